@@ -1,0 +1,69 @@
+# Every target sets up what it needs: the first one run makes .venv, later ones reuse it.
+#
+#   make demo        train a digits classifier over two virtual IPUs
+#   make test        run the tests
+#   make lint        ruff and pyright, as CI does
+#   make notebooks   execute the notebooks into build/notebooks
+#   make bench       print the benchmarks' table of ratios
+#   make clean       remove .venv and everything generated
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format notebooks bench clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(STAMP)-progress
+	@$(BIN)/python -m ipujax.demo
+
+test: $(STAMP)-test
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP)-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+notebooks: $(STAMP)-test
+	@mkdir -p build/notebooks
+	@set -e; for source in notebooks/*.py; do \
+	  test -e "$$source" || { echo "no notebooks yet"; break; }; \
+	  target=build/notebooks/$$(basename "$$source" .py).ipynb; \
+	  echo "executing $$source"; \
+	  $(BIN)/jupytext --quiet --to ipynb --output "$$target" "$$source"; \
+	  $(BIN)/jupyter-execute --inplace "$$target"; \
+	done
+
+bench: $(STAMP)-test
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find ipujax lowering tests benchmarks notebooks -type d -name __pycache__ \
+	  -exec rm -rf {} + 2>/dev/null || true
+
+# One stamp per extra of pyproject.toml, so that the demo does not wait for the linters.
+$(STAMP)-%: pyproject.toml setup.cfg | $(BIN)/python
+	@echo "Installing ipujax[$*] into $(VENV) (once; a minute or two) ..."
+	@$(PIP) install --editable '.[$*]'
+	@touch $@
+	@echo "Installed."
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "ipujax needs Python 3.11 or newer; '$(PYTHON)' is not:" \
+	    "$$($(PYTHON) --version 2>&1 | head -n 1)"; \
+	  echo "Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install python3-venv."; exit 1; }

@@ -1,0 +1,37 @@
+"""The chips, as the command line tools show them without loading the compiler.
+
+The model's own numbers, with many more, are in `lowering`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One kind of IPU.
+
+    Attributes:
+      version: its name in options.
+      name: its maker's name for it.
+      tiles: how many tiles programs can use.
+      bytes_per_tile: the memory of one tile.
+      clock_hz: cycles per second.
+      remote_buffers: whether it comes with memory outside the chip.
+    """
+
+    version: str
+    name: str
+    tiles: int
+    bytes_per_tile: int
+    clock_hz: int
+    remote_buffers: bool
+
+
+# Tiles: PopTorch, popart_compiler/source/Utils.cpp. 638976 bytes: PopART,
+# available_memory_proportion_test.py. 1330 MHz: Poplar tutorial 6.
+IPU2 = Chip("ipu2", "GC200 (Colossus Mk2)", 1472, 638_976, 1_330_000_000, remote_buffers=True)
+
+# What the machine that `gc-info -l` lists is made of.
+MACHINE = IPU2

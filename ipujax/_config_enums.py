@@ -1,0 +1,90 @@
+"""The enumerations that configuration attributes take; `ipujax.config` re-exports them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class DeviceConnectionType(enum.Enum):
+    """When a logical device attaches to its IPUs.
+
+    Attributes:
+      ALWAYS: while the system is configured.
+      ON_DEMAND: at the first run, so that compiling needs no IPU.
+      NEVER: not at all; programs compile, and running one is an error.
+      PRE_COMPILE: not at all; programs compile, and running one gives zeros. Meant for filling
+        an executable cache on a machine without IPUs.
+    """
+
+    ALWAYS = 0
+    ON_DEMAND = 1
+    NEVER = 2
+    PRE_COMPILE = 3
+
+
+class ExecutionProfileType(enum.Enum):
+    """How fine an execution profile is.
+
+    Attributes:
+      NO_PROFILE: nothing is profiled.
+      DEVICE_PROFILE: events of the device as a whole.
+      IPU_PROFILE: events of each IPU.
+      TILE_PROFILE: events of each tile.
+    """
+
+    NO_PROFILE = 0
+    DEVICE_PROFILE = 1
+    IPU_PROFILE = 2
+    TILE_PROFILE = 3
+
+
+class MergeRemoteBuffersBehaviour(enum.Enum):
+    """Whether remote buffers of one shape and type share storage, and so code.
+
+    Attributes:
+      NO_MERGING: every buffer stays apart.
+      MERGE: all that can be merged are.
+      IF_BENEFICIAL: those are merged whose merging lets code be used twice.
+    """
+
+    NO_MERGING = 0
+    MERGE = 1
+    IF_BENEFICIAL = 2
+
+
+class SchedulingAlgorithm(enum.Enum):
+    """How operations are put in order.
+
+    Attributes:
+      CHOOSE_BEST: try the others and keep the order with the lowest predicted peak of memory.
+      CLUSTERING: keep together clusters of operations between which little is live.
+      POST_ORDER: walk the graph in post order.
+      LOOK_AHEAD: search a few operations ahead of each choice (see `scheduling`'s two limits).
+      SHORTEST_PATH: prefer the operation with the shortest way to the root.
+    """
+
+    CHOOSE_BEST = 0
+    CLUSTERING = 1
+    POST_ORDER = 2
+    LOOK_AHEAD = 3
+    SHORTEST_PATH = 4
+
+
+class SelectionOrder(enum.Enum):
+    """In which order a multi-IPU device's IPUs become shards.
+
+    IPUs form a ladder: 0 and 1 share the first rung, 2 and 3 the second; neighbours on a rung and
+    neighbours along a rail are linked.
+
+    Attributes:
+      AUTO: chosen for the system; here the same as `SNAKE`.
+      ZIGZAG: as numbered: 0, 1, 2, 3, 4, 5, 6, 7.
+      SNAKE: each shard is linked to the next one: 0, 1, 3, 2, 4, 5, 7, 6.
+      HOOF: up one rail and down the other, so that the last shard is linked to the first as well:
+        0, 2, 4, 6, 7, 5, 3, 1.
+    """
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3

@@ -1,0 +1,102 @@
+"""gc-info: lists the devices of the virtual machine, and tells about one of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from ipujax._attachments import attached_processes
+from ipujax._chips import MACHINE
+from ipujax._machine import DEVICES, ListedDevice, format_listing
+from ipujax.cli.inventory import describe, tile_clock_speed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints what was asked for; returns the exit code.
+
+    Exit codes: 0; 2 if the arguments are wrong, such as an id that no device has.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.list_devices:
+        print(json.dumps(_listing(), indent=2) if arguments.json else format_listing())
+        return 0
+    asked = (
+        arguments.device_info
+        or arguments.ipu_arch
+        or arguments.tile_clock_speed
+        or arguments.ipu_count
+    )
+    if not asked:
+        parser.print_help()
+        return 0
+    device_id: int | None = arguments.device_id
+    if device_id is None:
+        parser.error("say which device with -d ID; `gc-info -l` lists them")
+    if not 0 <= device_id < len(DEVICES):
+        parser.error(
+            f"there is no device with id {device_id}; ids go from 0 to "
+            f"{len(DEVICES) - 1}, see `gc-info -l`"
+        )
+    _tell(DEVICES[device_id], arguments)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gc-info", description="Shows the devices of the virtual IPU machine."
+    )
+    add = parser.add_argument
+    add("-l", "--list-devices", action="store_true", help="list all devices")
+    add("-d", "--device-id", type=int, metavar="ID", help="the device to tell about")
+    # Two switches in the original, whose -I shows more; a virtual device has no more to show.
+    add("-i", "-I", "--device-info", action="store_true", help="tell all about the device")
+    add("--ipu-arch", action="store_true", help="tell the architecture of its IPUs")
+    add("--tile-clock-speed", action="store_true", help="tell the clock of its tiles")
+    add("--ipu-count", action="store_true", help="tell how many IPUs it has")
+    add("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def _tell(device: ListedDevice, arguments: argparse.Namespace) -> None:
+    if arguments.device_info:
+        attributes = describe(device, attached_processes())
+        if arguments.json:
+            print(json.dumps(attributes, indent=2))
+            return
+        print("Device Info:")
+        for key, value in attributes.items():
+            print(f"  {key}: {value}")
+        return
+    answers = {
+        "ipu_arch": MACHINE.version,
+        "tile_clock_speed": tile_clock_speed(),
+        "ipu_count": len(device.ipus),
+    }
+    chosen = {name: answer for name, answer in answers.items() if getattr(arguments, name)}
+    if arguments.json:
+        print(json.dumps(chosen, indent=2))
+        return
+    for answer in chosen.values():
+        print(answer)
+
+
+def _listing() -> dict[str, list[dict[str, object]]]:
+    return {
+        "devices": [
+            {
+                "id": device.id,
+                "type": "PCIe" if len(device.ipus) == 1 else "Multi IPU",
+                "ipus": [
+                    {"pcie_id": ipu.index, "dnc_id": dnc, "pci_domain": ipu.pci_domain}
+                    for dnc, ipu in enumerate(device.ipus)
+                ],
+            }
+            for device in DEVICES
+        ]
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""gc-monitor: the machine's IPUs, and which processes are attached to them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+
+from ipujax._attachments import AttachedProcess, attached_processes
+from ipujax._chips import MACHINE
+from ipujax._machine import DEVICES, IPUS
+from ipujax.cli.inventory import tile_clock_speed, version
+from ipujax.cli.table import Row, boxed
+
+_NONE = "N/A"  # what a virtual IPU has no sensor for
+_IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")
+_PROCESSES = ("PID", "Command", "Time", "User", "ID", "Clock", "Temp", "Temp", "Power")
+_PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the two tables; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gc-monitor",
+        description="Shows the virtual IPUs and the processes of this user that are attached.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    arguments = parser.parse_args(argv)
+    processes = attached_processes()
+    if arguments.json:
+        print(json.dumps(_as_json(processes), indent=2))
+        return 0
+    print(f"gc-monitor | Partition: 'ipujax' has {len(IPUS)} virtual IPUs")
+    for line in (*boxed(_IPUS, _ipu_rows()), *boxed(_PROCESSES, _process_rows(processes), _PARTS)):
+        print(line)
+    if not processes:
+        print("No process of this user is attached.")
+    return 0
+
+
+def _ipu_rows() -> list[list[Row]]:
+    """One row for each IPU, with a group for each four that are linked."""
+    fours = [device.ipus for device in DEVICES if len(device.ipus) == 4]
+    fours.sort(key=lambda four: min(ipu.index for ipu in four))
+    server = f"ipujax {version()}"
+    kind = f"virtual {MACHINE.version}"
+    return [
+        [
+            ("simulated", _NONE, _NONE, kind, server, str(ipu.index), ipu.pci_domain, "DNC", _NONE)
+            for ipu in sorted(four, key=lambda ipu: ipu.index)
+        ]
+        for four in fours
+    ]
+
+
+def _process_rows(processes: Sequence[AttachedProcess]) -> list[list[Row]]:
+    """One row for each IPU that a process is attached to, with a group for each device."""
+    groups: list[list[Row]] = []
+    for process in processes:
+        who = (str(process.pid), process.command, age(time.time() - process.since), process.user)
+        for attachment in process.attachments:
+            groups.append(
+                [
+                    (*who, str(ipu), tile_clock_speed(), _NONE, _NONE, _NONE)
+                    for ipu in sorted(attachment.ipus)
+                ]
+            )
+    return groups
+
+
+def age(seconds: float) -> str:
+    """A time span in its two largest units: `42s`, `9m4s`, `1h3m`, `2d0h`."""
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d{hour}h"
+    if hours:
+        return f"{hours}h{minute}m"
+    return f"{minutes}m{second}s" if minutes else f"{second}s"
+
+
+def _as_json(processes: Sequence[AttachedProcess]) -> dict[str, object]:
+    return {
+        "ipus": [dataclasses.asdict(ipu) for ipu in IPUS],
+        "target": f"VirtualIPU (model of {MACHINE.version})",
+        "clock": tile_clock_speed(),
+        "processes": [dataclasses.asdict(process) for process in processes],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

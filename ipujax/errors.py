@@ -1,0 +1,97 @@
+"""Every error that ipujax raises on purpose.
+
+All of them derive from `IPUError`; where Python has a built-in that says the same (the original
+raised `ValueError` or `TypeError`), they derive from that too, so existing handlers keep working.
+Each message says what is wrong, where (the user's own line when there is one) and how to mend it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lowering import errors as _lowering
+
+IPUError = _lowering.IPUError
+InternalError = _lowering.InternalError
+LoweringError = _lowering.LoweringError
+ShardError = _lowering.ShardError
+CollectiveError = _lowering.CollectiveError
+EnqueueError = _lowering.EnqueueError
+OutsideCompilationError = _lowering.OutsideCompilationError
+
+
+class ConfigError(IPUError, ValueError):
+    """A configuration attribute that does not exist, or values that contradict one another."""
+
+
+class UnknownOptionError(ConfigError, AttributeError):
+    """A configuration attribute that does not exist.
+
+    An `AttributeError` too, so that `hasattr`, `copy`, `pickle` and notebooks can probe a
+    configuration as they probe any object.
+    """
+
+
+class ConfigTypeError(IPUError, TypeError):
+    """A configuration attribute was given a value of a type that it does not take."""
+
+
+class NotConfiguredError(IPUError, RuntimeError):
+    """Something asked for the configuration before there was one."""
+
+
+class FlagError(IPUError, ValueError):
+    """`TF_POPLAR_FLAGS` or `POPLAR_LOG_LEVEL` holds something that is not understood."""
+
+
+class DeviceError(IPUError, ValueError):
+    """A device name, ordinal or id that the virtual system does not have."""
+
+
+class ConnectionTypeError(IPUError, RuntimeError):
+    """The device's connection type forbids what was asked for (`DeviceConnectionType.NEVER`)."""
+
+
+class ScopeError(IPUError, ValueError):
+    """A scope was opened with an impossible argument or in an impossible place."""
+
+
+class LeakedValueError(IPUError, ValueError):
+    """A value of one traced function was used after that function had ended."""
+
+
+class LoopTypeError(IPUError, TypeError):
+    """A loop body (or condition) whose arguments or results do not fit the loop variables."""
+
+
+class FeedError(IPUError, ValueError):
+    """A queue was built or used wrongly, or its data set yields unequal elements."""
+
+
+class UnusedOutfeedError(FeedError):
+    """An outfeed was dequeued although nothing can be, or has been, enqueued to it."""
+
+
+class OutOfRangeError(IPUError, EOFError):
+    """A data set ended before the loop that reads it did.
+
+    Attributes:
+      requested: how many elements the loop asked for, over all replicas.
+      available: how many of them the data set had.
+      carried: the loop variables after the last complete iteration, in the structure of the
+        loop's inputs; `None` until the loop that failed has filled it in.
+    """
+
+    def __init__(self, message: str, *, requested: int, available: int, carried: Any = None):
+        super().__init__(message)
+        self.requested = requested
+        self.available = available
+        self.carried = carried
+
+
+class FloatingPointError(IPUError, FloatingPointError):  # noqa: A001 - the built-in, refined
+    """An operation did what `floating_point_behaviour` was asked to catch."""
+
+
+class MissingExtraError(IPUError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""

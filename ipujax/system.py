@@ -1,0 +1,271 @@
+"""The virtual system: which IPUs each logical device has, and whether it is attached to them.
+
+There is one system in a process, `SYSTEM`. It starts unconfigured, with one logical device of one
+IPU; `configure` gives it others. Whoever keeps something that depends on the configuration
+compares `SYSTEM.generation`, which changes whenever the configuration does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from ipujax import _attachments
+from ipujax._config_enums import DeviceConnectionType
+from ipujax._config_schema import snapshot
+from ipujax._machine import DEVICES, ListedDevice, first_free, shard_order
+from ipujax.config import IPUConfig, check_consistency
+from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
+from ipujax.flags import poplar_flags
+from ipujax.log import get_logger
+
+if TYPE_CHECKING:
+    import jax
+
+_NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
+_MAX_IPUS = max(len(device.ipus) for device in DEVICES)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicalDevice:
+    """What a program names `/device:IPU:0`: some IPUs of the machine, in order.
+
+    Attributes:
+      name: `/device:IPU:<ordinal>`.
+      ordinal: its place in the configuration, from 0.
+      device_id: its id in the listing of `gc-info -l`.
+      ipus: the physical IPU (by PCIe id) of each shard.
+      config: the configuration in force; a frozen copy.
+    """
+
+    name: str
+    ordinal: int
+    device_id: int
+    ipus: tuple[int, ...]
+    config: IPUConfig = dataclasses.field(compare=False, repr=False)
+
+    @property
+    def num_ipus(self) -> int:
+        """How many IPUs it has."""
+        return len(self.ipus)
+
+    @property
+    def connection(self) -> DeviceConnectionType:
+        """When it attaches."""
+        return self.config.device_connection.type
+
+    @property
+    def results_are_zeros(self) -> bool:
+        """Whether programs only compile, and running them gives zeros."""
+        return self.connection is DeviceConnectionType.PRE_COMPILE
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSeed:
+    """Where a device's random numbers start.
+
+    Attributes:
+      value: the seed; 0 until one is set, so that programs repeat themselves.
+      identical: whether all replicas draw the same numbers.
+      epoch: how often the seed was set; a counter of draws starts anew when it changes.
+    """
+
+    value: int = 0
+    identical: bool = False
+    epoch: int = 0
+
+
+class VirtualSystem:
+    """The system's state; use the one instance, `SYSTEM`.
+
+    Attributes:
+      generation: changes with every `configure` and `reset`.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._lock = threading.RLock()
+        self._devices: tuple[LogicalDevice, ...] | None = None
+        self._configured = False
+        self._attached: dict[str, LogicalDevice] = {}
+        self._seeds: dict[str, DeviceSeed] = {}
+
+    @property
+    def configured(self) -> bool:
+        """Whether a configuration is in force."""
+        return self._configured
+
+    def configure(self, config: IPUConfig) -> None:
+        """Puts a configuration in force in place of the one before; attaches `ALWAYS` devices.
+
+        Raises:
+          ConfigError: if options contradict one another.
+          DeviceError: if the machine has no such IPUs.
+        """
+        check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
+        devices = _place(snapshot(config, frozen=True))
+        with self._lock:
+            self.reset()
+            self._devices, self._configured = devices, True
+            for device in devices:
+                if device.connection is DeviceConnectionType.ALWAYS:
+                    self.attach(device)
+
+    def reset(self) -> None:
+        """Drops the configuration, attachments and seeds; a fresh system is left as it is."""
+        with self._lock:
+            self.detach_all()
+            self._devices, self._configured = None, False
+            self._seeds.clear()
+            self.generation += 1
+
+    def configs(self) -> list[IPUConfig]:
+        """A copy of the configuration for each logical device.
+
+        Raises:
+          NotConfiguredError: if nothing is configured.
+        """
+        with self._lock:
+            if not self._configured:
+                raise NotConfiguredError(
+                    "no IPU devices are configured; call IPUConfig().configure_ipu_system() first"
+                )
+            return [snapshot(device.config, frozen=False) for device in self._all_devices()]
+
+    def device(self, name: str = "/device:IPU:0") -> LogicalDevice:
+        """The logical device of a name, with or without TensorFlow's longer prefix.
+
+        Raises:
+          DeviceError: if it is no name of an IPU device, or its ordinal is not configured.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise DeviceError(
+                f"{name!r} is no name of an IPU device; names look like '/device:IPU:0'"
+            )
+        ordinal, devices = int(match[1]), self._all_devices()
+        if ordinal < len(devices):
+            return devices[ordinal]
+        have = ", ".join(device.name for device in devices)
+        raise DeviceError(
+            f"{name!r}: there is no device with ordinal {ordinal}; the system has {have}. Set "
+            "auto_select_ipus (or select_ipus) to a list with one entry for each device"
+        )
+
+    def attach(self, device: LogicalDevice) -> None:
+        """Attaches a device unless it is attached already; to be called before every run.
+
+        A device that is only to be compiled for, with zeros for results, stays unattached.
+
+        Raises:
+          ConnectionTypeError: if the device's connection type is `NEVER`.
+        """
+        if device.name in self._attached or device.results_are_zeros:
+            return
+        if device.connection is DeviceConnectionType.NEVER:
+            raise ConnectionTypeError(
+                f"{device.name} is configured for compilation only: its "
+                "device_connection.type is NEVER; choose ON_DEMAND or ALWAYS to run programs"
+            )
+        with self._lock:
+            device = self.device(device.name)  # a device of an older configuration attaches no more
+            if device.name in self._attached:
+                return
+            self._attached[device.name] = device
+            ipus = "IPU" if device.num_ipus == 1 else "IPUs"
+            get_logger().info("Device %s attached to %s: %d", device.name, ipus, device.device_id)
+            _attachments.publish(
+                [
+                    _attachments.Attachment(each.name, each.device_id, each.ipus)
+                    for each in self._attached.values()
+                ]
+            )
+
+    def detach_all(self) -> None:
+        """Detaches all devices; each attaches again at its next run."""
+        with self._lock:
+            if self._attached:
+                self._attached.clear()
+                _attachments.withdraw()
+
+    def set_seed(self, seed: int, device: str = "/device:IPU:0", identical: bool = False) -> None:
+        """Sets where a device's random numbers start, until it is configured anew."""
+        with self._lock:
+            name = self.device(device).name
+            self._seeds[name] = DeviceSeed(seed, identical, self.seed(name).epoch + 1)
+
+    def seed(self, device: str = "/device:IPU:0") -> DeviceSeed:
+        """Where a device's random numbers start."""
+        return self._seeds.get(self.device(device).name, DeviceSeed())
+
+    def _all_devices(self) -> tuple[LogicalDevice, ...]:
+        with self._lock:
+            if self._devices is None:
+                self._devices = _place(snapshot(IPUConfig(), frozen=True))
+            return self._devices
+
+
+def is_ipu_device_name(name: str) -> bool:
+    """Whether a device name is that of an IPU device, configured or not."""
+    return _NAME.fullmatch(name) is not None
+
+
+def jax_device_of(position: int) -> jax.Device:
+    """The JAX device that stands for an IPU: IPUs are spread over `jax.devices()` in turn.
+
+    Args:
+      position: the IPU's number, from 0.
+    """
+    import jax
+
+    devices = jax.devices()
+    return devices[position % len(devices)]
+
+
+def _place(config: IPUConfig) -> tuple[LogicalDevice, ...]:
+    """Finds the IPUs of every logical device that a configuration asks for."""
+    ids = _as_list(config.select_ipus)
+    chosen = _by_id(ids) if ids else _by_count(_as_list(config.auto_select_ipus) or [1])
+    devices: list[LogicalDevice] = []
+    for ordinal, (listed, count) in enumerate(chosen):
+        order = shard_order(count, config.selection_order)
+        ipus = tuple(listed.ipus[position].index for position in order)
+        name = f"/device:IPU:{ordinal}"
+        devices.append(LogicalDevice(name, ordinal, listed.id, ipus, config))
+    return tuple(devices)
+
+
+def _by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
+    if len(set(ids)) < len(ids):
+        raise DeviceError(f"select_ipus is {ids}, but device ids must be unique")
+    for id in ids:
+        if not 0 <= id < len(DEVICES):
+            raise DeviceError(
+                f"select_ipus is {ids}, but there is no device {id}; ids go from 0 to "
+                f"{len(DEVICES) - 1}, see `gc-info -l`"
+            )
+    return [(DEVICES[id], len(DEVICES[id].ipus)) for id in ids]
+
+
+def _by_count(counts: list[int]) -> list[tuple[ListedDevice, int]]:
+    taken: set[int] = set()
+    chosen: list[tuple[ListedDevice, int]] = []
+    for count in counts:
+        if not 1 <= count <= _MAX_IPUS:
+            raise DeviceError(
+                f"auto_select_ipus asks for {count} IPUs in one device, but a device has from 1 "
+                f"to {_MAX_IPUS}"
+            )
+        listed = first_free(count, taken)
+        taken.update(ipu.index for ipu in listed.ipus[:count])
+        chosen.append((listed, count))
+    return chosen
+
+
+def _as_list(value: int | list[int] | tuple[int, ...]) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)
+
+
+SYSTEM = VirtualSystem()

@@ -1,0 +1,281 @@
+"""General utilities: device queries, seeds, synthetic data, event traces and data export.
+
+The configuration functions and enumerations of `ipujax.config` can be had from here, too. The
+deprecated functions that took and returned options are gone; asking for one says what to use.
+"""
+
+# Callers need not be type-checked: what the signatures say is checked again.
+# pyright: reportUnnecessaryIsInstance=false
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pathlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from ipujax._migration import MIGRATION
+from ipujax.config import (
+    DeviceConnectionType,
+    ExecutionProfileType,
+    IPUConfig,
+    KeyId,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+    VerificationOptions,
+    configure_ipu_system,
+    get_ipu_config,
+    reset_ipu_configuration,
+)
+from ipujax.errors import ConfigError, ConfigTypeError, FeedError, OutOfRangeError
+from ipujax.events import IpuTraceEvent, IpuTraceEventType
+from ipujax.flags import SyntheticDataCategory, poplar_flags
+from ipujax.system import SYSTEM
+
+__all__ = [
+    "DeviceConnectionType",
+    "ExecutionProfileType",
+    "IPUConfig",
+    "KeyId",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+    "SyntheticDataCategory",
+    "VerificationOptions",
+    "configure_ipu_system",
+    "export_dataset_to_file",
+    "export_inputs_to_file",
+    "extract_all_events",
+    "extract_all_strings_from_event_trace",
+    "extract_all_types_from_event_trace",
+    "get_ipu_config",
+    "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
+    "reset_ipu_configuration",
+    "reset_ipu_seed",
+    "running_on_ipu_model",
+    "use_synthetic_data_for",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in MIGRATION:
+        raise AttributeError(
+            f"ipujax.utils has no '{name}': it was deprecated and is left out. Instead: "
+            f"{MIGRATION[name]}"
+        )
+    raise AttributeError(f"module 'ipujax.utils' has no attribute '{name}'")
+
+
+def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
+    """How many IPUs a logical device has; one if nothing is configured.
+
+    Args:
+      ipu_device: its name, such as `/device:IPU:0`.
+      device: the host's device; there is but one, and nothing depends on it.
+
+    Raises:
+      DeviceError: if there is no such device.
+    """
+    return SYSTEM.device(ipu_device).num_ipus
+
+
+def running_on_ipu_model() -> bool:
+    """Whether `TF_POPLAR_FLAGS` has `--use_ipu_model`; otherwise virtual IPUs pass for hardware."""
+    return poplar_flags().use_ipu_model
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Whether data of a category is made up on the device instead of sent by the host.
+
+    `TF_POPLAR_FLAGS` says so: `--use_synthetic_data` for all categories, or
+    `--synthetic_data_categories=infeed,outfeed` for some.
+    """
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        raise ConfigTypeError(
+            f"{synthetic_data_category!r} is no SyntheticDataCategory; use a member of "
+            "utils.SyntheticDataCategory"
+        )
+    return poplar_flags().synthetic(synthetic_data_category)
+
+
+def reset_ipu_seed(
+    seed: int,
+    device: str = "/device:IPU:0",
+    cpu_device: str = "cpu",
+    experimental_identical_replicas: bool = False,
+) -> None:
+    """Restarts a device's random numbers, those of stochastic rounding included.
+
+    Args:
+      seed: where they start; any integer of 64 bits.
+      device: the name of the logical device.
+      cpu_device: the host's device; there is but one, and nothing depends on it.
+      experimental_identical_replicas: let all replicas draw the same numbers.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if the seed is no integer.
+      ConfigError: (a `ValueError`) if it does not fit into 64 bits.
+      DeviceError: if there is no such device.
+    """
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool):
+        raise ConfigTypeError(f"the seed is {seed!r}, but must be an integer")
+    if not -(2**63) <= seed < 2**64:
+        raise ConfigError(f"the seed is {seed}, but must fit into 64 bits")
+    SYSTEM.set_seed(int(seed), device, experimental_identical_replicas)
+
+
+def move_variable_initialization_to_cpu(graph: None = None) -> None:
+    """Does nothing: JAX initialises parameters wherever the program does so, outside any graph.
+
+    Kept so that programs port unchanged. To initialise on the host, call the initialiser under
+    `jax.default_device`, or at least outside the function that `ipu.compile` wraps.
+
+    Args:
+      graph: must be `None`; JAX has no graphs.
+    """
+    if graph is not None:
+        raise ConfigTypeError(
+            f"move_variable_initialization_to_cpu() got a graph, {graph!r}, but JAX has none; "
+            "leave the argument out"
+        )
+
+
+def extract_all_events(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEvent]:
+    """The events of a trace that `ipujax.events.record` made, as a list.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if something among them is no event.
+    """
+    listed = list(events)
+    for event in listed:
+        if not isinstance(event, IpuTraceEvent):
+            raise ConfigTypeError(
+                f"{event!r} is no IpuTraceEvent; record them with events.record()"
+            )
+    return listed
+
+
+def extract_all_strings_from_event_trace(events: Iterable[IpuTraceEvent]) -> str:
+    """The data of all events of a trace, one after the other."""
+    return "".join(event.data for event in extract_all_events(events))
+
+
+def extract_all_types_from_event_trace(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEventType]:
+    """The type of each event of a trace."""
+    return [event.type for event in extract_all_events(events)]
+
+
+def export_dataset_to_file(
+    dataset_or_infeed: Any,
+    output_filename: str | os.PathLike[str],
+    num_elements: int,
+    feed_name: str = "",
+    apply_options: bool = True,
+) -> None:
+    """Writes the first elements of a data set to files, as raw numbers.
+
+    A file holds one array of each element, one after the other, in C order and little-endian,
+    with nothing in front or between: `np.fromfile(name, dtype).reshape(num_elements, *shape)`
+    reads it back. If elements have several arrays, there is a file for each, in the order of
+    `jax.tree.leaves`: `data.bin` becomes `data.0.bin`, `data.1.bin` and so on.
+
+    Args:
+      dataset_or_infeed: an iterable, or zero-argument callable that gives one, of pytrees of
+        arrays; or an `IPUInfeedQueue`.
+      output_filename: where to write.
+      num_elements: how many elements to write, at least 1.
+      feed_name: not used: the format has no place for a name.
+      apply_options: not used: data sets are read as they are.
+
+    Raises:
+      OutOfRangeError: if the data set ends earlier.
+      FeedError: (a `ValueError`) if elements differ in structure, shapes or types.
+    """
+    if num_elements < 1:
+        raise FeedError(f"num_elements is {num_elements}, but at least one element is needed")
+    elements = _elements(dataset_or_infeed, num_elements)
+    first = next(elements, None)
+    if first is None:
+        raise _ended(num_elements, 0)
+    signature, count = _signature(first), 0
+    with contextlib.ExitStack() as stack:
+        files = _open_all(stack, output_filename, len(first))
+        for leaves in itertools.chain([first], elements):
+            if _signature(leaves) != signature:
+                raise FeedError(
+                    f"element {count} has arrays {_signature(leaves)}, but element 0 has "
+                    f"{signature}; with batches, set drop_remainder"
+                )
+            _write(files, leaves)
+            count += 1
+    if count < num_elements:
+        raise _ended(num_elements, count)
+
+
+def export_inputs_to_file(
+    inputs: Sequence[Hashable],
+    output_filename: str | os.PathLike[str],
+    feed_dict: Mapping[Hashable, Any],
+) -> None:
+    """Writes a program's inputs to files, in the format of `export_dataset_to_file`.
+
+    Args:
+      inputs: which inputs to write: keys of `feed_dict`. With several, each has its own file,
+        numbered in this order.
+      output_filename: where to write.
+      feed_dict: the inputs' values.
+
+    Raises:
+      FeedError: (a `ValueError`) if there is no input, or one has no value.
+    """
+    missing = [name for name in inputs if name not in feed_dict]
+    if missing or not inputs:
+        raise FeedError(
+            f"feed_dict has no value for {missing}" if missing else "no inputs to write"
+        )
+    with contextlib.ExitStack() as stack:
+        files = _open_all(stack, output_filename, len(inputs))
+        _write(files, [np.asarray(feed_dict[name]) for name in inputs])
+
+
+def _elements(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
+    import jax
+
+    if hasattr(dataset, "_export_elements"):
+        elements = dataset._export_elements(count)
+    else:
+        elements = cast(Any, dataset)() if callable(dataset) else dataset
+    for element in itertools.islice(elements, count):
+        yield [np.asarray(leaf) for leaf in jax.tree.leaves(element)]
+
+
+def _signature(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
+    return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
+
+
+def _open_all(
+    stack: contextlib.ExitStack, filename: str | os.PathLike[str], count: int
+) -> list[BinaryIO]:
+    path = pathlib.Path(filename)
+    names = [path.with_suffix(f".{index}{path.suffix}") for index in range(count)]
+    if count == 1:
+        names = [path]
+    return [stack.enter_context(name.open("wb")) for name in names]
+
+
+def _write(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:
+    for file, array in zip(files, arrays, strict=True):
+        file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+
+
+def _ended(requested: int, available: int) -> OutOfRangeError:
+    return OutOfRangeError(
+        f"the data set ended after {available} elements, but {requested} were to be exported",
+        requested=requested,
+        available=available,
+    )

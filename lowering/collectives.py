@@ -1,0 +1,187 @@
+"""The primitives of replication: what replicas say to one another, before their number is known.
+
+The replication factor is the device's IPUs divided by the shards used, so it is known only once
+a whole program has been traced. Until then a collective is a primitive of ours; the pass
+`resolve_replicas` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
+replica, into nothing. Plain `jax.jit` lowers it as with one replica.
+
+Two collectives suffice: every other one is a sum or a gather followed by local work.
+Groups are consecutive replicas; JAX refuses `axis_index_groups` on a vmapped axis, so a group's
+part is selected from the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lowering.errors import CollectiveError
+from lowering.jaxpr import (
+    JaxprEqn,
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    mlir,
+    user_line,
+)
+
+REPLICAS = "replicas"
+
+sum_p = Primitive("ipu_cross_replica_sum")
+gather_p = Primitive("ipu_all_gather")
+index_p = Primitive("ipu_replication_index")
+count_p = Primitive("ipu_replica_count")
+
+PRIMITIVES = (sum_p, gather_p, index_p, count_p)
+
+
+def cross_replica_sum(x: Any, group: int | None = None) -> Any:
+    """Sums `x` over the replicas of its group (all of them for None)."""
+    return sum_p.bind(x, group=group)
+
+
+def all_gather(x: Any, group: int) -> Any:
+    """Stacks the `x` of all `group` replicas of a group: `[group, *x.shape]`."""
+    return gather_p.bind(x, group=group)
+
+
+def replication_index() -> Any:
+    """This replica's number, int32."""
+    return index_p.bind()
+
+
+def replica_count() -> Any:
+    """The number of replicas, int32."""
+    return count_p.bind()
+
+
+# --- shapes, and what one replica does ----------------------------------------------------------
+
+
+sum_p.def_abstract_eval(lambda x, *, group: x)  # pyright: ignore[reportUnknownLambdaType]
+
+
+@gather_p.def_abstract_eval
+def _gather_aval(x: Any, *, group: int) -> Any:
+    return ShapedArray((group, *x.shape), x.dtype)
+
+
+index_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
+count_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
+
+
+def _check_group(group: int | None, replicas: int, where: str) -> None:
+    if group is not None and replicas % group:
+        raise CollectiveError(
+            f"a collective over groups of {group} replicas in a program of {replicas}: the group "
+            "size must evenly divide the number of replicas",
+            where=where,
+            fix=f"use a divisor of {replicas}, or give the device another number of IPUs",
+        )
+
+
+def _alone(params: dict[str, Any], value: Any) -> Any:
+    _check_group(params.get("group"), 1, "")
+    return value
+
+
+_ONE_REPLICA: dict[Primitive, Callable[..., Any]] = {
+    sum_p: lambda x, **params: _alone(params, x),
+    gather_p: lambda x, **params: _alone(params, jnp.expand_dims(x, 0)),
+    index_p: lambda: jnp.int32(0),
+    count_p: lambda: jnp.int32(1),
+}
+for _primitive, _function in _ONE_REPLICA.items():
+    _primitive.def_impl(_function)
+    mlir.register_lowering(_primitive, mlir.lower_fun(_function, multiple_results=False))
+
+
+# --- differentiation and vmap -------------------------------------------------------------------
+
+
+def _sum_transpose(cotangent: Any, x: Any, *, group: int | None) -> list[Any]:
+    del x
+    return [sum_p.bind(cotangent, group=group)]
+
+
+def _gather_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
+    del x
+    total = sum_p.bind(cotangent, group=group)
+    return [lax.dynamic_index_in_dim(total, index_p.bind() % group, keepdims=False)]
+
+
+def _linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+    def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+        (x,), (t,) = primals, tangents
+        result = primitive.bind(x, **params)
+        if type(t) is ad.Zero:
+            return result, ad.Zero(jax.typeof(result).to_tangent_aval())
+        return result, primitive.bind(t, **params)
+
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+
+
+_linear(sum_p, _sum_transpose)
+_linear(gather_p, _gather_transpose)
+
+
+def _sum_vmap(values: Any, dims: Any, *, group: int | None) -> Any:
+    return sum_p.bind(values[0], group=group), dims[0]
+
+
+def _gather_vmap(values: Any, dims: Any, *, group: int) -> Any:
+    return gather_p.bind(values[0], group=group), dims[0] + 1
+
+
+batching.primitive_batchers[sum_p] = _sum_vmap
+batching.primitive_batchers[gather_p] = _gather_vmap
+
+
+# --- resolution ---------------------------------------------------------------------------------
+
+
+def resolved(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
+    """What the equation does in a program of `replicas`, as a function of its operands.
+
+    The function must be traced inside the axis `REPLICAS` unless there is one replica only.
+
+    Raises:
+      CollectiveError: a group size that does not divide the number of replicas.
+    """
+    group = eqn.params.get("group")
+    _check_group(group, replicas, user_line(eqn))
+    if replicas == 1:
+        alone = _ONE_REPLICA[eqn.primitive]
+        return lambda *operands: alone(*operands, **eqn.params)
+    if eqn.primitive is index_p:
+        return lambda: lax.axis_index(REPLICAS)
+    if eqn.primitive is count_p:
+        return lambda: jnp.int32(replicas)
+    own = group or replicas
+    return _group_sum(own, replicas) if eqn.primitive is sum_p else _group_gather(own, replicas)
+
+
+def _group_sum(group: int, replicas: int) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        if group == replicas:
+            return lax.psum(x, REPLICAS)
+        return jnp.sum(_group_gather(group, replicas)(x), axis=0, dtype=x.dtype)
+
+    return function
+
+
+def _group_gather(group: int, replicas: int) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        every = lax.all_gather(x, REPLICAS)
+        if group == replicas:
+            return every
+        first = lax.axis_index(REPLICAS) // group * group
+        return lax.dynamic_slice_in_dim(every, first, group, axis=0)
+
+    return function

@@ -1,0 +1,45 @@
+"""What can be wrong with a user's program, seen from the compiler; and our own broken promises."""
+
+from __future__ import annotations
+
+
+class IPUError(Exception):
+    """The root of every error that ipujax raises on purpose."""
+
+
+class InternalError(IPUError):
+    """A promise between two parts of the compiler was broken: a bug of ours, not the user's."""
+
+
+class LoweringError(IPUError, ValueError):
+    """A user's program that cannot be lowered.
+
+    Args:
+      what: what is wrong, with the names and numbers of this program.
+      where: the user's file and line, or an empty string where there is none.
+      fix: what to change.
+    """
+
+    def __init__(self, what: str, *, where: str = "", fix: str):
+        self.what, self.where, self.fix = what, where, fix
+        lines = [what]
+        if where:
+            lines.append(f"  where: {where}")
+        lines.append(f"  fix:   {fix}")
+        super().__init__("\n".join(lines))
+
+
+class ShardError(LoweringError):
+    """Shards that the device does not have, or that do not divide its IPUs."""
+
+
+class CollectiveError(LoweringError):
+    """A collective whose groups do not fit the number of replicas."""
+
+
+class EnqueueError(LoweringError):
+    """An outfeed that a program enqueues to twice, or an enqueue that was lost or is ambiguous."""
+
+
+class OutsideCompilationError(LoweringError):
+    """Host operations in a place from which the program cannot return to the host."""

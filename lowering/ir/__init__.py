@@ -1,0 +1,1 @@
+"""The Program: its data, its text and its verifier."""

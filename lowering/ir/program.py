@@ -1,0 +1,334 @@
+"""The Program: a Poplar-like tree for the whole system of IPUs, in frozen data.
+
+Values are in single-assignment form and numbered over the whole program; bodies of control flow
+read the values around them directly. A value lives on the IPU that writes it and wherever a
+`Copy` has put it. Arguments, constants and results live on the host (`units.HOST`): a copy from
+the host broadcasts to every replica, a copy to the host yields replica 0's value.
+
+    leaves     Execute, Copy, StreamIn, StreamOut, HostCall
+    branches   Sequence, Repeat, While, Switch
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from lowering.jaxpr import Aval, ClosedJaxpr, dtype_name, shape_of
+from lowering.units import IpuId, ValueId
+
+
+class Stream(Protocol):
+    """What the compiler knows of a queue: its name. The engines know the rest."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the queues of the process."""
+        ...
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A piece of the traced function that runs as one XLA computation on one IPU.
+
+    Attributes:
+      jaxpr: equations without constants; takes and gives one array per value.
+      origin: the user's `file:line` of its first equation, kept for errors and reports.
+    """
+
+    jaxpr: ClosedJaxpr
+    origin: str = ""
+
+    @property
+    def in_avals(self) -> list[Aval]:
+        """What the kernel takes, in order."""
+        return self.jaxpr.in_avals
+
+    @property
+    def out_avals(self) -> list[Aval]:
+        """What the kernel gives, in order."""
+        return self.jaxpr.out_avals
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Execute:
+    """Runs a kernel on one IPU."""
+
+    kernel: Kernel
+    ipu: IpuId
+    reads: tuple[ValueId, ...]
+    writes: tuple[ValueId, ...]
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Copy:
+    """Makes values that live on `source` live on `target` too."""
+
+    values: tuple[ValueId, ...]
+    source: IpuId
+    target: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class StreamIn:
+    """Takes the next element of a queue (the next `count` stacked, if that is not None)."""
+
+    queue: Stream
+    ipu: IpuId
+    writes: tuple[ValueId, ...]
+    count: int | None = None
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True)
+class StreamOut:
+    """Sends an element to a queue (`count` stacked ones, if that is not None).
+
+    Attributes:
+      structure: the pytree structure of the element, whose leaves are `reads`.
+    """
+
+    queue: Stream
+    ipu: IpuId
+    reads: tuple[ValueId, ...]
+    structure: Any
+    count: int | None = None
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True)
+class HostCall:
+    """Outside compilation: runs a kernel on the host, between two device segments."""
+
+    name: str
+    kernel: Kernel
+    reads: tuple[ValueId, ...]
+    writes: tuple[ValueId, ...]
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Sequence:
+    """Steps, one after the other; neighbours that share no value may overlap."""
+
+    steps: tuple[Node, ...]
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Carry:
+    """A loop variable: four names for one buffer on one IPU.
+
+    Attributes:
+      initial: before the loop.
+      entering: as the body (and the condition) sees it.
+      leaving: as the body computes it.
+      final: after the loop.
+    """
+
+    initial: ValueId
+    entering: ValueId
+    leaving: ValueId
+    final: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Slice:
+    """Iteration i of a loop reads `stacked[i]` as `element`."""
+
+    stacked: ValueId
+    element: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Stack:
+    """Iteration i of a loop writes `element` to `stacked[i]`."""
+
+    element: ValueId
+    stacked: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Runs its body `count` times, or as often as the value `trips` says when the loop starts.
+
+    Attributes:
+      count: the static number of iterations; None where `trips` holds it.
+      reverse: the iterations run from the last slice to the first.
+      loop: the pytree structure of a user's loop variables, for the error that a data set's end
+        raises; None for loops that are not the user's own.
+    """
+
+    count: int | None
+    trips: ValueId | None = None
+    body: Sequence
+    carry: tuple[Carry, ...]
+    slices: tuple[Slice, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    reverse: bool = False
+    loop: Any = None
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class While:
+    """Runs its body as long as `condition` leaves true in `predicate`."""
+
+    condition: Sequence
+    predicate: ValueId
+    body: Sequence
+    carry: tuple[Carry, ...]
+    loop: Any = None
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Branch:
+    """One way of a `Switch`, and the values that it leaves behind."""
+
+    body: Sequence
+    results: tuple[ValueId, ...]
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """Runs the branch that `index` selects (clamped); its results become `writes`."""
+
+    index: ValueId
+    branches: tuple[Branch, ...]
+    writes: tuple[ValueId, ...]
+    ipus: tuple[IpuId, ...]
+    origin: str = ""
+
+
+Node = Execute | Copy | StreamIn | StreamOut | HostCall | Sequence | Repeat | While | Switch
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Fault:
+    """A floating-point fault that a program watches for: its kind, the operation, the line."""
+
+    kind: str
+    primitive: str
+    origin: str
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A whole program for `replicas` copies of `ipus` IPUs.
+
+    Attributes:
+      avals: shape and dtype of every value; a `ValueId` is an index into it.
+      inputs: the arguments, flattened; they live on the host.
+      constants: closed-over arrays with their values; they live on the host.
+      outputs: the results, flattened; any value that lives on the host at the end.
+      ipus: IPUs of one replica: the shards used, rounded up to a power of two.
+      faults: if any are watched for, the last output is 0 or 1 + the index of the one that
+        happened first.
+    """
+
+    name: str
+    avals: tuple[Aval, ...]
+    inputs: tuple[ValueId, ...]
+    constants: tuple[tuple[ValueId, Any], ...]
+    body: Sequence
+    outputs: tuple[ValueId, ...]
+    ipus: int
+    replicas: int
+    faults: tuple[Fault, ...] = ()
+
+    def describe(self, value: ValueId) -> str:
+        """Shape and dtype of a value, as `float32[2,3]`."""
+        aval = self.avals[value]
+        return f"{dtype_name(aval)}[{','.join(map(str, shape_of(aval)))}]"
+
+
+def children(node: Node) -> tuple[Sequence, ...]:
+    """The bodies directly inside a branch; none for a leaf."""
+    match node:
+        case Repeat():
+            return (node.body,)
+        case While():
+            return (node.condition, node.body)
+        case Switch():
+            return tuple(branch.body for branch in node.branches)
+        case Sequence():
+            return (node,)
+        case _:
+            return ()
+
+
+def walk(sequence: Sequence) -> Iterator[Node]:
+    """Every node of a tree, parents before children, in program order."""
+    for node in sequence.steps:
+        yield node
+        for child in children(node):
+            yield from walk(child)
+
+
+def writes(node: Node) -> tuple[ValueId, ...]:
+    """The values that a node leaves behind for the steps after it."""
+    match node:
+        case Execute() | StreamIn() | HostCall() | Switch():
+            return node.writes
+        case Repeat():
+            return (*(c.final for c in node.carry), *(s.stacked for s in node.stacks))
+        case While():
+            return tuple(c.final for c in node.carry)
+        case Sequence():
+            return tuple(value for step in node.steps for value in writes(step))
+        case Copy() | StreamOut():
+            return ()
+
+
+def reads(node: Node) -> tuple[ValueId, ...]:
+    """The values from around it that a node reads, each once, in order of first use."""
+    return tuple(dict.fromkeys(_reads(node)))
+
+
+def _reads(node: Node) -> Iterator[ValueId]:
+    match node:
+        case Execute() | HostCall() | StreamOut():
+            yield from node.reads
+        case Copy():
+            yield from node.values
+        case StreamIn():
+            return
+        case Repeat():
+            if node.trips is not None:
+                yield node.trips
+            yield from (c.initial for c in node.carry)
+            yield from (s.stacked for s in node.slices)
+            inside = {c.entering for c in node.carry} | {s.element for s in node.slices}
+            leaving = (*(c.leaving for c in node.carry), *(s.element for s in node.stacks))
+            yield from _free(node.body, leaving, inside)
+        case While():
+            yield from (c.initial for c in node.carry)
+            inside = {c.entering for c in node.carry}
+            yield from _free(node.condition, (node.predicate,), inside)
+            yield from _free(node.body, tuple(c.leaving for c in node.carry), inside)
+        case Switch():
+            yield node.index
+            for branch in node.branches:
+                yield from _free(branch.body, branch.results, set())
+        case Sequence():
+            yield from _free(node, (), set())
+
+
+def _free(
+    body: Sequence, results: tuple[ValueId, ...], inside: set[ValueId]
+) -> Iterator[ValueId]:
+    known = set(inside)
+    for step in body.steps:
+        yield from (value for value in _reads(step) if value not in known)
+        known.update(writes(step))
+    yield from (value for value in results if value not in known)
+
+
+def streams(node: Node) -> bool:
+    """Whether the host must drive this node: it feeds a queue or calls the host somewhere."""
+    if isinstance(node, (StreamIn, StreamOut, HostCall)):
+        return True
+    return any(streams(step) for child in children(node) for step in child.steps)

@@ -1,0 +1,144 @@
+"""The stable text of a Program: the same program always prints the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lowering.ir.program import (
+    Carry,
+    Copy,
+    Execute,
+    HostCall,
+    Kernel,
+    Node,
+    Program,
+    Repeat,
+    Sequence,
+    StreamIn,
+    StreamOut,
+    Switch,
+    While,
+)
+from lowering.units import HOST, IpuId, ValueId
+
+_SHOWN = 6  # primitives named in one kernel's line; the rest are counted
+
+
+def to_text(program: Program, *, origins: bool = False) -> str:
+    """The whole program, one step per line.
+
+    Args:
+      program: any verified program.
+      origins: end each step that has one with the user's `file:line`.
+    """
+    return "\n".join(_Printer(program, origins).lines()) + "\n"
+
+
+def ipu_text(ipu: IpuId) -> str:
+    """`ipu 3`, or `host`."""
+    return "host" if ipu == HOST else f"ipu {ipu}"
+
+
+class _Printer:
+    def __init__(self, program: Program, origins: bool):
+        self.program, self.origins = program, origins
+
+    def lines(self) -> Iterator[str]:
+        p = self.program
+        yield f"program {p.name}: {_count(p.replicas, 'replica')} of {_count(p.ipus, 'IPU')}"
+        yield f"  inputs {self.typed(p.inputs)}"
+        if p.constants:
+            yield f"  constants {self.typed(tuple(value for value, _ in p.constants))}"
+        yield from self.block(p.body, "  ")
+        yield f"  outputs {_names(p.outputs)}"
+
+    def block(self, body: Sequence, indent: str) -> Iterator[str]:
+        for node in body.steps:
+            head, *rest = self.node(node)
+            origin = self.origin(node)
+            yield f"{indent}{head}{f'  # {origin}' if origin else ''}"
+            yield from (indent + line for line in rest)
+
+    def node(self, node: Node) -> Iterator[str]:
+        match node:
+            case Execute():
+                yield (
+                    f"execute {ipu_text(node.ipu)}: {self.typed(node.writes)} = "
+                    f"{kernel_text(node.kernel)}({_names(node.reads)})"
+                )
+            case Copy():
+                route = f"{ipu_text(node.source)} -> {ipu_text(node.target)}"
+                yield f"copy {route}: {_names(node.values)}"
+            case StreamIn():
+                many = f" x{node.count}" if node.count is not None else ""
+                yield (
+                    f"stream-in {ipu_text(node.ipu)}: "
+                    f"{self.typed(node.writes)} = {node.queue.name}{many}"
+                )
+            case StreamOut():
+                many = f" x{node.count}" if node.count is not None else ""
+                reads = _names(node.reads)
+                yield f"stream-out {ipu_text(node.ipu)}: {node.queue.name}{many} <- {reads}"
+            case HostCall():
+                yield (
+                    f"host-call {node.name}: {self.typed(node.writes)} = "
+                    f"{kernel_text(node.kernel)}({_names(node.reads)})"
+                )
+            case Sequence():
+                yield "sequence"
+                yield from self.block(node, "  ")
+            case Repeat():
+                yield from self.repeat(node)
+            case While():
+                yield "while"
+                yield from (f"  carry {self.carry(c)}" for c in node.carry)
+                yield "  condition"
+                yield from self.block(node.condition, "    ")
+                yield f"    test {_names((node.predicate,))}"
+                yield "  body"
+                yield from self.block(node.body, "    ")
+            case Switch():
+                yield f"switch {_names((node.index,))}: {self.typed(node.writes)}"
+                for number, branch in enumerate(node.branches):
+                    yield f"  branch {number}: {_names(branch.results)}"
+                    yield from self.block(branch.body, "    ")
+
+    def repeat(self, node: Repeat) -> Iterator[str]:
+        times = str(node.count) if node.trips is None else _names((node.trips,))
+        yield f"repeat {times}{' reverse' if node.reverse else ''}"
+        yield from (f"  carry {self.carry(c)}" for c in node.carry)
+        for s in node.slices:
+            yield f"  slice {ipu_text(s.ipu)}: {self.typed((s.element,))} = %{s.stacked}[i]"
+        for s in node.stacks:
+            yield f"  stack {ipu_text(s.ipu)}: {self.typed((s.stacked,))}[i] = %{s.element}"
+        yield from self.block(node.body, "  ")
+
+    def carry(self, c: Carry) -> str:
+        return (
+            f"{ipu_text(c.ipu)}: {self.typed((c.entering,))} = %{c.initial}, "
+            f"next %{c.leaving}, final %{c.final}"
+        )
+
+    def typed(self, values: tuple[ValueId, ...]) -> str:
+        return ", ".join(f"%{v} {self.program.describe(v)}" for v in values) or "-"
+
+    def origin(self, node: Node) -> str:
+        if not self.origins:
+            return ""
+        kernel = getattr(node, "kernel", None)
+        return kernel.origin if kernel is not None else getattr(node, "origin", "")
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The primitives of a kernel, the first few by name."""
+    names = [eqn.primitive.name for eqn in kernel.jaxpr.jaxpr.eqns]
+    shown = " ".join(names[:_SHOWN]) or "pass"
+    return f"[{shown} +{len(names) - _SHOWN}]" if len(names) > _SHOWN else f"[{shown}]"
+
+
+def _names(values: tuple[ValueId, ...]) -> str:
+    return ", ".join(f"%{v}" for v in values) or "-"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,212 @@
+"""The gate to JAX's changing parts: the only module that touches `jax.extend` and `jax._src`.
+
+Everything else in this project that needs a jaxpr, a primitive or a rule takes it from here, so
+that a new JAX release is one file's work.
+
+Names taken from `jax._src`, where nothing public will do:
+
+* `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
+* `core.last_used`: not needed for correctness; frees dead values while a kernel is traced.
+* `effects.*_effects`: the registries that let an effect live under jit, loops, custom
+  derivatives and remat, and that order it.
+* `source_info_util.user_frames`: the user's file and line of an equation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import core as _core
+from jax._src import effects as _effects
+from jax._src import source_info_util as _source
+from jax.core import ShapedArray as ShapedArray
+from jax.core import eval_jaxpr as eval_jaxpr
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr
+from jax.extend.core import DropVar as DropVar
+from jax.extend.core import Effect as Effect
+from jax.extend.core import Jaxpr as Jaxpr
+from jax.extend.core import JaxprEqn as JaxprEqn
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive as Primitive
+from jax.extend.core import Var as Var
+from jax.extend.source_info_util import register_exclusion as hide_frames_of
+from jax.interpreters import ad as ad
+from jax.interpreters import batching as batching
+from jax.interpreters import mlir as mlir
+
+Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
+Aval = Any
+
+trace_state_clean: Callable[[], bool] = _core.trace_state_clean
+
+# Calls: primitives whose one sub-jaxpr runs exactly once, with the equation's own operands. The
+# value is the parameter that holds it.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+
+
+class StreamEffect(Effect):
+    """Host I/O of a queue: ordered, and allowed wherever JAX lets an effect live."""
+
+    def __repr__(self) -> str:
+        return "Stream"
+
+
+STREAM = StreamEffect()
+for _registry in (
+    _effects.ordered_effects,
+    _effects.lowerable_effects,
+    _effects.control_flow_allowed_effects,
+    _effects.custom_derivatives_allowed_effects,
+    _effects.remat_allowed_effects,
+):
+    _registry.add_type(StreamEffect)
+
+
+def is_ordered(eqn: JaxprEqn) -> bool:
+    """Whether the equation's effects must keep their place among the other ordered ones."""
+    return bool(eqn.effects) and any(_effects.ordered_effects.contains(e) for e in eqn.effects)
+
+
+def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call (jit, remat, custom derivatives), or None for any other equation."""
+    parameter = _CALLS.get(eqn.primitive.name)
+    body = eqn.params.get(parameter) if parameter else None
+    if body is None:
+        return None
+    return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
+
+
+def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
+    """Every jaxpr among the equation's parameters, of whatever primitive."""
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, Jaxpr):
+                yield item
+
+
+def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:
+    """The equation with each jaxpr among its parameters replaced by one of the same signature."""
+
+    def mapped(item: Any) -> Any:
+        if isinstance(item, ClosedJaxpr):
+            return change(item)
+        if isinstance(item, Jaxpr):
+            return change(ClosedJaxpr(item, ())).jaxpr if not item.constvars else item
+        if isinstance(item, tuple):
+            return tuple(mapped(part) for part in item)  # pyright: ignore[reportUnknownVariableType]
+        return item
+
+    return eqn.replace(params={name: mapped(value) for name, value in eqn.params.items()})
+
+
+def fresh_var(aval: Aval) -> Var:
+    """A variable that no other jaxpr uses."""
+    return Var(aval)
+
+
+def is_dropped(var: Atom) -> bool:
+    """Whether an equation's result is thrown away."""
+    return isinstance(var, DropVar)
+
+
+def make_jaxpr_of(
+    invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn], debug: Any = None
+) -> ClosedJaxpr:
+    """A closed jaxpr without constants around the given equations."""
+    effects = frozenset(e for eqn in eqns for e in eqn.effects)
+    if debug is not None:
+        debug = debug._replace(arg_names=None, result_paths=None)
+    return ClosedJaxpr(Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug), ())
+
+
+def with_eqns(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[Atom]) -> Jaxpr:
+    """The jaxpr with other equations and results, its effects counted afresh."""
+    effects = frozenset(e for eqn in eqns for e in eqn.effects)
+    return jaxpr.replace(eqns=list(eqns), outvars=list(outvars), effects=effects)
+
+
+def trace_flat(
+    function: Callable[..., Any], avals: Sequence[Aval], axis: tuple[str, int] | None = None
+) -> ClosedJaxpr:
+    """Traces a function of flat arrays with the given avals, inside a named axis if asked."""
+    env = [axis] if axis else None
+    return jax.make_jaxpr(function, axis_env=env)(*avals)
+
+
+def user_line(eqn: JaxprEqn) -> str:
+    """`file:line (function)` of the user's code behind an equation, or ''."""
+    return line_of(eqn.source_info.traceback)
+
+
+def line_of(traceback: Any) -> str:
+    """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
+    frame = next(_source.user_frames(traceback), None)
+    return f"{frame.file_name}:{frame.start_line} ({frame.function_name})" if frame else ""
+
+
+def current_user_line() -> str:
+    """`file:line (function)` of the user's code that is running now, or ''."""
+    return line_of(_source.current().traceback)
+
+
+def name_stack(eqn: JaxprEqn) -> str:
+    """The equation's own name stack, innermost name last."""
+    return str(eqn.source_info.name_stack)
+
+
+def under(eqn: JaxprEqn, outer: JaxprEqn) -> Any:
+    """The source info of `eqn` once the call `outer` around it has been opened up."""
+    stack = outer.source_info.name_stack + eqn.source_info.name_stack
+    return eqn.source_info.replace(name_stack=stack)
+
+
+def dtype_name(aval: Aval) -> str:
+    """A short name of an aval's dtype; a PRNG key's is `key<fry>`."""
+    return str(getattr(aval, "dtype", type(aval).__name__))
+
+
+def shape_of(aval: Aval) -> tuple[int, ...]:
+    """An aval's shape; `()` for what has none (tokens)."""
+    return tuple(getattr(aval, "shape", ()))
+
+
+def signature(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shapes and dtypes, to compare what two sides of the compiler expect of one another."""
+    return tuple((shape_of(aval), dtype_name(aval)) for aval in avals)
+
+
+def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    """Runs one equation on values (or tracers), under its own name stack and source line."""
+    params = eqn.primitive.get_bind_params(eqn.params)
+    stack = _source.current_name_stack() + eqn.source_info.name_stack
+    with (
+        _source.user_context(eqn.source_info.traceback, name_stack=stack),
+        eqn.ctx.manager,
+    ):
+        result = eqn.primitive.bind(*values, **params)
+    return list(result) if eqn.primitive.multiple_results else [result]
+
+
+def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Evaluates a jaxpr on values (or tracers), keeping its name stacks and source lines."""
+    return list(eval_jaxpr(jaxpr, consts, *values))
+
+
+def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
+    """The user's frames behind an equation, innermost first; equal for forward and backward."""
+    frames = _source.user_frames(eqn.source_info.traceback)
+    return tuple((f.file_name, f.start_line, f.start_column) for f in frames)

@@ -1,0 +1,78 @@
+"""The compiler on one page: from a traced function to a verified Program."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+
+from lowering.errors import InternalError, ShardError
+from lowering.ir.program import Program
+from lowering.ir.text import to_text
+from lowering.ir.verify import verify
+from lowering.jaxpr import ClosedJaxpr
+from lowering.options import Options
+from lowering.passes.check_queues import check_queues
+from lowering.passes.inline_calls import inline_calls
+from lowering.passes.insert_checks import insert_checks
+from lowering.passes.insert_copies import insert_copies
+from lowering.passes.partition import partition
+from lowering.passes.place import place, shards_used
+from lowering.passes.resolve_replicas import resolve_replicas
+
+
+def lower(closed: ClosedJaxpr, options: Options) -> Program:
+    """Lowers a traced function to the Program of all IPUs.
+
+    Args:
+      closed: the whole function; if `options.catches`, the program has one more output, the
+        first fault (see `passes.insert_checks`).
+      options: what the configuration says.
+
+    Raises:
+      LoweringError: one of its kinds, for programs that the user must change.
+    """
+    ipus, replicas = split_device(shards_used(closed), options.num_ipus)
+    show = options.on_pass or (lambda name, text: None)
+
+    # Marks and queues must be at the top level of their bodies before anything looks for them.
+    opened = inline_calls(closed)
+    # Before faults are watched: with one replica a collective is no operation at all.
+    resolved = resolve_replicas(opened, replicas)
+    checked, faults = insert_checks(resolved, options, replicas)
+    # After all that can remove or double an equation.
+    single = check_queues(checked)
+    placed = place(single)
+    program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
+    show("partition", to_text(program))
+    program = insert_copies(program)
+    program = dc.replace(program, faults=faults)
+    show("insert_copies", to_text(program))
+    try:
+        verify(program)
+    except InternalError as broken:
+        broken.add_note(f"after `insert_copies`:\n{to_text(program)}")
+        raise
+    return program
+
+
+def split_device(shards: frozenset[int], num_ipus: int) -> tuple[int, int]:
+    """IPUs per replica and number of replicas of a program on a device.
+
+    Shards are rounded up to a power of two, S; a device of N IPUs then runs N / S replicas
+    (facts devices.shards_power2 and devices.shards_divide).
+    """
+    used = max(shards, default=0) + 1
+    ipus = 1 << math.ceil(math.log2(used))
+    if used > num_ipus:
+        raise ShardError(
+            f"the program uses shard {used - 1}, but its device has {num_ipus} "
+            f"IPU{'' if num_ipus == 1 else 's'} (shards 0 to {num_ipus - 1})",
+            fix=f"set IPUConfig.auto_select_ipus = {ipus}, or use smaller shard indices",
+        )
+    if num_ipus % ipus:
+        raise ShardError(
+            f"the program needs {ipus} IPUs per replica (shards 0 to {used - 1}, rounded up to a "
+            f"power of two), and the number of shards must divide the {num_ipus} IPUs of its device",
+            fix=f"set IPUConfig.auto_select_ipus to a multiple of {ipus}",
+        )
+    return ipus, num_ipus // ipus

@@ -1,0 +1,97 @@
+"""Marks: what the scopes write into name stacks, and how the compiler reads it back.
+
+A mark is `jax.named_scope` text such as `ipu_shard[2]`. It rides in every equation's name stack
+through jit, grad, vmap, remat, custom derivatives and control flow; a backward equation carries
+`transpose(jvp(ipu_shard[2]))`, so it lands where its forward pass did. Inside a loop body only
+the enclosing loop says `transpose`, hence stacks are read joined with the enclosing ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import re
+from urllib.parse import quote, unquote
+
+SHARD = "ipu_shard"
+OUTSIDE = "outside_compilation"
+ATTRIBUTE = "frontend_attribute"
+JIT_SCOPE = "ipu_jit_scope"
+UNIT = "outlined"
+
+# The attributes that the two numeric scopes set, as the original named them.
+PARTIALS_TYPE = "partials_type"
+STOCHASTIC_ROUNDING = "stochastic_rounding"
+
+_MARK = re.compile(
+    r"(ipu_shard|outside_compilation|frontend_attribute|ipu_jit_scope|outlined)\[([^\]]*)\]"
+)
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Marks:
+    """What all the scopes around one equation say; the innermost scope wins.
+
+    Attributes:
+      shard: the IPU that `ipu_shard` asked for.
+      outside: the name of the `outside_compilation_scope` around it.
+      unit: the name of the outlined function around it that must stay on one IPU.
+      attributes: frontend attributes, in the order of their first opening.
+      jit_scope: the innermost `ipu_jit_scope`.
+      backward: whether the equation belongs to a backward pass.
+    """
+
+    shard: int | None = None
+    outside: str | None = None
+    unit: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    jit_scope: str | None = None
+    backward: bool = False
+
+    @property
+    def partials_type(self) -> str | None:
+        """The dtype name that `scopes.partials_type` asks for."""
+        return dict(self.attributes).get(PARTIALS_TYPE)
+
+    @property
+    def stochastic_rounding(self) -> bool | None:
+        """What `scopes.stochastic_rounding` asks for; None leaves it to the configuration."""
+        asked = dict(self.attributes).get(STOCHASTIC_ROUNDING)
+        return None if asked is None else asked == "True"
+
+
+def write(kind: str, *fields: str) -> str:
+    """The scope text of a mark; fields may hold any characters."""
+    return f"{kind}[{'='.join(quote(field, safe='') for field in fields)}]"
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def read(stack: str) -> Marks:
+    """The marks of an equation with this (joined) name stack."""
+    if "[" not in stack and "transpose" not in stack:
+        return _NONE
+    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
+    for kind, text in _MARK.findall(stack):
+        if kind == ATTRIBUTE:
+            name, _, value = text.partition("=")
+            attributes[unquote(name)] = unquote(value)
+        else:
+            found[kind] = unquote(text)
+    shard = found.get(SHARD)
+    return Marks(
+        shard=None if shard is None else int(shard),
+        outside=found.get(OUTSIDE),
+        unit=found.get(UNIT),
+        attributes=tuple(attributes.items()),
+        jit_scope=found.get(JIT_SCOPE),
+        backward="transpose(" in stack,
+    )
+
+
+def joined(enclosing: str, stack: str) -> str:
+    """The name stack of an equation inside a body whose equation has the stack `enclosing`."""
+    return f"{enclosing}/{stack}" if enclosing and stack else enclosing or stack
+
+
+_NONE = Marks()

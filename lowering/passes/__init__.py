@@ -1,0 +1,1 @@
+"""The passes of `lowering.lower`, one per file, each a pure function."""

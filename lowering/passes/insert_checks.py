@@ -1,0 +1,241 @@
+"""Watches every operation for the floating-point faults that the configuration asks about.
+
+The IPU raises an exception in the tile that divides by zero. XLA has no such thing, so the
+program carries one int32 along, through loops and branches too: 0, or the number of the first
+operation that did what `floating_point_behaviour.inv`, `div0` or `oflo` forbids.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lowering.collectives import REPLICAS
+from lowering.ir.program import Fault
+from lowering.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    bind_equation,
+    call_body,
+    run_equations,
+    trace_flat,
+    user_line,
+)
+from lowering.options import Options
+from lowering.streams import repeat, repeat_p
+
+# Operations whose infinity from finite operands is a division by zero, not an overflow (IEEE 754,
+# section 7.3: an exact infinite result).
+_POLES = frozenset({"div", "log", "log1p", "rsqrt", "pow", "integer_pow", "atanh", "lgamma"})
+
+# Operations that only move data: what comes out was there before.
+_MOVES = frozenset({
+    "broadcast_in_dim", "reshape", "transpose", "slice", "dynamic_slice", "dynamic_update_slice",
+    "concatenate", "pad", "gather", "scatter", "select_n", "squeeze", "expand_dims", "rev", "copy",
+    "copy_p", "stop_gradient", "neg", "abs", "max", "min", "reduce_max", "reduce_min", "sort",
+    "clamp", "sign", "floor", "ceil", "round", "iota", "bitcast_convert_type", "real", "imag",
+    "optimization_barrier", "all_gather", "sharding_constraint",
+})  # fmt: skip
+
+
+def insert_checks(
+    closed: ClosedJaxpr, options: Options, replicas: int
+) -> tuple[ClosedJaxpr, tuple[Fault, ...]]:
+    """Adds one output: 0, or 1 + the index of the first fault that happened.
+
+    Before: collectives are resolved.
+    After:  the jaxpr has one more result, int32[], equal on all replicas; unchanged, with no
+            faults, if the options catch none.
+    """
+    if not options.catches:
+        return closed, ()
+    watcher = _Watcher(options, (REPLICAS, replicas) if replicas > 1 else None)
+
+    def watched(*operands: Any) -> list[Any]:
+        outputs, fault = watcher.run(closed.jaxpr, closed.consts, operands)
+        if replicas > 1:
+            fault = lax.pmax(fault, REPLICAS)
+        return [*outputs, fault]
+
+    return trace_flat(watched, closed.in_avals, watcher.axis), tuple(watcher.faults)
+
+
+@dc.dataclass(slots=True)
+class _Watcher:
+    """Evaluates jaxprs with a fault number at their side; used inside a trace."""
+
+    options: Options
+    axis: tuple[str, int] | None
+    faults: list[Fault] = dc.field(default_factory=list[Fault])
+
+    def run(
+        self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
+    ) -> tuple[list[Any], Any]:
+        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values.update(zip(jaxpr.invars, operands, strict=True))
+        fault: Any = jnp.int32(0)
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else values[atom]
+
+        for eqn in jaxpr.eqns:
+            outputs, found = self.equation(eqn, [read(atom) for atom in eqn.invars])
+            values.update(zip(eqn.outvars, outputs, strict=True))
+            if found is not None:
+                fault = jnp.where(fault == 0, found, fault)
+        return [read(atom) for atom in jaxpr.outvars], fault
+
+    def equation(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+        inner = call_body(eqn)
+        if inner is not None:
+            with jax.named_scope(str(eqn.source_info.name_stack) or "call"):
+                return self.run(inner.jaxpr, inner.consts, inputs)
+        branch = _BRANCHES.get(eqn.primitive.name)
+        if branch is not None:
+            return branch(self, eqn, inputs)
+        outputs = bind_equation(eqn, inputs)
+        return outputs, self.check(eqn, inputs, outputs)
+
+    def check(self, eqn: JaxprEqn, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        if eqn.primitive.name in _MOVES:
+            return None
+        ins = [x for x in inputs if _is_float(x)]
+        fault: Any = None
+        for out in filter(_is_float, outputs):
+            for kind, happened in self.conditions(eqn.primitive.name, ins, inputs, out):
+                number = self.number(kind, eqn)
+                found = jnp.where(happened, jnp.int32(number), jnp.int32(0))
+                fault = found if fault is None else jnp.where(fault == 0, found, fault)
+        return fault
+
+    def conditions(
+        self, name: str, ins: Sequence[Any], inputs: Sequence[Any], out: Any
+    ) -> list[tuple[str, Any]]:
+        """What to watch in one result: the kind of fault, and whether it happened."""
+        conditions: list[tuple[str, Any]] = []
+        if self.options.catch_invalid:
+            conditions.append(("invalid", _any(jnp.isnan(out)) & ~_some(jnp.isnan, ins)))
+        infinite = _any(jnp.isinf(out)) & ~_some(_not_finite, ins)
+        if self.options.catch_division and name in _POLES:
+            by_zero = infinite
+            if name == "div":
+                numerator, denominator = inputs
+                by_zero = _any(
+                    (denominator == 0) & (numerator != 0) & jnp.isfinite(numerator)
+                )
+            conditions.append(("division by zero", by_zero))
+        if self.options.catch_overflow and (name not in _POLES or name in ("div", "pow")):
+            overflow = infinite
+            if name == "div":
+                overflow &= ~_any(inputs[1] == 0)
+            conditions.append(("overflow", overflow))
+        return conditions
+
+    def number(self, kind: str, eqn: JaxprEqn) -> int:
+        self.faults.append(Fault(kind, eqn.primitive.name, user_line(eqn)))
+        return len(self.faults)
+
+    def body(
+        self, closed: ClosedJaxpr, avals: Sequence[Any], carried: int
+    ) -> ClosedJaxpr:
+        """A loop body with the fault as its last loop variable, after `carried` others."""
+
+        def watched(*operands: Any) -> list[Any]:
+            *given, fault = operands
+            outputs, found = self.run(closed.jaxpr, closed.consts, given)
+            fault = jnp.where(fault == 0, found, fault)
+            return [*outputs[:carried], fault, *outputs[carried:]]
+
+        return trace_flat(watched, [*avals, jax.typeof(jnp.int32(0))], self.axis)
+
+
+def _scan(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    p = eqn.params
+    consts, carry = p["num_consts"], p["num_carry"]
+    body = watcher.body(p["jaxpr"], p["jaxpr"].in_avals, carry)
+
+    def step(carried: Any, sliced: Any) -> Any:
+        *state, fault = carried
+        operands = [*inputs[:consts], *state, *sliced, fault]
+        results = _evaluate(body, operands)
+        return results[: carry + 1], results[carry + 1 :]
+
+    start = [*inputs[consts : consts + carry], jnp.int32(0)]
+    (*state, fault), stacked = lax.scan(
+        step, start, inputs[consts + carry :], length=p["length"], reverse=p["reverse"]
+    )
+    return [*state, *stacked], fault
+
+
+def _while(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    p = eqn.params
+    first, second = p["cond_nconsts"], p["body_nconsts"]
+    test = p["cond_jaxpr"]
+    body = watcher.body(p["body_jaxpr"], p["body_jaxpr"].in_avals, len(eqn.outvars))
+
+    def condition(carried: Any) -> Any:
+        return _evaluate(test, [*inputs[:first], *carried[:-1]])[0]
+
+    def step(carried: Any) -> Any:
+        return _evaluate(body, [*inputs[first : first + second], *carried])
+
+    *state, fault = lax.while_loop(condition, step, [*inputs[first + second :], jnp.int32(0)])
+    return state, fault
+
+
+def _cond(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    def watched(branch: ClosedJaxpr) -> Callable[..., list[Any]]:
+        def function(*operands: Any) -> list[Any]:
+            outputs, fault = watcher.run(branch.jaxpr, branch.consts, operands)
+            return [*outputs, fault]
+
+        return function
+
+    branches = [watched(branch) for branch in eqn.params["branches"]]
+    *outputs, fault = lax.switch(inputs[0], branches, *inputs[1:])
+    return outputs, fault
+
+
+def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    p = eqn.params
+    trips = p["count"] if p["count"] is not None else inputs[0]
+    operands = inputs if p["count"] is not None else inputs[1:]
+    consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
+    body = watcher.body(p["body"], p["body"].in_avals, len(carry))
+    *state, fault = repeat(body, consts, [*carry, jnp.int32(0)], trips, p["loop"])
+    return state, fault
+
+
+_BRANCHES: dict[
+    str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]
+] = {"scan": _scan, "while": _while, "cond": _cond, repeat_p.name: _repeat}
+
+
+def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    return run_equations(closed.jaxpr, closed.consts, operands)
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+
+
+def _any(mask: Any) -> Any:
+    return jnp.any(mask)
+
+
+def _not_finite(x: Any) -> Any:
+    return ~jnp.isfinite(x)
+
+
+def _some(test: Callable[[Any], Any], values: Sequence[Any]) -> Any:
+    found: Any = jnp.bool_(False)
+    for value in values:
+        found = found | _any(test(value))
+    return found

@@ -1,0 +1,351 @@
+"""Cuts a placed jaxpr into kernels, one IPU each, and control flow into branches of the tree.
+
+An equation's level is the number of times that data had to change IPU before it. Equations of
+one IPU and one level become one kernel; kernels of one level share no value, so they may overlap.
+Control flow that is split, queue operations and host calls are steps of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+from typing import Any
+
+from lowering.ir import program as ir
+from lowering.jaxpr import (
+    Atom,
+    Aval,
+    JaxprEqn,
+    Literal,
+    Var,
+    is_ordered,
+    make_jaxpr_of,
+    name_stack,
+    user_line,
+)
+from lowering.marks import joined, read
+from lowering.passes.place import Home, PlacedBody
+from lowering.streams import dequeue_p, enqueue_p, repeat_p
+from lowering.units import HOST, IpuId, ValueId
+
+
+def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.Program:
+    """Makes the Program tree, still without copies.
+
+    Before: every equation has a home.
+    After:  every equation is in exactly one kernel, step or branch; steps of a sequence stand in
+            an order that keeps all dependencies.
+    """
+    table = _Table()
+    jaxpr = placed.jaxpr.jaxpr
+    inputs = table.bind(jaxpr.invars)
+    _bind_constants(table, placed)
+    body = _Body(table, placed, "").sequence()
+    outputs = tuple(table.value(atom) for atom in jaxpr.outvars)
+    return ir.Program(
+        name=name,
+        avals=tuple(table.avals),
+        inputs=inputs,
+        constants=tuple(table.constants),
+        body=body,
+        outputs=outputs,
+        ipus=ipus,
+        replicas=replicas,
+    )
+
+
+class _Table:
+    """The values of the program while it is being built; bodies share it."""
+
+    def __init__(self) -> None:
+        self.avals: list[Aval] = []
+        self.constants: list[tuple[ValueId, Any]] = []
+        self.ids: dict[Var, ValueId] = {}
+
+    def new(self, aval: Aval) -> ValueId:
+        self.avals.append(aval)
+        return ValueId(len(self.avals) - 1)
+
+    def bind(self, variables: Sequence[Var]) -> tuple[ValueId, ...]:
+        """Gives each variable a new value."""
+        values = tuple(self.new(var.aval) for var in variables)
+        self.ids.update(zip(variables, values, strict=True))
+        return values
+
+    def constant(self, aval: Aval, data: Any) -> ValueId:
+        value = self.new(aval)
+        self.constants.append((value, data))
+        return value
+
+    def value(self, atom: Atom) -> ValueId:
+        """The value of an operand; a literal becomes a constant."""
+        if isinstance(atom, Literal):
+            return self.constant(atom.aval, atom.val)
+        return self.ids[atom]
+
+
+def _bind_constants(table: _Table, placed: PlacedBody) -> None:
+    for var, data in zip(placed.jaxpr.jaxpr.constvars, placed.jaxpr.consts, strict=True):
+        table.ids[var] = table.constant(var.aval, data)
+
+
+@dc.dataclass(slots=True)
+class _Group:
+    """Equations that run together: one kernel's, or a single step of its own."""
+
+    level: int
+    order: int
+    home: Home
+    eqns: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
+    index: int = -1
+    outside: str | None = None
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.index < 0
+
+
+class _Body:
+    """One body being cut."""
+
+    def __init__(self, table: _Table, placed: PlacedBody, enclosing: str):
+        self.table, self.placed, self.enclosing = table, placed, enclosing
+        self.group_of: dict[Var, _Group] = {}
+        self.kernels: dict[tuple[int, IpuId], _Group] = {}
+        self.groups: list[_Group] = []
+        self.last_ordered: _Group | None = None
+
+    def sequence(self) -> ir.Sequence:
+        for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
+            self.add(index, eqn)
+        self.groups.sort(key=lambda group: (group.level, group.order))
+        shared = self.shared_variables()
+        return ir.Sequence(tuple(self.step(group, shared) for group in self.groups))
+
+    def add(self, index: int, eqn: JaxprEqn) -> None:
+        home = self.placed.homes[index]
+        alone = index in self.placed.bodies or eqn.primitive in (dequeue_p, enqueue_p)
+        level = self.level(eqn, None if alone or home == HOST else home)
+        group = self.group(level, home, index if alone else -1, eqn)
+        group.eqns.append(eqn)
+        if is_ordered(eqn):
+            self.last_ordered = group
+        self.group_of.update((var, group) for var in eqn.outvars)
+
+    def level(self, eqn: JaxprEqn, home: Home) -> int:
+        """One more than the producers' highest, except for producers in kernels of `home`."""
+        before = [
+            self.group_of[a]
+            for a in eqn.invars
+            if not isinstance(a, Literal) and a in self.group_of
+        ]
+        if is_ordered(eqn) and self.last_ordered is not None:
+            before.append(self.last_ordered)
+        level = 0
+        for group in before:
+            same = home is not None and group.is_kernel and group.home == home
+            level = max(level, group.level if same else group.level + 1)
+        return level
+
+    def group(self, level: int, home: Home, index: int, eqn: JaxprEqn) -> _Group:
+        if index >= 0 or home is None:
+            group = _Group(level, len(self.groups), home, index=index)
+            self.groups.append(group)
+            return group
+        key = (level, home)
+        if key not in self.kernels:
+            outside = read(joined(self.enclosing, name_stack(eqn))).outside
+            self.kernels[key] = _Group(level, len(self.groups), home, outside=outside)
+            self.groups.append(self.kernels[key])
+        return self.kernels[key]
+
+    def shared_variables(self) -> set[Var]:
+        """Variables that are read outside the group that makes them."""
+        shared = {a for a in self.placed.jaxpr.jaxpr.outvars if not isinstance(a, Literal)}
+        for group in self.groups:
+            for eqn in group.eqns:
+                shared.update(
+                    a
+                    for a in eqn.invars
+                    if not isinstance(a, Literal) and self.group_of.get(a) is not group
+                )
+        return shared
+
+    def step(self, group: _Group, shared: set[Var]) -> ir.Node:
+        if group.is_kernel:
+            return self.kernel_step(group, shared)
+        (eqn,) = group.eqns
+        bodies = self.placed.bodies.get(group.index)
+        if bodies is None:
+            return self.stream_step(eqn, group.home)
+        stack = joined(self.enclosing, name_stack(eqn))
+        return _BRANCHES[eqn.primitive.name](_Inner(self.table, eqn, bodies, stack))
+
+    def kernel_step(self, group: _Group, shared: set[Var]) -> ir.Node:
+        made = {var for eqn in group.eqns for var in eqn.outvars}
+        used = (a for eqn in group.eqns for a in eqn.invars if not isinstance(a, Literal))
+        invars = list(dict.fromkeys(a for a in used if a not in made))
+        outvars = [v for eqn in group.eqns for v in eqn.outvars if v in shared]
+        debug = self.placed.jaxpr.jaxpr.debug_info
+        jaxpr = make_jaxpr_of(invars, outvars, group.eqns, debug)
+        kernel = ir.Kernel(jaxpr, user_line(group.eqns[0]))
+        reads = tuple(self.table.ids[var] for var in invars)
+        writes = self.table.bind(outvars)
+        if group.home == HOST:
+            return ir.HostCall(group.outside or "outside", kernel, reads, writes)
+        return ir.Execute(kernel, IpuId(group.home or 0), reads, writes)
+
+    def stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
+        params, ipu = eqn.params, IpuId(max(home or 0, 0))
+        if eqn.primitive is dequeue_p:
+            writes = self.table.bind(eqn.outvars)
+            return ir.StreamIn(params["queue"], ipu, writes, params["count"], user_line(eqn))
+        reads = tuple(self.table.value(atom) for atom in eqn.invars)
+        return ir.StreamOut(
+            params["queue"], ipu, reads, params["structure"], params["count"], user_line(eqn)
+        )
+
+
+@dc.dataclass(frozen=True, slots=True)
+class _Inner:
+    """Control flow being turned into a branch of the tree."""
+
+    table: _Table
+    eqn: JaxprEqn
+    bodies: tuple[PlacedBody, ...]
+    stack: str
+
+    def operands(self) -> list[ValueId]:
+        return [self.table.value(atom) for atom in self.eqn.invars]
+
+    def enter(self, number: int, consts: Sequence[ValueId]) -> list[ValueId]:
+        """Names a body's arguments: constants as outside, the others anew. Gives the new ones."""
+        placed = self.bodies[number]
+        invars = placed.jaxpr.jaxpr.invars
+        self.table.ids.update(zip(invars[: len(consts)], consts, strict=True))
+        _bind_constants(self.table, placed)
+        return list(self.table.bind(invars[len(consts) :]))
+
+    def body(self, number: int) -> tuple[ir.Sequence, list[ValueId]]:
+        """A body's steps, and the values that it returns."""
+        placed = self.bodies[number]
+        sequence = _Body(self.table, placed, self.stack).sequence()
+        return sequence, [self.table.value(a) for a in placed.jaxpr.jaxpr.outvars]
+
+    def results(self) -> list[ValueId]:
+        return list(self.table.bind(self.eqn.outvars))
+
+    def carry(
+        self, homes: Sequence[Home], *names: Sequence[ValueId]
+    ) -> tuple[ir.Carry, ...]:
+        return tuple(
+            ir.Carry(*four, ipu=_ipu(home))
+            for home, *four in zip(homes, *names, strict=True)
+        )
+
+    @property
+    def origin(self) -> str:
+        return user_line(self.eqn)
+
+
+def _ipu(home: Home) -> IpuId:
+    return IpuId(0) if home is None or home == HOST else home
+
+
+def _loop_homes(inputs: Sequence[Home], outputs: Sequence[Home]) -> list[Home]:
+    return [new if new is not None else old for new, old in zip(outputs, inputs, strict=True)]
+
+
+def _scan(inner: _Inner) -> ir.Node:
+    params = inner.eqn.params
+    consts, carry = params["num_consts"], params["num_carry"]
+    operands = inner.operands()
+    entering = inner.enter(0, operands[:consts])
+    sequence, leaving = inner.body(0)
+    results = inner.results()
+    placed = inner.bodies[0]
+    homes = _loop_homes(placed.inputs[consts : consts + carry], placed.outputs[:carry])
+    slices = zip(operands[consts + carry :], entering[carry:], strict=True)
+    slice_homes = placed.inputs[consts + carry :]
+    stacks = zip(leaving[carry:], results[carry:], placed.outputs[carry:], strict=True)
+    return ir.Repeat(
+        count=params["length"],
+        body=sequence,
+        carry=inner.carry(
+            homes, operands[consts : consts + carry], entering[:carry], leaving[:carry],
+            results[:carry],
+        ),
+        slices=tuple(
+            ir.Slice(stacked, element, _ipu(home))
+            for (stacked, element), home in zip(slices, slice_homes, strict=True)
+        ),
+        stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
+        reverse=params["reverse"],
+        origin=inner.origin,
+    )
+
+
+def _repeat(inner: _Inner) -> ir.Node:
+    params = inner.eqn.params
+    operands = inner.operands()
+    trips = None if params["count"] is not None else operands.pop(0)
+    consts = params["num_consts"]
+    entering = inner.enter(0, operands[:consts])
+    sequence, leaving = inner.body(0)
+    placed = inner.bodies[0]
+    homes = _loop_homes(placed.inputs[consts:], placed.outputs)
+    return ir.Repeat(
+        count=params["count"],
+        trips=trips,
+        body=sequence,
+        carry=inner.carry(homes, operands[consts:], entering, leaving, inner.results()),
+        loop=params["loop"],
+        origin=inner.origin,
+    )
+
+
+def _while(inner: _Inner) -> ir.Node:
+    params = inner.eqn.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    operands = inner.operands()
+    entering = inner.enter(1, operands[first : first + second])
+    condition = inner.bodies[0].jaxpr.jaxpr
+    inner.table.ids.update(
+        zip(condition.invars, [*operands[:first], *entering], strict=True)
+    )
+    _bind_constants(inner.table, inner.bodies[0])
+    test, (predicate,) = inner.body(0)
+    sequence, leaving = inner.body(1)
+    placed = inner.bodies[1]
+    homes = _loop_homes(placed.inputs[second:], placed.outputs)
+    return ir.While(
+        condition=test,
+        predicate=predicate,
+        body=sequence,
+        carry=inner.carry(
+            homes, operands[first + second :], entering, leaving, inner.results()
+        ),
+        origin=inner.origin,
+    )
+
+
+def _cond(inner: _Inner) -> ir.Node:
+    index, *operands = inner.operands()
+    branches: list[ir.Branch] = []
+    homes: list[Home] = [None] * len(inner.eqn.outvars)
+    for number, placed in enumerate(inner.bodies):
+        inner.enter(number, operands)
+        sequence, results = inner.body(number)
+        branches.append(ir.Branch(sequence, tuple(results)))
+        homes = [h if h is not None else o for h, o in zip(homes, placed.outputs, strict=True)]
+    return ir.Switch(
+        index=index,
+        branches=tuple(branches),
+        writes=tuple(inner.results()),
+        ipus=tuple(map(_ipu, homes)),
+        origin=inner.origin,
+    )
+
+
+_BRANCHES = {"scan": _scan, repeat_p.name: _repeat, "while": _while, "cond": _cond}
+

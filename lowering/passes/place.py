@@ -1,0 +1,294 @@
+"""Gives every equation an IPU: its mark > its forward twin's > its operands' > its users' > 0."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lowering import marks
+from lowering.errors import OutsideCompilationError
+from lowering.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    frames_key,
+    name_stack,
+    shape_of,
+    sub_jaxprs,
+    user_line,
+)
+from lowering.streams import repeat_p, uses_streams
+from lowering.units import HOST, IpuId
+
+Home = IpuId | None
+"""Where a value is born; None for arguments and constants, which live on the host."""
+
+CONTROL_FLOW = ("scan", "while", "cond", repeat_p.name)
+
+
+@dc.dataclass(frozen=True, slots=True)
+class PlacedBody:
+    """A jaxpr whose equations have homes.
+
+    Attributes:
+      jaxpr: the body.
+      homes: one per equation; None for control flow that is split over IPUs or streams.
+      bodies: the placed bodies of each split equation, by its index, in parameter order.
+      inputs: one home per invar.
+      outputs: one home per outvar.
+    """
+
+    jaxpr: ClosedJaxpr
+    homes: tuple[Home, ...]
+    bodies: dict[int, tuple[PlacedBody, ...]]
+    inputs: tuple[Home, ...]
+    outputs: tuple[Home, ...]
+
+
+def place(closed: ClosedJaxpr) -> PlacedBody:
+    """Decides which IPU runs each equation.
+
+    Before: calls with marks, queues or host operations have been opened.
+    After:  every equation has an IPU (or `HOST`), or is control flow whose bodies are placed.
+    Raises: OutsideCompilationError for host operations inside control flow.
+    """
+    return _place(closed, "", [None] * len(closed.jaxpr.invars), _Shards())
+
+
+class _Shards:
+    """The shards that a jaxpr names inside; remembered, since bodies are shared."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, frozenset[int]] = {}
+
+    def __call__(self, jaxpr: Jaxpr) -> frozenset[int]:
+        key = id(jaxpr)
+        if key not in self._known:
+            named = {marks.read(name_stack(eqn)).shard for eqn in jaxpr.eqns} - {None}
+            inner = (self(sub) for eqn in jaxpr.eqns for sub in sub_jaxprs(eqn))
+            self._known[key] = frozenset(s for s in named if s is not None).union(*inner)
+        return self._known[key]
+
+
+def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
+    """Every shard that a mark names anywhere in the jaxpr."""
+    return _Shards()(closed.jaxpr)
+
+
+def _place(
+    closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
+) -> PlacedBody:
+    placer = _Placer(closed, enclosing, inputs, shards)
+    placer.forward()
+    placer.backward()
+    placer.settle()
+    return placer.result()
+
+
+class _Placer:
+    """One body being placed: forward along the data, backward from the users, then what is left."""
+
+    def __init__(
+        self, closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
+    ):
+        self.closed, self.enclosing, self.shards = closed, enclosing, shards
+        self.eqns = closed.jaxpr.eqns
+        self.inputs = tuple(inputs)
+        self.home_of: dict[Var, IpuId] = {
+            var: home
+            for var, home in zip(closed.jaxpr.invars, inputs, strict=True)
+            if home is not None
+        }
+        self.homes: list[Home] = [None] * len(self.eqns)
+        self.bodies: dict[int, tuple[PlacedBody, ...]] = {}
+        self.twins = _Twins()
+
+    def forward(self) -> None:
+        for index, eqn in enumerate(self.eqns):
+            found = marks.read(marks.joined(self.enclosing, name_stack(eqn)))
+            if self.is_split(eqn, found):
+                self.split(index, eqn)
+                continue
+            home = self.marked(eqn, found)
+            if home is None and found.backward:
+                home = self.twins.home_of(eqn)
+            if home is None:
+                home = self.voted(eqn.invars)
+            self.assign(index, eqn, home)
+            if not found.backward and found.shard is None:
+                self.twins.remember(eqn, home)
+
+    def is_split(self, eqn: JaxprEqn, found: marks.Marks) -> bool:
+        """Whether this is control flow that runs on several IPUs or that the host must drive."""
+        if eqn.primitive.name not in CONTROL_FLOW or found.outside is not None:
+            return False
+        _forbid_host_operations(eqn)
+        if uses_streams(eqn) or eqn.primitive is repeat_p:
+            return True
+        return len(frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))) > 1
+
+    def marked(self, eqn: JaxprEqn, found: marks.Marks) -> Home:
+        if found.outside is not None:
+            return HOST
+        if found.shard is not None:
+            return IpuId(found.shard)
+        inside = frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))
+        return IpuId(min(inside)) if inside else None
+
+    def voted(self, operands: Sequence[Atom]) -> Home:
+        """The home of the largest operand that has one."""
+        best: Home = None
+        best_size = -1
+        for atom in operands:
+            home = None if isinstance(atom, Literal) else self.home_of.get(atom)
+            if home is None or home == HOST:
+                continue
+            size = _elements(atom.aval)
+            if size > best_size:
+                best, best_size = home, size
+        return best
+
+    def assign(self, index: int, eqn: JaxprEqn, home: Home) -> None:
+        self.homes[index] = home
+        if home is not None:
+            self.home_of.update((var, home) for var in eqn.outvars)
+
+    def split(self, index: int, eqn: JaxprEqn) -> None:
+        stack = marks.joined(self.enclosing, name_stack(eqn))
+        operands = [
+            None if isinstance(a, Literal) else self.home_of.get(a) for a in eqn.invars
+        ]
+
+        def place_inner(body: ClosedJaxpr, homes: Sequence[Home]) -> PlacedBody:
+            return _place(body, stack, homes, self.shards)
+
+        self.bodies[index], results = _SPLITTERS[eqn.primitive.name](eqn, operands, place_inner)
+        for var, home in zip(eqn.outvars, results, strict=True):
+            if home is not None:
+                self.home_of[var] = home
+
+    def backward(self) -> None:
+        """Equations without a placed operand go where their first user is."""
+        wanted: dict[Var, IpuId] = {}
+        for index in range(len(self.eqns) - 1, -1, -1):
+            eqn = self.eqns[index]
+            if index in self.bodies:
+                continue
+            home = self.homes[index]
+            if home is None:
+                home = next((wanted[v] for v in eqn.outvars if v in wanted), None)
+                self.assign(index, eqn, home)
+            if home is not None and home != HOST:
+                wanted.update((a, home) for a in eqn.invars if not isinstance(a, Literal))
+
+    def settle(self) -> None:
+        for index, eqn in enumerate(self.eqns):
+            if self.homes[index] is None and index not in self.bodies:
+                home = self.voted(eqn.invars)
+                self.assign(index, eqn, IpuId(0) if home is None else home)
+
+    def result(self) -> PlacedBody:
+        outputs = tuple(
+            None if isinstance(a, Literal) else self.home_of.get(a)
+            for a in self.closed.jaxpr.outvars
+        )
+        return PlacedBody(self.closed, tuple(self.homes), self.bodies, self.inputs, outputs)
+
+
+class _Twins:
+    """Finds the forward equation that an unmarked backward equation was derived from.
+
+    Both carry the same stack of the user's frames. A stack that stands for equations on several
+    IPUs (one line that builds many layers) says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._unread: list[tuple[JaxprEqn, IpuId]] = []
+        self._homes: dict[Any, set[IpuId]] = {}
+
+    def remember(self, eqn: JaxprEqn, home: Home) -> None:
+        if home is not None and home != HOST:
+            self._unread.append((eqn, home))
+
+    def home_of(self, eqn: JaxprEqn) -> Home:
+        for forward, home in self._unread:  # frames are slow to read: only once somebody asks
+            self._homes.setdefault(frames_key(forward), set()).add(home)
+        self._unread.clear()
+        homes = self._homes.get(frames_key(eqn), set())
+        return next(iter(homes)) if len(homes) == 1 else None
+
+
+def _forbid_host_operations(eqn: JaxprEqn) -> None:
+    for jaxpr in sub_jaxprs(eqn):
+        for inner in jaxpr.eqns:
+            found = marks.read(name_stack(inner))
+            if found.outside is not None:
+                raise OutsideCompilationError(
+                    f"outside_compilation_scope('{found.outside}') inside `{eqn.primitive.name}`: "
+                    "a program cannot return to the host from within control flow",
+                    where=user_line(inner),
+                    fix="move the scope out of the loop or condition",
+                )
+            _forbid_host_operations(inner)
+
+
+def _elements(aval: Any) -> int:
+    size = 1
+    for extent in shape_of(aval):
+        size *= extent
+    return size
+
+
+# How each kind of control flow hands homes to its bodies and takes them back: equation, homes of
+# its operands, and a function that places a body -> placed bodies, homes of its results.
+
+_PlaceInner = Callable[[ClosedJaxpr, Sequence[Home]], PlacedBody]
+_Split = tuple[tuple[PlacedBody, ...], Sequence[Home]]
+
+
+def _first(*homes: Home) -> Home:
+    return next((home for home in homes if home is not None), IpuId(0))
+
+
+def _loop_homes(carry: Sequence[Home], leaving: Sequence[Home]) -> list[Home]:
+    """A loop variable lives where the body computes it, else where it came from."""
+    return [_first(new, old) for new, old in zip(leaving, carry, strict=True)]
+
+
+def _split_scan(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
+    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    body = place_inner(eqn.params["jaxpr"], operands)
+    homes = _loop_homes(operands[consts : consts + carry], body.outputs[:carry])
+    return (body,), [*homes, *map(_first, body.outputs[carry:])]
+
+
+def _split_repeat(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
+    inner = operands if eqn.params["count"] is not None else operands[1:]
+    body = place_inner(eqn.params["body"], inner)
+    return (body,), _loop_homes(inner[eqn.params["num_consts"] :], body.outputs)
+
+
+def _split_while(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
+    first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    carry = operands[first + second :]
+    body = place_inner(eqn.params["body_jaxpr"], operands[first:])
+    homes = _loop_homes(carry, body.outputs)
+    condition = place_inner(eqn.params["cond_jaxpr"], [*operands[:first], *homes])
+    return (condition, body), homes
+
+
+def _split_cond(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
+    branches = tuple(place_inner(branch, operands[1:]) for branch in eqn.params["branches"])
+    return branches, [_first(*homes) for homes in zip(*(b.outputs for b in branches), strict=True)]
+
+
+_SPLITTERS: dict[str, Callable[[JaxprEqn, Sequence[Home], _PlaceInner], _Split]] = {
+    "scan": _split_scan,
+    "while": _split_while,
+    "cond": _split_cond,
+    repeat_p.name: _split_repeat,
+}

@@ -1,0 +1,75 @@
+"""A tool of the passes: a list of equations that grows while call bodies are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lowering.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    fresh_var,
+    is_dropped,
+    under,
+    with_eqns,
+)
+
+
+class Rewriter:
+    """Copies equations one by one, and puts whole bodies in the place of single ones.
+
+    Variables of opened bodies are renamed, since a body may be opened more than once.
+    """
+
+    def __init__(self, jaxpr: Jaxpr):
+        self._jaxpr = jaxpr
+        self._names: dict[Var, Atom] = {}
+        self._eqns: list[JaxprEqn] = []
+        self._constants: list[tuple[Var, Any]] = []
+
+    def atom(self, atom: Atom) -> Atom:
+        """What an operand of the original is called now."""
+        return atom if isinstance(atom, Literal) else self._names.get(atom, atom)
+
+    def keep(self, eqn: JaxprEqn) -> None:
+        """Takes an equation over as it is."""
+        self._eqns.append(eqn.replace(invars=[self.atom(a) for a in eqn.invars]))
+
+    def open(self, eqn: JaxprEqn, body: ClosedJaxpr) -> None:
+        """Puts the equations of `body`, a function of the operands, in the equation's place."""
+        results = self._inline(body, [self.atom(a) for a in eqn.invars], eqn)
+        for var, result in zip(eqn.outvars, results, strict=True):
+            if not is_dropped(var):
+                self._names[var] = result
+
+    def _inline(
+        self, body: ClosedJaxpr, operands: Sequence[Atom], outer: JaxprEqn
+    ) -> list[Atom]:
+        jaxpr = body.jaxpr
+        names: dict[Var, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
+        for var, value in zip(jaxpr.constvars, body.consts, strict=True):
+            names[var] = fresh_var(var.aval)
+            self._constants.append((names[var], value))
+
+        def local(atom: Atom) -> Atom:
+            return atom if isinstance(atom, Literal) else names[atom]
+
+        for eqn in jaxpr.eqns:
+            invars = [local(a) for a in eqn.invars]
+            outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
+            names.update(zip(eqn.outvars, outvars, strict=True))
+            source = under(eqn, outer)
+            self._eqns.append(eqn.replace(invars=invars, outvars=outvars, source_info=source))
+        return [local(a) for a in jaxpr.outvars]
+
+    def closed(self, consts: Sequence[Any]) -> ClosedJaxpr:
+        """The rewritten jaxpr, given the constants of the original."""
+        outvars = [self.atom(a) for a in self._jaxpr.outvars]
+        jaxpr = with_eqns(self._jaxpr, self._eqns, outvars)
+        constvars = [*jaxpr.constvars, *(var for var, _ in self._constants)]
+        values = [*consts, *(value for _, value in self._constants)]
+        return ClosedJaxpr(jaxpr.replace(constvars=constvars), values)

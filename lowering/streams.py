@@ -1,0 +1,336 @@
+"""The primitives of queues: `dequeue`, `enqueue`, and the loop that keeps both intact.
+
+JAX drops an effect inside a differentiated `lax.scan` without a word. So a loop whose body uses
+queues is a primitive of ours, `ipu_repeat`: the compiler streams it, and differentiation (or
+vmap) rewrites it first as a scan over stacked elements whose enqueued values are loop outputs.
+Under plain `jax.jit` all three become ordered host callbacks: correct, not fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lowering.errors import EnqueueError, LoweringError
+from lowering.jaxpr import (
+    STREAM,
+    Aval,
+    ClosedJaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    bind_equation,
+    call_body,
+    current_user_line,
+    mlir,
+    run_equations,
+    sub_jaxprs,
+    trace_flat,
+    user_line,
+    with_eqns,
+)
+
+dequeue_p = Primitive("ipu_dequeue")
+enqueue_p = Primitive("ipu_enqueue")
+repeat_p = Primitive("ipu_repeat")
+for _primitive in (dequeue_p, enqueue_p, repeat_p):
+    _primitive.multiple_results = True
+
+
+def dequeue(queue: Any, avals: Sequence[Aval], count: int | None = None) -> list[Any]:
+    """Takes the queue's next element (the next `count`, stacked), as flat arrays."""
+    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count)
+
+
+def enqueue(queue: Any, leaves: Sequence[Any], structure: Any, count: int | None = None) -> None:
+    """Sends one element (`count` stacked ones) to the queue."""
+    enqueue_p.bind(*leaves, queue=queue, structure=structure, count=count)
+
+
+def repeat(
+    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], count: Any, loop: Any
+) -> list[Any]:
+    """Runs `body(*consts, *carry) -> carry` `count` times.
+
+    Args:
+      body: a jaxpr without constants, whose body may use queues.
+      consts: what the body reads but does not change.
+      carry: the loop variables.
+      count: an int, or an int32 scalar known at run time only.
+      loop: the pytree structure of the loop variables, for error messages' sake.
+    """
+    static = int(count) if isinstance(count, int) else None
+    trips = [] if static is not None else [count]
+    return repeat_p.bind(
+        *trips, *consts, *carry, body=body, num_consts=len(consts), count=static, loop=loop
+    )
+
+
+def uses_streams(jaxpr: Any) -> bool:
+    """Whether a jaxpr (open or closed) feeds a queue anywhere inside."""
+    return STREAM in jaxpr.effects
+
+
+def _stacked(aval: Aval, count: int | None) -> Aval:
+    return aval if count is None else ShapedArray((count, *aval.shape), aval.dtype)
+
+
+# --- shapes ---------------------------------------------------------------------------------
+
+
+@dequeue_p.def_effectful_abstract_eval
+def _dequeue_avals(*, queue: Any, avals: Any, count: Any) -> Any:
+    del queue
+    return [_stacked(aval, count) for aval in avals], {STREAM}
+
+
+@enqueue_p.def_effectful_abstract_eval
+def _enqueue_avals(*leaves: Any, queue: Any, structure: Any, count: Any) -> Any:
+    del leaves, queue, structure, count
+    return [], {STREAM}
+
+
+@repeat_p.def_effectful_abstract_eval
+def _repeat_avals(*operands: Any, body: ClosedJaxpr, **rest: Any) -> Any:
+    del operands, rest
+    return body.out_avals, set(body.effects)
+
+
+# --- eager calls, and plain `jax.jit` ---------------------------------------------------------
+
+
+@dequeue_p.def_impl
+def _dequeue_now(*, queue: Any, avals: Any, count: Any) -> list[Any]:
+    del avals
+    return [jnp.asarray(leaf) for leaf in queue.pull(count)]
+
+
+@enqueue_p.def_impl
+def _enqueue_now(*leaves: Any, queue: Any, structure: Any, count: Any) -> list[Any]:
+    queue.push(structure, leaves, count)
+    return []
+
+
+def _split(operands: Sequence[Any], num_consts: int, count: int | None) -> tuple[Any, Any, Any]:
+    """The trip count, the constants and the loop variables among a repeat's operands."""
+    trips = count if count is not None else operands[0]
+    rest = operands if count is not None else operands[1:]
+    return trips, list(rest[:num_consts]), list(rest[num_consts:])
+
+
+@repeat_p.def_impl
+def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, loop: Any) -> list[Any]:
+    del loop
+    trips, consts, carry = _split(operands, num_consts, count)
+    for _ in range(int(trips)):
+        carry = run_equations(body.jaxpr, body.consts, [*consts, *carry])
+    return carry
+
+
+def _callback_rule(call: Callable[..., Sequence[Any]]) -> Any:
+    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+        def host(*arrays: Any) -> tuple[Any, ...]:
+            return tuple(call(*arrays, **params))
+
+        token = ctx.tokens_in.get(STREAM)
+        results, token, _ = mlir.emit_python_callback(
+            ctx,
+            host,
+            token,
+            list(operands),
+            ctx.avals_in,
+            ctx.avals_out,
+            has_side_effect=True,
+            returns_token=True,
+        )
+        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({STREAM: token})))
+        return results
+
+    return rule
+
+
+def _pull(*, queue: Any, avals: Any, count: Any) -> Sequence[Any]:
+    del avals
+    return queue.pull(count)
+
+
+mlir.register_lowering(dequeue_p, _callback_rule(_pull), cacheable=False)
+mlir.register_lowering(enqueue_p, _callback_rule(_enqueue_now), cacheable=False)
+
+
+def _repeat_inside_xla(
+    *operands: Any, body: Any, num_consts: int, count: Any, loop: Any
+) -> list[Any]:
+    del loop
+    trips, consts, carry = _split(operands, num_consts, count)
+
+    def step(_: Any, carry: Any) -> Any:
+        return run_equations(body.jaxpr, body.consts, [*consts, *carry])
+
+    return jax.lax.fori_loop(0, trips, step, carry)
+
+
+mlir.register_lowering(repeat_p, mlir.lower_fun(_repeat_inside_xla, multiple_results=True))
+
+
+# --- differentiation and vmap -----------------------------------------------------------------
+
+
+def _dequeue_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    del primals, tangents
+    elements = dequeue_p.bind(**params)
+    return elements, [ad.Zero(jax.typeof(e).to_tangent_aval()) for e in elements]
+
+
+def _enqueue_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    del tangents
+    return enqueue_p.bind(*primals, **params), []
+
+
+def _enqueue_vmap(values: Any, dims: Any, **params: Any) -> Any:
+    if all(dim is batching.not_mapped for dim in dims):
+        return enqueue_p.bind(*values, **params), []
+    raise EnqueueError(
+        f"{params['queue'].name}: enqueue under `jax.vmap`: one element, or one per example?",
+        where=current_user_line(),
+        fix="enqueue outside the vmapped function, where the whole batch is one array",
+    )
+
+
+def _dequeue_vmap(values: Any, dims: Any, **params: Any) -> Any:
+    del values, dims
+    elements = dequeue_p.bind(**params)
+    return elements, [batching.not_mapped] * len(elements)
+
+
+def _need_static(count: int | None, what: str) -> int:
+    if count is None:
+        raise LoweringError(
+            f"{what} of a `loops.repeat` with queues whose trip count is known at run time only",
+            where=current_user_line(),
+            fix="give `repeat` a Python int as `n`",
+        )
+    return count
+
+
+def _repeat_jvp(
+    primals: Any, tangents: Any, *, body: Any, num_consts: int, count: Any, loop: Any
+) -> Any:
+    del loop
+    length = _need_static(count, "the derivative")
+    tangents = [ad.instantiate_zeros(t) for t in tangents]
+    return jax.jvp(_as_scan(body, num_consts, length), primals, tangents)
+
+
+def _repeat_vmap(
+    values: Any, dims: Any, *, body: Any, num_consts: int, count: Any, loop: Any
+) -> Any:
+    del loop
+    length = _need_static(count, "a vmap")
+    mapped = jax.vmap(_as_scan(body, num_consts, length), in_axes=tuple(dims))
+    return mapped(*values), [0] * len(body.out_avals)
+
+
+ad.primitive_jvps[dequeue_p] = _dequeue_jvp
+ad.primitive_jvps[enqueue_p] = _enqueue_jvp
+ad.primitive_jvps[repeat_p] = _repeat_jvp
+batching.primitive_batchers[dequeue_p] = _dequeue_vmap
+batching.primitive_batchers[enqueue_p] = _enqueue_vmap
+batching.primitive_batchers[repeat_p] = _repeat_vmap
+
+
+def _as_scan(body: ClosedJaxpr, num_consts: int, length: int) -> Callable[..., list[Any]]:
+    """The same loop as a `lax.scan`: all elements dequeued before, all results enqueued after."""
+    flat = trace_flat(lambda *operands: _flattened(body, operands), body.in_avals)
+    dequeues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is dequeue_p]
+    enqueues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is enqueue_p]
+    pure = _without_streams(flat, dequeues, enqueues)
+    num_carry = len(body.out_avals)
+
+    def run(*operands: Any) -> list[Any]:
+        consts, carry = list(operands[:num_consts]), list(operands[num_consts:])
+
+        def step(carry: Any, elements: Any) -> Any:
+            results = run_equations(pure.jaxpr, pure.consts, [*consts, *carry, *elements])
+            return results[:num_carry], results[num_carry:]
+
+        elements = [leaf for eqn in dequeues for leaf in _dequeue_all(eqn, length)]
+        carry, sent = jax.lax.scan(step, carry, elements, length=length)
+        for eqn in enqueues:
+            own, sent = sent[: len(eqn.invars)], sent[len(eqn.invars) :]
+            _enqueue_all(eqn, own, length)
+        return carry
+
+    return run
+
+
+def _flattened(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    """Evaluates a body so that its queue operations all come out at its top level."""
+    jaxpr = body.jaxpr
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, body.consts, strict=True))
+    values.update(zip(jaxpr.invars, operands, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        inputs = [read(atom) for atom in eqn.invars]
+        values.update(zip(eqn.outvars, _flattened_equation(eqn, inputs), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _flattened_equation(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
+    if eqn.primitive in (dequeue_p, enqueue_p) or not uses_streams(eqn):
+        return bind_equation(eqn, inputs)
+    if eqn.primitive is repeat_p:
+        length = _need_static(eqn.params["count"], "the derivative")
+        return _as_scan(eqn.params["body"], eqn.params["num_consts"], length)(*inputs)
+    inner = call_body(eqn)
+    if inner is not None:
+        return _flattened(inner, inputs)
+    raise EnqueueError(
+        f"a queue is used inside `{eqn.primitive.name}` in a loop that is differentiated or "
+        "vmapped; JAX would drop it",
+        where=next(filter(None, (user_line(e) for j in sub_jaxprs(eqn) for e in j.eqns)), ""),
+        fix="use the queue in the body of `ipu.loops.repeat` itself, or outside the derivative",
+    )
+
+
+def _without_streams(
+    flat: ClosedJaxpr, dequeues: Sequence[JaxprEqn], enqueues: Sequence[JaxprEqn]
+) -> ClosedJaxpr:
+    jaxpr = flat.jaxpr
+    eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive not in (dequeue_p, enqueue_p)]
+    sent = [atom for eqn in enqueues for atom in eqn.invars]
+    taken = [var for eqn in dequeues for var in eqn.outvars]
+    pure = with_eqns(jaxpr, eqns, [*jaxpr.outvars, *sent])
+    debug = pure.debug_info._replace(arg_names=None, result_paths=None)
+    return ClosedJaxpr(
+        pure.replace(invars=[*jaxpr.invars, *taken], debug_info=debug), flat.consts
+    )
+
+
+def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Any]:
+    """All the elements that an equation takes over `length` iterations, stacked."""
+    params = eqn.params
+    inner = params["count"]
+    total = length if inner is None else length * inner
+    leaves = dequeue(params["queue"], params["avals"], total)
+    if inner is None:
+        return leaves
+    return [leaf.reshape(length, inner, *leaf.shape[1:]) for leaf in leaves]
+
+
+def _enqueue_all(eqn: JaxprEqn, stacked: Sequence[Any], length: int) -> None:
+    """Sends all that an equation sent over `length` iterations."""
+    params = eqn.params
+    inner = params["count"]
+    total = length if inner is None else length * inner
+    leaves = [s if inner is None else s.reshape(total, *s.shape[2:]) for s in stacked]
+    enqueue(params["queue"], leaves, params["structure"], total)

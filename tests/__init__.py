@@ -1,0 +1,1 @@
+"""Tests of ipujax and lowering; the folders mirror the source."""

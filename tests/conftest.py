@@ -1,0 +1,93 @@
+"""Fixtures of every test, and what each test starts from: one device, nothing configured."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything imports JAX. The tests compare numbers of one CPU device; those that need more
+# run in processes of their own (`run_with_devices`).
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import hypothesis
+import pytest
+
+from tests.harness import Golden, run_python
+
+# A first call compiles, so times say nothing; and the same examples everywhere make a failure in
+# CI one that comes back at home.
+hypothesis.settings.register_profile("ipujax", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ipujax")
+
+USER_VARIABLES = ("TF_POPLAR_FLAGS", "POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden files of the tests that run, instead of comparing with them",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("fact"):
+            named = mark.args and all(isinstance(i, str) and "." in i for i in mark.args)
+            if not named or mark.kwargs:
+                raise pytest.UsageError(f"{item.nodeid}: write @pytest.mark.fact('area.name')")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps what the virtual system tells other processes apart from the user's own runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPUJAX_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
+def reset_system() -> None:
+    """Forgets every configuration, if the tests so far made `ipujax` load at all."""
+    system = sys.modules.get("ipujax.system")
+    if system is not None:
+        system.SYSTEM.reset()
+
+
+@pytest.fixture(autouse=True)
+def fresh_system(own_runtime_folder: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing configured and no flags set, before each test and after it."""
+    for name in USER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    reset_system()
+    yield
+    # Flags that the test set would otherwise still be there when the system is reset.
+    for name in USER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    reset_system()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden(text)`: the text is what `tests/golden/<module>/<test>.txt` holds."""
+    update = bool(request.config.getoption("--update-golden"))
+    return Golden(request.path, request.node.name, update)
+
+
+class RunWithDevices(Protocol):
+    """Runs a Python program (its text or its path) in a process with that many CPU devices."""
+
+    def __call__(self, devices: int, source: str | Path, timeout: float = ...) -> str: ...
+
+
+@pytest.fixture
+def run_with_devices(tmp_path: Path) -> RunWithDevices:
+    """`run_with_devices(4, source)`: gives what the program printed, fails with its errors."""
+
+    def run(devices: int, source: str | Path, timeout: float = 300.0) -> str:
+        return run_python(source, devices, tmp_path, timeout)
+
+    return run

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import ipujax
+from tests.conftest import RunWithDevices
+from tests.harness import ROOT
+
+# An example, and the text that the README says it prints.
+BLOCKS = re.compile(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = BLOCKS.findall(README)
+MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
+MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize(("source", "printed"), EXAMPLES, ids=["four_ipus", "training"])
+def test_examples_print_what_the_readme_says(
+    source: str, printed: str, devices: int, run_with_devices: RunWithDevices
+) -> None:
+    assert run_with_devices(devices, source) == printed
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_of_the_table_come_with_the_package(module: str) -> None:
+    found: object = ipujax
+    for name in module.split("."):
+        found = getattr(found, name)
+    assert found.__doc__
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_migration_names_attributes_that_exist(attribute: str) -> None:
+    assert ipujax.config.IPUConfig().get_attribute_metadata(attribute).name == attribute
+
+
+def test_make_test_runs_the_command_of_the_readme() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "\n.venv/bin/python -m pytest\n" in README
+    assert "BIN := $(VENV)/bin\n" in makefile
+    assert "\n\t$(BIN)/python -m pytest\n" in makefile

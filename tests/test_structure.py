@@ -1,0 +1,258 @@
+"""The rules of CONTRIBUTING.md that a machine can check, one test per rule and file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.harness import GOLDEN, ROOT, TESTS
+
+SOURCE_FOLDERS = ("ipujax", "lowering")
+ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "notebooks")
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60  # without the docstring; aim at 40
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Names that the files of a folder never mention: imported, or as `module.name` in code."""
+
+    folder: str
+    never: tuple[str, ...]
+    reason: str
+    but: tuple[str, ...] = ()
+
+
+FILES_AND_ENVIRONMENT = ("os", "io", "pathlib", "shutil", "subprocess", "tempfile", "open")
+
+RULES = (
+    Rule("lowering", ("ipujax",), "the compiler knows nothing of what is built on it"),
+    Rule(
+        "lowering",
+        ("jax.jit", "jax.device_put", "jax.devices", "jax.local_devices"),
+        "the compiler is pure; running is the engines' work",
+    ),
+    Rule("lowering", FILES_AND_ENVIRONMENT, "no files or environment; settings are in Options"),
+    Rule(
+        "lowering/ir",
+        ("lowering.passes", "lowering.schedules", "lowering.pipeline", "lowering.machine"),
+        "the program's form does not depend on who makes or reads it",
+    ),
+    Rule(
+        "lowering/passes",
+        ("lowering.schedules", "lowering.machine"),
+        "passes, schedules and machine share through lowering.ir",
+    ),
+    Rule(
+        "lowering/machine",
+        ("lowering.schedules", "lowering.passes"),
+        "passes, schedules and machine share through lowering.ir",
+    ),
+    Rule(
+        "lowering/schedules",
+        ("lowering.passes", "lowering.machine", "jax", "jaxlib"),
+        "a schedule is plain data",
+    ),
+    *(
+        Rule(
+            folder,
+            ("jax.extend", "jax._src"),
+            "only lowering/jaxpr.py touches JAX's changing parts",
+            but=("lowering/jaxpr.py",),
+        )
+        for folder in ALL_FOLDERS
+    ),
+)
+
+
+def python_files(*folders: str) -> list[str]:
+    """The paths, relative to the root, of every Python file in the folders."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+def parse(file: str) -> ast.Module:
+    """The file's tree; what only newer Pythons than the oldest supported one read is an error."""
+    try:
+        return ast.parse((ROOT / file).read_text(encoding="utf-8"), file, feature_version=(3, 11))
+    except SyntaxError as error:
+        pytest.fail(f"{file}:{error.lineno}: not Python 3.11: {error.msg}", pytrace=False)
+
+
+def imported_module(node: ast.ImportFrom, file: str) -> str:
+    """The full name of the module in `from module import ...`, relative ones resolved."""
+    if not node.level:
+        return node.module or ""
+    package = Path(file).parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """`a.b.c` for such an expression, `None` for any other."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def mentioned_names(file: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of everything a file imports, and of what it calls or reads by dotted name.
+
+    A name that is bound by an import is given in full: `jnp.sum` as `jax.numpy.sum`.
+    """
+    tree = parse(file)
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            module = imported_module(node, file)
+            yield node.lineno, module
+            for alias in node.names:
+                bound[alias.asname or alias.name] = f"{module}.{alias.name}"
+                yield node.lineno, f"{module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (name := dotted_name(node)):
+            first, _, rest = name.partition(".")
+            if first in bound:
+                yield node.lineno, f"{bound[first]}.{rest}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id not in bound:
+                yield node.lineno, node.func.id
+
+
+def violations(file: str) -> list[str]:
+    """One line for each name in a file that a rule forbids there."""
+    lines: set[str] = set()
+    for rule in RULES:
+        if not file.startswith(f"{rule.folder}/") or file in rule.but:
+            continue
+        for line, name in mentioned_names(file):
+            if any(name == never or name.startswith(f"{never}.") for never in rule.never):
+                lines.add(f"{file}:{line}: `{name}`: {rule.reason}")
+    return sorted(lines)
+
+
+@pytest.mark.parametrize("file", python_files(*ALL_FOLDERS))
+def test_imports_follow_the_layers(file: str) -> None:
+    found = violations(file)
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file", python_files("ipujax"))
+def test_ipujax_uses_the_root_of_lowering_only(file: str) -> None:
+    found: list[str] = []
+    for node in ast.walk(parse(file)):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [imported_module(node, file)]
+        for module in modules:
+            if module.startswith("lowering."):
+                line = getattr(node, "lineno", 0)
+                found.append(f"{file}:{line}: `{module}`: write `from lowering import ...`")
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS, "benchmarks"))
+def test_modules_are_short(file: str) -> None:
+    lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_MODULE_LINES, f"{file} has {lines} lines: split it by idea"
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function from its `def` to its end, its docstring not counted."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function, clean=False) is not None:
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS, "benchmarks"))
+def test_functions_are_short(file: str) -> None:
+    functions = (
+        node
+        for node in ast.walk(parse(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    found = [
+        f"{file}:{function.lineno}: `{function.name}` has {code_lines(function)} lines of code"
+        for function in functions
+        if code_lines(function) > MAX_FUNCTION_LINES
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file", python_files(*ALL_FOLDERS))
+def test_nothing_is_left_unfinished(file: str) -> None:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    found = [
+        f"{file}:{i}: {line.strip()}" for i, line in enumerate(lines, 1) if UNFINISHED.search(line)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS))
+def test_no_assert_guards_the_source(file: str) -> None:
+    found = [
+        f"{file}:{node.lineno}: raise an error that says what, where and how to fix it"
+        for node in ast.walk(parse(file))
+        if isinstance(node, ast.Assert)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS))
+def test_modules_say_what_they_are(file: str) -> None:
+    assert ast.get_docstring(parse(file)), f"{file}:1: no docstring"
+
+
+def test_every_golden_file_has_its_test() -> None:
+    orphans: list[str] = []
+    for golden in sorted(GOLDEN.rglob("*.txt")):
+        module = (TESTS / golden.parent.relative_to(GOLDEN)).with_suffix(".py")
+        name = re.match(r"\w+", golden.stem)
+        known = module.exists() and any(
+            isinstance(node, ast.FunctionDef) and name and node.name == name.group()
+            for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        )
+        if not known:
+            orphans.append(golden.relative_to(ROOT).as_posix())
+    assert not orphans, f"delete these, no test reads them: {orphans}"
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "name"),
+    [
+        ("lowering/a.py", "import ipujax.config", "ipujax.config"),
+        ("lowering/a.py", "import os\nos.environ['A']", "os.environ"),
+        ("lowering/a.py", "text = open('a').read()", "open"),
+        ("lowering/a.py", "import jax as j\nj.jit(len)", "jax.jit"),
+        ("lowering/ir/a.py", "from ..passes import place", "lowering.passes"),
+        ("lowering/ir/a.py", "from lowering import machine", "lowering.machine"),
+        ("lowering/schedules/a.py", "import jax.numpy as jnp", "jax.numpy"),
+        ("ipujax/a.py", "from jax import extend", "jax.extend"),
+        ("ipujax/a.py", "import jax\njax.extend.core", "jax.extend.core"),
+    ],
+)
+def test_the_rules_catch(
+    file: str, source: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.test_structure.ROOT", tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(source, encoding="utf-8")
+    assert any(f"`{name}`" in line for line in violations(file))
