@@ -120,6 +120,8 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
 
 
 def _is_alive(record: dict[str, Any]) -> bool:
+    if os.name != "posix":
+        return True  # elsewhere, asking with signal 0 would interrupt the process
     try:
         os.kill(record["pid"], 0)
     except PermissionError:

@@ -1,6 +1,6 @@
 """The chips, as the command line tools show them without loading the compiler.
 
-The model's own numbers, with many more, are in `lowering`; a test compares the two.
+The model's own numbers, with many more, are in `lowering`.
 """
 
 from __future__ import annotations

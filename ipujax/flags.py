@@ -12,6 +12,7 @@ import difflib
 import enum
 import functools
 import os
+import re
 import shlex
 from typing import Any
 
@@ -136,7 +137,7 @@ def _help() -> str:
     lines = [f"Flags of {_VARIABLE}, as --name or --name=value:"]
     for field in dataclasses.fields(PoplarFlags):
         default: Any = field.default
-        shown = ",".join(default) if isinstance(default, tuple) else default
+        shown = "" if default == () else default
         lines.append(f"  --{field.name}  {field.metadata['doc']} (default: {shown!r})")
     return "\n".join(lines)
 
@@ -159,12 +160,8 @@ def _definitions() -> absl_flags.FlagValues:
     for field in dataclasses.fields(PoplarFlags):
         default: Any = field.default
         define = _DEFINE[type(default)]
-        define(
-            field.name,
-            list(default) if default == () else default,
-            field.metadata["doc"],
-            flag_values=values,
-        )
+        initial: Any = [] if default == () else default
+        define(field.name, initial, field.metadata["doc"], flag_values=values)
     return values
 
 
@@ -196,7 +193,7 @@ def _check(flags: PoplarFlags) -> None:
             "--synthetic_data_categories"
         )
     named = initializer in ("", "random", "uniform", "normal")
-    if not named and not initializer.lstrip("+-").isdecimal():
+    if not named and not re.fullmatch(r"[+-]?\d+", initializer):
         raise FlagError(
             f"--synthetic_data_initializer={initializer} is neither random, uniform, normal nor "
             "an integer"

@@ -46,7 +46,8 @@ def _is_silent(handler: logging.Handler) -> bool:
     if isinstance(handler, logging.FileHandler):
         return handler.baseFilename == os.path.abspath(os.devnull)
     if isinstance(handler, logging.StreamHandler):
-        return isinstance(cast(object, handler.stream), io.StringIO)
+        stream = cast(object, handler.stream)  # pyright: ignore[reportUnknownMemberType]
+        return isinstance(stream, io.StringIO)
     return isinstance(handler, logging.NullHandler)
 
 
@@ -64,7 +65,7 @@ def get_logger() -> logging.Logger:
         return _logger
     if asked:
         _logger.setLevel(_level(asked))
-    elif _applied or _logger.level == logging.NOTSET:
+    elif _applied:
         _logger.setLevel(logging.INFO)
     _applied = asked
     return _logger
@@ -84,6 +85,8 @@ def _install() -> None:
     handler = _StderrUnlessShownElsewhere()
     handler.setFormatter(absl_logging.PythonFormatter())
     _logger.addHandler(handler)
+    if _logger.level == logging.NOTSET:
+        _logger.setLevel(logging.INFO)
 
 
 _install()

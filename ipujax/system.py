@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 from ipujax import _attachments
 from ipujax._config_enums import DeviceConnectionType
@@ -20,9 +20,6 @@ from ipujax.config import IPUConfig, check_consistency
 from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
 from ipujax.flags import poplar_flags
 from ipujax.log import get_logger
-
-if TYPE_CHECKING:
-    import jax
 
 _NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
 _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
@@ -212,15 +209,15 @@ def is_ipu_device_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def jax_device_of(position: int) -> jax.Device:
-    """The JAX device that stands for an IPU: IPUs are spread over `jax.devices()` in turn.
+def jax_device_of(position: int) -> Any:
+    """The `jax.Device` that stands for an IPU: IPUs are spread over `jax.devices()` in turn.
 
     Args:
       position: the IPU's number, from 0.
     """
     import jax
 
-    devices = jax.devices()
+    devices = cast(list[Any], jax.devices())  # pyright: ignore[reportUnknownMemberType]
     return devices[position % len(devices)]
 
 

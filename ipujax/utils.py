@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import os
 import pathlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -218,9 +218,9 @@ def export_dataset_to_file(
 
 
 def export_inputs_to_file(
-    inputs: Sequence[Hashable],
+    inputs: Sequence[Any],
     output_filename: str | os.PathLike[str],
-    feed_dict: Mapping[Hashable, Any],
+    feed_dict: Mapping[Any, Any],
 ) -> None:
     """Writes a program's inputs to files, in the format of `export_dataset_to_file`.
 

@@ -14,7 +14,7 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -210,3 +210,85 @@ def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
     """The user's frames behind an equation, innermost first; equal for forward and backward."""
     frames = _source.user_frames(eqn.source_info.traceback)
     return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
+
+
+def has_slow_convolution(jaxpr: Jaxpr) -> bool:
+    """Whether a convolution other than the plain NHWC/HWIO forward one occurs anywhere inside."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "conv_general_dilated" and not _is_plain_convolution(eqn.params):
+            return True
+        if any(has_slow_convolution(inner) for inner in sub_jaxprs(eqn)):
+            return True
+    return False
+
+
+def _is_plain_convolution(params: dict[str, Any]) -> bool:
+    numbers = params["dimension_numbers"]
+    rank = len(numbers.lhs_spec)
+    image = (0, rank - 1, *range(1, rank - 1))  # batch, features, space: channels last
+    filters = (rank - 1, rank - 2, *range(rank - 2))  # out, in, space: HWIO
+    canonical = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) == (image, filters, image)
+    return (
+        canonical and set(params["lhs_dilation"]) <= {1} and params["batch_group_count"] == 1
+    )
+
+
+def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+    """The jaxpr with its constants as first arguments, and the constants."""
+    jaxpr = closed.jaxpr
+    debug = jaxpr.debug_info._replace(arg_names=None)
+    invars = [*jaxpr.constvars, *jaxpr.invars]
+    open_ = jaxpr.replace(constvars=[], invars=invars, debug_info=debug)
+    return ClosedJaxpr(open_, ()), list(closed.consts)
+
+
+def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
+    """The equation inside one more, innermost, named scope."""
+    source = eqn.source_info
+    return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(text)))
+
+
+def may_part_ways(jaxpr: Jaxpr, inside: bool = False) -> bool:
+    """Whether a collective stands under a condition on which replicas could disagree."""
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        axes = eqn.params.get("axes", eqn.params.get("axis_name"))
+        if inside and axes is not None and name != "axis_index":
+            return True
+        branches = inside or name in ("cond", "while")
+        if any(may_part_ways(inner, branches) for inner in sub_jaxprs(eqn)):
+            return True
+    return False
+
+
+def operations(jaxpr: Jaxpr) -> float:
+    """A rough count of arithmetic operations: products exactly, anything else one per element."""
+    total = 0.0
+    for eqn in jaxpr.eqns:
+        inner = sum(operations(body) for body in sub_jaxprs(eqn))
+        total += inner * eqn.params.get("length", 1) if inner else _own_operations(eqn)
+    return total
+
+
+def _own_operations(eqn: JaxprEqn) -> float:
+    size = sum(float(_size(var.aval)) for var in eqn.outvars)
+    if eqn.primitive.name == "dot_general":
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        shape = shape_of(eqn.invars[0].aval)
+        return 2.0 * size * _product(shape[axis] for axis in contracted)
+    if eqn.primitive.name == "conv_general_dilated":
+        filters = shape_of(eqn.invars[1].aval)
+        features = filters[eqn.params["dimension_numbers"].rhs_spec[0]]
+        return 2.0 * size * _product(filters) / max(features, 1)
+    return size
+
+
+def _size(aval: Aval) -> int:
+    return _product(shape_of(aval))
+
+
+def _product(extents: Iterable[int]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total

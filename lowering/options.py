@@ -16,6 +16,7 @@ class Options:
       catch_invalid: report an operation that makes a NaN from none.
       catch_division: report a division by zero.
       catch_overflow: report an operation that makes an infinity from finite numbers.
+      step_slow_loops: leave loops to the host whose convolutions XLA runs slowly inside a loop.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -24,6 +25,7 @@ class Options:
     catch_invalid: bool = False
     catch_division: bool = False
     catch_overflow: bool = False
+    step_slow_loops: bool = False
     on_pass: Callable[[str, str], None] | None = None
 
     @property

@@ -77,6 +77,18 @@ def uses_streams(jaxpr: Any) -> bool:
     return STREAM in jaxpr.effects
 
 
+def enqueued_queues(jaxpr: Any) -> set[Any]:
+    """Every outfeed that a jaxpr enqueues to, anywhere inside."""
+    found: set[Any] = set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is enqueue_p:
+            found.add(eqn.params["queue"])
+        for inner in sub_jaxprs(eqn):
+            if uses_streams(inner):
+                found |= enqueued_queues(inner)
+    return found
+
+
 def _stacked(aval: Aval, count: int | None) -> Aval:
     return aval if count is None else ShapedArray((count, *aval.shape), aval.dtype)
 

@@ -1,1 +1,29 @@
-"""The Program: its data, its text and its verifier."""
+"""The Program: its data, where its values are, its text and its verifier."""
+
+from lowering.ir.places import Place as Place
+from lowering.ir.places import arguments as arguments
+from lowering.ir.places import births as births
+from lowering.ir.places import needs as needs
+from lowering.ir.program import Branch as Branch
+from lowering.ir.program import Carry as Carry
+from lowering.ir.program import Copy as Copy
+from lowering.ir.program import Execute as Execute
+from lowering.ir.program import Fault as Fault
+from lowering.ir.program import HostCall as HostCall
+from lowering.ir.program import Kernel as Kernel
+from lowering.ir.program import Node as Node
+from lowering.ir.program import Program as Program
+from lowering.ir.program import Repeat as Repeat
+from lowering.ir.program import Sequence as Sequence
+from lowering.ir.program import Slice as Slice
+from lowering.ir.program import Stack as Stack
+from lowering.ir.program import StreamIn as StreamIn
+from lowering.ir.program import StreamOut as StreamOut
+from lowering.ir.program import Switch as Switch
+from lowering.ir.program import While as While
+from lowering.ir.program import reads as reads
+from lowering.ir.program import streams as streams
+from lowering.ir.program import walk as walk
+from lowering.ir.program import writes as writes
+from lowering.ir.text import to_text as to_text
+from lowering.ir.verify import verify as verify

@@ -80,3 +80,15 @@ def needs(node: Node, inner: Callable[[Node], frozenset[Place]]) -> Iterator[Pla
 def _all(body: Sequence, inner: Callable[[Node], frozenset[Place]]) -> Iterator[Place]:
     for step in body.steps:
         yield from inner(step)
+
+
+def arguments(node: Node) -> Iterator[Place]:
+    """The places of the names that a branch gives to what enters its bodies."""
+    match node:
+        case Repeat():
+            yield from ((c.entering, c.ipu) for c in node.carry)
+            yield from ((s.element, s.ipu) for s in node.slices)
+        case While():
+            yield from ((c.entering, c.ipu) for c in node.carry)
+        case _:
+            return

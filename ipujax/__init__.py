@@ -1,0 +1,72 @@
+"""The Graphcore IPU programming model on JAX.
+
+`ipu.compile` traces a JAX function, places it on virtual IPUs, lowers it to a Poplar-like Program
+and runs that with XLA kernels. The submodules carry the names of the original's Python API; they
+are imported when first used, so that command line tools start fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipujax import all_to_all_op as all_to_all_op
+    from ipujax import config as config
+    from ipujax import cross_replica_ops as cross_replica_ops
+    from ipujax import data as data
+    from ipujax import dataset_benchmark as dataset_benchmark
+    from ipujax import errors as errors
+    from ipujax import events as events
+    from ipujax import functional_ops as functional_ops
+    from ipujax import internal_ops as internal_ops
+    from ipujax import ipu_compiler as ipu_compiler
+    from ipujax import ipu_infeed_queue as ipu_infeed_queue
+    from ipujax import ipu_outfeed_queue as ipu_outfeed_queue
+    from ipujax import loops as loops
+    from ipujax import reduce_scatter_op as reduce_scatter_op
+    from ipujax import replication_ops as replication_ops
+    from ipujax import scopes as scopes
+    from ipujax import sharding as sharding
+    from ipujax import utils as utils
+    from ipujax.compiler import compile as compile
+
+__version__ = "0.1.0"
+
+MODULES = (
+    "all_to_all_op",
+    "config",
+    "cross_replica_ops",
+    "data",
+    "dataset_benchmark",
+    "errors",
+    "events",
+    "functional_ops",
+    "internal_ops",
+    "ipu_compiler",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "loops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "scopes",
+    "sharding",
+    "utils",
+)
+
+__all__ = [*MODULES, "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "compile":
+        from ipujax.compiler import compile
+
+        globals()["compile"] = compile
+        return compile
+    if name in MODULES:
+        return importlib.import_module(f"ipujax.{name}")
+    raise AttributeError(f"module 'ipujax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

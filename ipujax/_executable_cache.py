@@ -1,0 +1,80 @@
+"""The executable cache of `--executable_cache_path`: XLA's own cache, and what is known of it.
+
+XLA keeps the kernels; beside them stands one small file per program, so that a program that was
+compiled before, in this process or another, counts as loaded and not as compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax.config import config_key
+from ipujax.flags import flags_key, poplar_flags
+from lowering import ir
+
+_OPTIONS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+def look_up(lowered: Any) -> bool:
+    """Whether the cache holds this program already."""
+    return (folder := _folder()) is not None and _entry(folder, lowered).exists()
+
+
+def store(lowered: Any) -> None:
+    """Notes that the program has been compiled."""
+    folder = _folder()
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    entry = _entry(folder, lowered)
+    note = {"program": lowered.program.name, "jax": jax.__version__}
+    partial = entry.with_suffix(".partial")
+    partial.write_text(json.dumps(note))
+    partial.replace(entry)
+
+
+@contextlib.contextmanager
+def enabled() -> Iterator[None]:
+    """XLA's persistent cache in the folder that the flag names, if it does."""
+    folder = _folder()
+    if folder is None:
+        yield
+        return
+    wanted = {"jax_compilation_cache_dir": str(folder), **_OPTIONS}
+    before = {name: getattr(jax.config, name) for name in wanted}
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _folder() -> Path | None:
+    path = poplar_flags().executable_cache_path
+    return Path(path) if path else None
+
+
+def _entry(folder: Path, lowered: Any) -> Path:
+    program: ir.Program = lowered.program
+    digest = hashlib.sha256()
+    parts = [jax.__version__, lowered.chosen_engine, ir.to_text(program)]
+    parts += [repr(flags_key()), repr(config_key(lowered.device.config))]
+    parts += [str(n.kernel.jaxpr) for n in ir.walk(program.body) if isinstance(n, ir.Execute)]
+    for part in parts:
+        digest.update(part.encode())
+    for _, data in program.constants:
+        digest.update(np.asarray(data).tobytes())
+    return folder / f"{digest.hexdigest()}.ipujax.json"

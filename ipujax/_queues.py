@@ -1,0 +1,93 @@
+"""What infeed and outfeed queues share: names, life times, and who is using them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import Any
+
+import jax
+
+from ipujax.errors import FeedError
+from lowering import jaxpr
+
+_numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
+_names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
+_names_lock = threading.Lock()
+
+
+class Queue:
+    """A queue between the host and a device; `name` is unique among the living ones."""
+
+    kind = "queue"
+
+    def __init__(self, feed_name: str | None, device_ordinal: int):
+        if isinstance(device_ordinal, bool) or not isinstance(device_ordinal, int):
+            raise FeedError(f"device_ordinal must be an int, not {device_ordinal!r}")
+        if device_ordinal < 0:
+            raise FeedError(f"device_ordinal must not be negative, it is {device_ordinal}")
+        self.device_ordinal = device_ordinal
+        self.changed = threading.Condition(threading.RLock())
+        self.running = 0
+        self.deleted = False
+        self.name = self._claim(feed_name)
+
+    def _claim(self, feed_name: str | None) -> str:
+        with _names_lock:
+            name = feed_name or f"{self.kind}_{next(_numbers[self.kind])}"
+            other = _names.get(name)
+            if other is not None and not other.deleted:
+                raise FeedError(
+                    f"there is a queue named `{name}` already; leave feed_name out (names are "
+                    "generated), or run the other queue's deleter first"
+                )
+            _names[name] = self
+            return name
+
+    def begin_run(self, replicas: int) -> None:
+        """A program that uses the queue starts, with this many copies of the graph."""
+        del replicas
+        with self.changed:
+            if self.deleted:
+                raise FeedError(
+                    f"{self.kind} `{self.name}` is used after its deleter has run; make a new "
+                    "queue, or call its initializer again"
+                )
+            self.running += 1
+
+    def end_run(self) -> None:
+        """A program that uses the queue has ended."""
+        with self.changed:
+            self.running -= 1
+            self.changed.notify_all()
+
+    def delete(self) -> None:
+        """Releases what the queue holds.
+
+        Raises:
+          FeedError: while a program that uses it is running, or when it is gone already.
+        """
+        with self.changed:
+            if self.running:
+                raise FeedError(
+                    f"{self.kind} `{self.name}` cannot be deleted while a program uses it"
+                )
+            if self.deleted:
+                raise FeedError(f"{self.kind} with id=`{self.name}` was not found: deleted before")
+            self.deleted = True
+
+    def check_device(self, ordinal: int) -> None:
+        """Raises FeedError if a program on this device cannot use the queue."""
+        if ordinal != self.device_ordinal:
+            raise FeedError(
+                f"{self.kind} `{self.name}` belongs to /device:IPU:{self.device_ordinal}, but the "
+                f"program runs on /device:IPU:{ordinal}; give the queue device_ordinal={ordinal}"
+            )
+
+
+def canonical_avals(leaves: list[Any]) -> list[Any]:
+    """Shapes and dtypes as JAX sees them: 64-bit types narrowed unless x64 is on."""
+    return [
+        jaxpr.ShapedArray(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
+    ]

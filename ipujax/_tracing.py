@@ -1,0 +1,54 @@
+"""What is known while `ipu.compile` traces a user's function: a stack of frames per thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_local = threading.local()
+
+
+class Frame:
+    """One function being traced.
+
+    Attributes:
+      enqueues: each outfeed with the user's line that enqueued to it.
+      scopes: contexts that end with the trace.
+    """
+
+    def __init__(self) -> None:
+        self.enqueues: list[tuple[Any, str]] = []
+        self.scopes = contextlib.ExitStack()
+
+    def enqueues_to(self, queue: Any) -> bool:
+        """Whether the function has enqueued to this queue so far."""
+        return any(queue is other for other, _ in self.enqueues)
+
+
+def current() -> Frame | None:
+    """The innermost function being traced in this thread, if any."""
+    frames = getattr(_local, "frames", None)
+    return frames[-1] if frames else None
+
+
+def note_enqueue(queue: Any, line: str) -> None:
+    """Remembers that the function being traced enqueues to a queue."""
+    frame = current()
+    if frame is not None:
+        frame.enqueues.append((queue, line))
+
+
+@contextlib.contextmanager
+def frame() -> Iterator[Frame]:
+    """The frame of one trace."""
+    if not hasattr(_local, "frames"):
+        _local.frames = []
+    new = Frame()
+    _local.frames.append(new)
+    try:
+        with new.scopes:
+            yield new
+    finally:
+        _local.frames.pop()

@@ -1,0 +1,108 @@
+"""Exchanges between replicas: everybody's data to everybody, whole or in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax._collectives import (
+    as_array,
+    group_size,
+    place_in_group,
+    refuse,
+    scope,
+    whole_number,
+)
+from lowering import collectives
+
+
+def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
+    """Gives every replica of a group the data of all of them.
+
+    Args:
+      x: this replica's array; or a list of arrays, of any dtypes, each of which is gathered.
+      replication_factor: how many consecutive replicas make a group.
+      name: a named scope for the operation.
+
+    Returns:
+      An array `[replication_factor, *x.shape]` whose row i is from the group's replica i; or a
+      list of such.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if the factor is no integer.
+      CollectiveError: (a `ValueError`) if it is less than 1; when the program is compiled, if it
+        does not divide the number of replicas.
+    """
+    factor = group_size(replication_factor, "the replication_factor of all_gather")
+    with scope(name):
+        if isinstance(x, (list, tuple)):
+            return [_gathered(part, factor) for part in x]  # pyright: ignore[reportUnknownVariableType]
+        return _gathered(x, factor)
+
+
+def _gathered(x: Any, factor: int) -> jax.Array:
+    return collectives.all_gather(as_array(x, "all_gather"), factor)
+
+
+def all_to_all(
+    x: Any,
+    split_dimension: int,
+    concat_dimension: int,
+    replication_factor: int,
+    name: str | None = None,
+) -> jax.Array:
+    """Deals the blocks of each replica's array out to the replicas.
+
+    Replica i gets block i of every replica, in the order of the replicas. The gradient is
+    `all_to_all` with the two dimensions exchanged.
+
+    Args:
+      x: this replica's array.
+      split_dimension: the dimension that is cut into `replication_factor` blocks.
+      concat_dimension: the dimension along which the blocks received are put together.
+      replication_factor: how many consecutive replicas exchange their data.
+      name: a named scope for the operation.
+
+    Returns:
+      An array of the size of `x`: `split_dimension` is `replication_factor` times shorter, then
+      `concat_dimension` as many times longer.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if the factor or a dimension is no integer.
+      CollectiveError: (a `ValueError`) if the factor is less than 1, a dimension is not one of
+        `x`, or `split_dimension` cannot be cut evenly; when the program is compiled, if the
+        factor does not divide the number of replicas.
+    """
+    factor = group_size(replication_factor, "the replication_factor of all_to_all")
+    array = as_array(x, "all_to_all")
+    split = _dimension(array, split_dimension, "split_dimension")
+    concat = _dimension(array, concat_dimension, "concat_dimension")
+    extent = array.shape[split]
+    if extent % factor:
+        raise refuse(
+            f"all_to_all cuts dimension {split} of an array {list(array.shape)} into {factor} "
+            f"blocks, but {factor} does not divide {extent}",
+            f"split another dimension, or pad this one to a multiple of {factor}",
+        )
+    with scope(name):
+        every = collectives.all_gather(array, factor)
+        width = extent // factor
+        start = place_in_group(factor) * width
+        own = lax.dynamic_slice_in_dim(every, start, width, axis=split + 1)
+        shape = list(own.shape[1:])
+        shape[concat] *= factor
+        return jnp.moveaxis(own, 0, concat).reshape(shape)
+
+
+def _dimension(array: jax.Array, value: Any, name: str) -> int:
+    dimension = whole_number(value, f"the {name} of all_to_all")
+    if not 0 <= dimension < array.ndim:
+        raise refuse(
+            f"the {name} of all_to_all is {dimension}, but the array {list(array.shape)} has "
+            f"{array.ndim} dimension{'' if array.ndim == 1 else 's'}",
+            f"use one of 0 to {array.ndim - 1}" if array.ndim else "give an array, not a scalar",
+        )
+    return dimension

@@ -1,0 +1,3 @@
+"""Data sets, under the name that the original had for them."""
+
+from ipujax.data import ops as ops

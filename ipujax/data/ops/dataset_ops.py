@@ -1,0 +1,51 @@
+"""Data sets made from other data sets."""
+
+# Callers need not be type-checked: what the signatures say is checked again.
+# pyright: reportUnnecessaryIsInstance=false
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from ipujax.errors import ConfigTypeError, FeedError
+
+
+class BufferDataset:
+    """A data set with a multiple of `buffer_size` elements: those of another, the rest dropped.
+
+    Elements are handed on unchanged, once a whole buffer of them has been read. Iterating again
+    starts again, if the input can.
+
+    Args:
+      input_dataset: an iterable of elements, or a zero-argument callable that gives one.
+      buffer_size: how many elements are made available at a time, at least 1.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if the input is no data set, or the size no integer.
+      FeedError: (a `ValueError`) if the size is less than 1.
+    """
+
+    def __init__(
+        self, input_dataset: Iterable[Any] | Callable[[], Iterable[Any]], buffer_size: int
+    ) -> None:
+        if not (isinstance(input_dataset, Iterable) or callable(input_dataset)):
+            raise ConfigTypeError(
+                f"input_dataset is {input_dataset!r}, but must be an iterable or a zero-argument "
+                "callable that gives one"
+            )
+        if isinstance(buffer_size, bool) or not isinstance(buffer_size, (int, np.integer)):
+            raise ConfigTypeError(f"buffer_size is {buffer_size!r}, but must be an integer")
+        if buffer_size < 1:
+            raise FeedError(f"buffer_size is {buffer_size}, but must be at least 1")
+        self._input = input_dataset
+        self._size = int(buffer_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        dataset = cast(Any, self._input)
+        # A data set that is iterable and callable too is the former, as for the queues.
+        elements = iter(dataset if isinstance(dataset, Iterable) else dataset())
+        while len(buffer := list(itertools.islice(elements, self._size))) == self._size:
+            yield from buffer

@@ -1,0 +1,291 @@
+"""Streams a loop with queues: chunks of iterations inside XLA, or step by step where that is as fast.
+
+A chunk is `kernel(carry, buffers[K], k)` with k known at run time, so one compilation serves all
+chunks. The first chunks are small, so that results of a short loop are seen while it runs; later
+ones take about `CHUNK_SECONDS`. While one chunk runs, the next one's elements are being stacked
+in a thread, and the results of the one before are handed to their queues.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipujax.engine.feeds import Block, Feeder, Session, exhausted
+from ipujax.engine.placement import Axis, Placement
+from ipujax.errors import OutOfRangeError
+from lowering import ir, jaxpr
+
+# Long enough to hide a dispatch of some 100 us, short enough to look live.
+CHUNK_SECONDS = 0.02
+# Bounds on one chunk's buffers, whatever the size of an element.
+CHUNK_ELEMENTS = 2048
+CHUNK_BYTES = 16 << 20
+
+Values = dict[tuple[int, int], Any]
+
+
+def is_streamable(node: ir.Repeat) -> bool:
+    """Whether a loop's body is: take elements, run one kernel, send results."""
+    steps = node.body.steps
+    simple = all(
+        isinstance(step, ir.Execute) or
+        (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
+        for step in steps
+    )
+    kernels = sum(isinstance(step, ir.Execute) for step in steps)
+    return simple and kernels <= 1 and not node.slices and not node.stacks
+
+
+class StreamedLoop:
+    """One loop of a program, as a step of the machine that runs it."""
+
+    def __init__(
+        self, node: ir.Repeat, placement: Placement, trips: Callable[[Values], Any]
+    ):
+        self.node, self.placement, self.trips = node, placement, trips
+        steps = node.body.steps
+        self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
+        self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
+        self.kernel = next((step for step in steps if isinstance(step, ir.Execute)), None)
+        self.ipu = self.kernel.ipu if self.kernel else 0
+        self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
+        entering = {c.entering for c in node.carry}
+        taken = {value for step in self.ins for value in step.writes}
+        made = set(self.kernel.writes) if self.kernel else set[int]()
+        used = (
+            *(self.kernel.reads if self.kernel else ()),
+            *(c.leaving for c in node.carry),
+            *(value for step in self.outs for value in step.reads),
+        )
+        inside = entering | taken | made
+        self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
+        self.chunk_kernel = self.jitted(self.chunk, chunked=True)
+        self.by_step_kernel = self.jitted(self.step, chunked=False)
+
+    # --- what one iteration does ----------------------------------------------------------------
+
+    def iteration(
+        self, carry: Sequence[Any], consts: Sequence[Any], elements: Sequence[Sequence[Any]]
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """The loop variables after one iteration, and what it sends to each outfeed."""
+        values = dict(zip(self.consts, consts, strict=True))
+        values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
+        for step, leaves in zip(self.ins, elements, strict=True):
+            values.update(zip(step.writes, leaves, strict=True))
+        if self.kernel is not None:
+            closed = self.kernel.kernel.jaxpr
+            operands = [values[value] for value in self.kernel.reads]
+            results = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
+            values.update(zip(self.kernel.writes, results, strict=True))
+        leaving = [values[c.leaving] for c in self.node.carry]
+        return leaving, [[values[v] for v in step.reads] for step in self.outs]
+
+    def step(self, count: Any, *flat: Any) -> list[Any]:
+        """One iteration on flat operands; elements have no leading axis. Gives `count` back."""
+        carry, consts, elements = self.split(flat)
+        leaving, sent = self.iteration(carry, consts, elements)
+        return [count, *leaving, *(leaf for leaves in sent for leaf in leaves)]
+
+    def chunk(self, count: Any, *flat: Any) -> list[Any]:
+        """`count` iterations; elements and results have a leading axis of the chunk's capacity.
+
+        Gives `count` back as well: ready when the chunk is, and never donated.
+        """
+        carry, consts, buffers = self.split(flat)
+        capacity = next((leaf.shape[0] for leaves in buffers for leaf in leaves), self.capacity)
+        spec = jax.eval_shape(lambda: self.iteration(carry, consts, _rows(buffers, 0))[1])
+        sent = [
+            [jnp.zeros((self.kept(step, capacity), *leaf.shape), leaf.dtype) for leaf in leaves]
+            for step, leaves in zip(self.outs, spec, strict=True)
+        ]
+
+        def body(index: Any, state: Any) -> Any:
+            carry, sent = state
+            carry, results = self.iteration(carry, consts, _rows(buffers, index))
+            sent = [
+                [_with_row(whole, row, index) for whole, row in zip(whole_, row_, strict=True)]
+                for whole_, row_ in zip(sent, results, strict=True)
+            ]
+            return carry, sent
+
+        carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
+        return [count, *carry, *(leaf for leaves in sent for leaf in leaves)]
+
+    @property
+    def capacity(self) -> int:
+        """Iterations of one chunk at most, for loops of any length."""
+        depths = [step.queue.prefetch_depth or CHUNK_ELEMENTS for step in self.ins]
+        size = max(
+            [_bytes(aval) for step in self.ins for aval in step.queue.avals]
+            + [_bytes(aval) for aval in self.sent_avals()]
+            + [1]
+        )
+        fitting = CHUNK_BYTES // (size * self.placement.replicas)
+        return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
+
+    def sent_avals(self) -> list[Any]:
+        """Shape and dtype of every leaf that the body sends, where a kernel makes it."""
+        if self.kernel is None:
+            return []
+        made = dict(zip(self.kernel.writes, self.kernel.kernel.out_avals, strict=True))
+        return [made[v] for step in self.outs for v in step.reads if v in made]
+
+    def kept(self, step: ir.StreamOut, capacity: int) -> int:
+        """Results of a chunk that its outfeed wants: all of them, or the last."""
+        queue: Any = step.queue
+        return 1 if queue.keeps_last else capacity
+
+    def split(self, flat: Sequence[Any]) -> tuple[Any, Any, list[list[Any]]]:
+        """Loop variables, constants, and the leaves of each infeed, among flat operands."""
+        first = len(self.node.carry)
+        second = first + len(self.consts)
+        rest = list(flat[second:])
+        elements: list[list[Any]] = []
+        for step in self.ins:
+            elements.append(rest[: len(step.writes)])
+            rest = rest[len(step.writes) :]
+        return flat[:first], flat[first:second], elements
+
+    def jitted(self, function: Callable[..., list[Any]], *, chunked: bool) -> Any:
+        """The function for all replicas, its loop variables donated."""
+        carry = len(self.node.carry)
+        leaves = sum(len(step.writes) for step in self.ins)
+        results = sum(len(step.reads) for step in self.outs)
+        lead: Axis = 1 if chunked else 0
+        in_axes: list[Axis] = [None, *[0] * (carry + len(self.consts)), *[lead] * leaves]
+        out_axes: list[Axis] = [None, *[0] * carry, *[lead] * results]
+        whole = self.placement.replicated(function, self.ipu, in_axes, out_axes)
+        return jax.jit(whole, donate_argnums=tuple(range(1, 1 + carry)))
+
+    # --- running --------------------------------------------------------------------------------
+
+    def __call__(self, values: Values, session: Session) -> None:
+        """Runs the whole loop."""
+        count = int(self.trips(values))
+        # The loop variables are donated from iteration to iteration; the caller's stay his.
+        carry = [jnp.copy(values[c.initial, c.ipu]) for c in self.node.carry]
+        consts = [values[value, self.ipu] for value in self.consts]
+        feeders = [Feeder(step.queue, session.replicas) for step in self.ins]
+        try:
+            carry = _Run(self, session, feeders, count).finish(carry, consts)
+        finally:
+            for feeder in feeders:
+                feeder.close()
+        for c, value in zip(self.node.carry, carry, strict=True):
+            values[c.final, c.ipu] = value
+
+
+class _Run:
+    """One execution of a streamed loop: how far it is, and how large its chunks are now."""
+
+    def __init__(self, loop: StreamedLoop, session: Session, feeders: list[Feeder], count: int):
+        self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
+        # A power of two, so that loops of many lengths share few compilations.
+        roof = 1 << max(count - 1, 0).bit_length()
+        self.capacity = 1 if loop.by_step else min(loop.capacity, roof)
+        self.size = 1
+        self.requested = 0
+        self.done = 0
+        self.planned: collections.deque[int] = collections.deque()
+        self.running: collections.deque[Any] = collections.deque()
+        self.clock = time.perf_counter()
+
+    def finish(self, carry: list[Any], consts: list[Any]) -> list[Any]:
+        self.request()
+        while self.done < self.count:
+            self.request()
+            blocks = [feeder.take() for feeder in self.feeders]
+            planned = self.planned.popleft()
+            ready = min([planned, *(block.count for block in blocks)])
+            if ready:
+                carry = self.dispatch(ready, carry, consts, blocks)
+            self.done += ready
+            if ready < planned:
+                self.stop(blocks, carry)
+            self.adapt(ready)
+        return carry
+
+    def request(self) -> None:
+        """Has the next chunk's elements fetched."""
+        size = min(self.size, self.capacity, self.count - self.requested)
+        if size > 0:
+            self.requested += size
+            self.planned.append(size)
+            for feeder in self.feeders:
+                feeder.request(size, self.capacity)
+
+    def dispatch(
+        self, ready: int, carry: list[Any], consts: list[Any], blocks: list[Block]
+    ) -> list[Any]:
+        loop, replicas = self.loop, self.session.replicas
+        by_step = loop.by_step
+        axis: Axis = None if replicas == 1 else (0 if by_step else 1)
+        leaves = [
+            loop.placement.elements(leaf[0] if by_step else leaf, loop.ipu, axis)
+            for block in blocks
+            for leaf in block.leaves
+        ]
+        function = loop.by_step_kernel if by_step else loop.chunk_kernel
+        token, *results = function(np.int32(ready), *carry, *consts, *leaves)
+        self.running.append(token)
+        carry, sent = results[: len(carry)], results[len(carry) :]
+        for step in loop.outs:
+            own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            counted = None if by_step else (1 if step.queue.keeps_last else ready)
+            self.session.collector(step.queue).send(step.structure, own, counted)
+        return carry
+
+    def adapt(self, ready: int) -> None:
+        """Waits for the chunk before, and doubles them until one takes about `CHUNK_SECONDS`."""
+        while len(self.running) > 2:
+            self.running.popleft().block_until_ready()
+        now = time.perf_counter()
+        elapsed, self.clock = now - self.clock, now
+        if elapsed < CHUNK_SECONDS / 2 and ready >= self.size:
+            self.size = min(2 * self.size, self.capacity)
+        elif elapsed > 2 * CHUNK_SECONDS and self.done > 2:
+            self.size = max(1, self.size // 2)
+
+    def stop(self, blocks: list[Block], carry: list[Any]) -> None:
+        """Raises what a data set that stopped short has to say."""
+        number, short = min(enumerate(blocks), key=lambda pair: pair[1].count)
+        queue, replicas = self.loop.ins[number].queue, self.session.replicas
+        error = exhausted(queue, self.count * replicas, self.done * replicas, short.error)
+        if isinstance(error, OutOfRangeError) and self.loop.node.loop is not None:
+            leaves = [x if replicas == 1 else x[0] for x in carry]
+            structure = self.loop.node.loop
+            error.carried = jax.tree.unflatten(structure, leaves[: structure.num_leaves])
+        raise error
+
+
+def slow_inside_loops(closed: Any) -> bool:
+    """Whether a body holds a convolution that XLA runs many times slower inside a CPU loop.
+
+    Only the canonical forward form (NHWC, HWIO) is fast there (jax-ml/jax#12868); the gradient
+    convolutions permute their dimensions or dilate their operands.
+    """
+    return jax.default_backend() == "cpu" and jaxpr.has_slow_convolution(closed.jaxpr)
+
+
+def _rows(buffers: Sequence[Sequence[Any]], index: Any) -> list[list[Any]]:
+    return [
+        [lax.dynamic_index_in_dim(leaf, index, keepdims=False) for leaf in leaves]
+        for leaves in buffers
+    ]
+
+
+def _with_row(whole: Any, row: Any, index: Any) -> Any:
+    at = 0 if whole.shape[0] == 1 else index
+    return lax.dynamic_update_index_in_dim(whole, row, at, 0)
+
+
+def _bytes(aval: Any) -> int:
+    return max(1, int(np.prod(aval.shape)) * np.dtype(aval.dtype).itemsize)

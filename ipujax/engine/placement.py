@@ -1,0 +1,162 @@
+"""Where a program's IPUs are: real JAX devices, and how replicas share them.
+
+Arrays of a replicated program carry a leading axis of replicas. The replicas run on as many JAX
+devices as there are, when each IPU's replicas find devices of their own; otherwise they are a
+vmapped axis on one device. Either way a kernel sees one replica, inside the axis `REPLICAS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from lowering import collectives
+
+Axis = int | None
+"""Where an operand carries its replicas; None for what all replicas share."""
+
+
+@dc.dataclass(frozen=True)
+class PerReplica:
+    """A value on the host that each replica has its own of, `[replicas, ...]`."""
+
+    array: jax.Array
+
+
+@dc.dataclass(frozen=True)
+class Placement:
+    """The JAX devices of a program.
+
+    Attributes:
+      devices: one per IPU, replica after replica: `devices[replica * ipus + ipu]`.
+      ipus: IPUs of one replica.
+      replicas: copies of the graph.
+      spread: whether replicas have devices of their own.
+    """
+
+    devices: tuple[jax.Device, ...]
+    ipus: int
+    replicas: int
+    spread: bool
+
+    def sharding(self, ipu: int, axis: Axis = 0) -> jax.sharding.Sharding:
+        """Where values of an IPU live, given the axis of their replicas."""
+        if not self.spread:
+            return SingleDeviceSharding(self.devices[ipu])
+        return NamedSharding(self.mesh(ipu), _spec(axis))
+
+    def mesh(self, ipu: int) -> Mesh:
+        """The devices of one IPU's replicas."""
+        return Mesh(np.array(self.devices[ipu :: self.ipus]), (collectives.REPLICAS,))
+
+    @property
+    def uses_one_device(self) -> bool:
+        """Whether the whole program runs on a single JAX device."""
+        return len(set(self.devices)) == 1 or (self.replicas > 1 and not self.spread)
+
+    def of_first_ipu(self) -> Placement:
+        """The same replicas, with everything on the devices of IPU 0."""
+        return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
+
+    def to_device(self, array: Any, ipu: int) -> jax.Array:
+        """Brings a host array to an IPU; to all of its replicas, if it is the same for all."""
+        if self.replicas == 1:
+            return jax.device_put(array, self.sharding(ipu))
+        if isinstance(array, PerReplica):
+            return jax.device_put(array.array, self.sharding(ipu))
+        array = jnp.asarray(array)
+        whole = jnp.broadcast_to(array, (self.replicas, *array.shape))
+        return jax.device_put(whole, self.sharding(ipu))
+
+    def elements(self, array: Any, ipu: int, axis: Axis) -> jax.Array:
+        """Brings queue elements, one per replica along `axis`, to an IPU."""
+        return jax.device_put(array, self.sharding(ipu, axis))
+
+    def move(self, array: jax.Array, ipu: int) -> jax.Array:
+        """Brings an array from another IPU."""
+        return jax.device_put(array, self.sharding(ipu))
+
+    def to_host(self, array: jax.Array) -> Any:
+        """Brings an array to the first device, where results are."""
+        if self.replicas > 1:
+            return PerReplica(array)
+        return jax.device_put(array, jax.devices()[0])
+
+    def result(self, value: Any) -> Any:
+        """A result of the program: replica 0's value."""
+        if isinstance(value, PerReplica):
+            return jax.device_put(value.array[0], jax.devices()[0])
+        return value
+
+    def replicated(
+        self,
+        function: Callable[..., Sequence[Any]],
+        ipu: int,
+        in_axes: Sequence[Axis],
+        out_axes: Sequence[Axis],
+    ) -> Callable[..., Sequence[Any]]:
+        """A function of one replica as a function of all of them."""
+        if self.replicas == 1:
+            return function
+        if not self.spread:
+            return jax.vmap(
+                function,
+                in_axes=tuple(in_axes),
+                out_axes=list(out_axes),
+                axis_name=collectives.REPLICAS,
+                axis_size=self.replicas,
+            )
+
+        def local(*operands: Any) -> list[Any]:
+            own = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
+            results = function(*own)
+            return [_expanded(y, axis) for y, axis in zip(results, out_axes, strict=True)]
+
+        return jax.shard_map(
+            local,
+            mesh=self.mesh(ipu),
+            in_specs=tuple(map(_spec, in_axes)),
+            out_specs=list(map(_spec, out_axes)),
+            check_vma=False,
+        )
+
+
+def make_placement(
+    physical: Sequence[int], ipus: int, replicas: int, may_spread: bool
+) -> Placement:
+    """Spreads virtual IPUs over `jax.devices()`, round-robin by their place in the machine.
+
+    Args:
+      physical: the machine's number of each IPU of the logical device.
+      ipus: IPUs of one replica.
+      replicas: copies of the graph.
+      may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
+        part ways in front of a collective would never meet there).
+    """
+    pool = jax.devices()
+    devices = tuple(pool[number % len(pool)] for number in physical[: ipus * replicas])
+    columns = [devices[ipu::ipus] for ipu in range(ipus)]
+    spread = may_spread and replicas > 1 and all(len(set(c)) == replicas for c in columns)
+    if replicas > 1 and not spread:
+        devices = devices[:ipus] * replicas
+    return Placement(devices, ipus, replicas, spread)
+
+
+def _spec(axis: Axis) -> PartitionSpec:
+    if axis is None:
+        return PartitionSpec()
+    return PartitionSpec(*(None,) * axis, collectives.REPLICAS)
+
+
+def _squeezed(x: Any, axis: Axis) -> Any:
+    return x if axis is None else jnp.squeeze(x, axis)
+
+
+def _expanded(x: Any, axis: Axis) -> Any:
+    return x if axis is None else jnp.expand_dims(x, axis)

@@ -1,0 +1,109 @@
+"""Outlined functions: code that a program holds once and calls often."""
+
+# Callers need not be type-checked: what the signatures say is checked again.
+# pyright: reportUnnecessaryIsInstance=false
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ipujax.errors import ConfigTypeError, LoweringError
+from lowering import jaxpr, marks
+
+
+def outlined_function(
+    func: Callable[..., Any] | None = None,
+    unique_sharding: bool = False,
+    keep_input_layouts: bool | None = None,
+    name: str | None = None,
+) -> Callable[..., Any]:
+    """Makes a function one block of code that all its calls share; also a decorator.
+
+    Calls with arguments of the same shapes and dtypes share one trace, as those of a `jax.jit`
+    function do. So, as there, what `func` reads besides its arguments is read once.
+
+    Args:
+      func: takes positional arguments only, all of them (pytrees of) arrays; returns at least one
+        array. Bind anything else with a closure or `functools.partial`.
+      unique_sharding: run the whole call on one IPU, the smallest that a shard in `func` names (a
+        shard around the call counts first), and copy all inputs there before. Otherwise shards
+        inside `func` are obeyed one by one.
+      keep_input_layouts: a hint for the machine model, in the compiled code as the frontend
+        attribute `keep_input_layouts`: whether inputs stay on their tiles (True) or are laid out
+        anew for the function (False). `None` leaves it open.
+      name: the function's name in program texts; that of `func` by default.
+
+    Returns:
+      A function with the results of `func`; without `func`, a decorator that makes one.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) for arguments of wrong types, and for keyword arguments in
+        a call.
+      LoweringError: (a `ValueError`) in the call, if `func` returns no array.
+    """
+    _check(func, unique_sharding, keep_input_layouts, name)
+    if func is None:
+        return lambda inner: outlined_function(inner, unique_sharding, keep_input_layouts, name)
+    label = name or getattr(func, "__name__", "outlined_function")
+    scopes = _scopes(label, unique_sharding, keep_input_layouts)
+    shared = jax.jit(_named(func, label))
+
+    @functools.wraps(func)
+    def outlined(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise ConfigTypeError(
+                f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)}); "
+                f"it takes positional ones only{_where()}"
+            )
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(jax.named_scope(scope))
+            return shared(*args)
+
+    return outlined
+
+
+def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def checked(*args: Any) -> Any:
+        results = func(*args)
+        if not jax.tree.leaves(results):
+            raise LoweringError(
+                f"outlined function `{label}` returned {results!r}, without an array",
+                where=jaxpr.current_user_line(),
+                fix="return at least one array",
+            )
+        return results
+
+    checked.__name__ = checked.__qualname__ = label
+    return checked
+
+
+def _scopes(label: str, unique_sharding: bool, keep_input_layouts: bool | None) -> list[str]:
+    scopes: list[str] = []
+    if unique_sharding:
+        scopes.append(marks.write(marks.UNIT, label))
+    if keep_input_layouts is not None:
+        scopes.append(marks.write(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts)))
+    return scopes
+
+
+def _where() -> str:
+    where = jaxpr.current_user_line()
+    return f"\n  where: {where}" if where else ""
+
+
+def _check(func: Any, unique_sharding: Any, keep_input_layouts: Any, name: Any) -> None:
+    if func is not None and not callable(func):
+        raise ConfigTypeError(f"outlined_function needs a function, but func is {func!r}")
+    if not isinstance(unique_sharding, bool):
+        raise ConfigTypeError(f"unique_sharding is {unique_sharding!r}, but must be a bool")
+    if keep_input_layouts is not None and not isinstance(keep_input_layouts, bool):
+        raise ConfigTypeError(
+            f"keep_input_layouts is {keep_input_layouts!r}, but must be a bool or None"
+        )
+    if name is not None and not isinstance(name, str):
+        raise ConfigTypeError(f"name is {name!r}, but must be a string")

@@ -1,0 +1,33 @@
+"""The original's way of compiling: a computation and its inputs, run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipujax.compiler import compile as _compile
+
+
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+    """Compiles `computation` for the device of the current `ipu_scope`, and runs it.
+
+    Args:
+      computation: a function of n arguments, n being the number of inputs.
+      inputs: a list of pytrees of arrays; None for no inputs.
+
+    Returns:
+      What `computation` returns, with two exceptions: a single value comes back as a 1-tuple, and
+      None as None. Trailing Nones of a list (what enqueue returned) are dropped.
+
+    Raises:
+      DeviceError: if the device in scope is not an IPU.
+    """
+    result = _compile(computation)(*(inputs or ()))
+    if result is None:
+        return None
+    if isinstance(result, (list, tuple)) and not hasattr(result, "_fields"):
+        values = list(result)
+        while values and values[-1] is None:
+            values.pop()
+        return type(result)(values)
+    return result if isinstance(result, dict) or hasattr(result, "_fields") else (result,)

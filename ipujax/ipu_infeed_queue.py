@@ -1,0 +1,304 @@
+"""Infeeds: a data set on the host, read element by element from inside compiled loops."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax._queues import Queue, canonical_avals
+from ipujax.engine.feeds import exhausted
+from ipujax.errors import FeedError
+from ipujax.synthetic import synthetic_array
+from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from lowering import streams
+
+Leaves = list[np.ndarray]
+
+
+class IPUInfeedQueue(Queue):
+    """Wraps a data set so that `ipu.loops` and pipelines can take its elements on the device.
+
+    Args:
+      dataset: an iterable of pytrees of arrays, or a zero-argument callable that gives one;
+        grain, torch DataLoaders and tf.data work alike. All elements must have the shapes and
+        dtypes of the first. It never restarts by itself.
+      feed_name: a name of one's own (deprecated; one is generated).
+      device_ordinal: the device of the programs that use the queue.
+      replication_factor: deprecated; it follows from the program.
+      data_to_prefetch: deprecated; use `prefetch_depth`.
+      prefetch_depth: at most so many elements are fetched ahead, 1 to 255; None chooses.
+
+    Raises:
+      FeedError: for arguments out of range (a `ValueError`).
+
+    An element that is a tuple or list becomes positional arguments of the loop body, a dict (also
+    alone in a tuple) keyword arguments, anything else one argument (facts infeed.dict_kwargs,
+    infeed.nested_dict_positional).
+    """
+
+    kind = "infeed"
+
+    def __init__(
+        self,
+        dataset: Any,
+        feed_name: str | None = None,
+        device_ordinal: int = 0,
+        replication_factor: int = 1,
+        data_to_prefetch: int = 1,
+        prefetch_depth: int | None = None,
+    ):
+        if replication_factor != 1:
+            _deprecated("replication_factor", "it follows from the program")
+        if data_to_prefetch != 1:
+            _deprecated("data_to_prefetch", "use prefetch_depth")
+        if feed_name is not None:
+            _deprecated("feed_name", "names are generated")
+        if not callable(dataset) and not hasattr(dataset, "__iter__"):
+            raise FeedError(
+                f"an infeed takes an iterable of elements or a callable that gives one, not "
+                f"{type(dataset).__name__}"
+            )
+        self.prefetch_depth = _checked_depth(prefetch_depth)
+        super().__init__(feed_name, device_ordinal)
+        self._dataset = dataset
+        self._iterator: Iterator[Any] | None = None
+        self._kept: collections.deque[Leaves] = collections.deque()
+        self._error: BaseException | None = None
+        self._read = 0
+        self._structure: Any = None
+        self._avals: list[Any] | None = None
+        self._replicas: int | None = None
+        self._initializer_taken = False
+        self._synthetic: Leaves | None = None
+        self._dequeued = False
+
+    # --- the seed's interface -------------------------------------------------------------------
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether any traced loop takes elements from the queue."""
+        return self._dequeued
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """The number of arguments that an element becomes."""
+        args, kwargs = self.arguments()
+        return len(args) + len(kwargs)
+
+    @property
+    def initializer(self) -> Callable[[], None]:
+        """A callable that starts the data set anew; nobody needs to call it the first time.
+
+        Raises:
+          FeedError: the second time it is asked for.
+        """
+        if self._initializer_taken:
+            raise FeedError("the initializer of an infeed queue can only be accessed once")
+        self._initializer_taken = True
+        return self._initialize
+
+    @property
+    def deleter(self) -> Callable[[], None]:
+        """A callable that releases the queue; its data set is not read any more."""
+        return self._delete
+
+    def get_next(self) -> None:
+        """Obsolete.
+
+        Raises:
+          FeedError: always.
+        """
+        raise FeedError("get_next is obsolete; give the queue to ipu.loops or to a pipeline")
+
+    # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def avals(self) -> list[Any]:
+        """Shape and dtype of each leaf of an element; reads one element the first time."""
+        if self._avals is None:
+            with self.changed:
+                elements, error = self._take_real(1)
+                if not elements:
+                    raise exhausted(self, 1, 0, error)
+                self.give_back(elements)
+        return self._avals or []
+
+    def next_element(self) -> tuple[list[Any], dict[str, Any]]:
+        """Takes an element inside a traced function; gives the body's arguments."""
+        structure = self._structure_known()
+        self._dequeued = True
+        return _arguments(structure, streams.dequeue(self, self.avals))
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What an element becomes, with avals in the place of arrays."""
+        return _arguments(self._structure_known(), self.avals)
+
+    def take(self, count: int) -> tuple[list[Leaves], BaseException | None]:
+        """Up to `count` elements, and why there are fewer (None at the plain end)."""
+        with self.changed:
+            if self._synthetic is not None:
+                return [self._synthetic] * count, None
+            return self._take_real(count)
+
+    def give_back(self, elements: Sequence[Leaves]) -> None:
+        """Puts elements that were taken and not used in front of the others."""
+        if self._synthetic is None:
+            with self.changed:
+                self._kept.extendleft(reversed(elements))
+
+    def pull(self, count: int | None) -> Leaves:
+        """One element (or `count`, stacked) for a program under plain `jax.jit`."""
+        self.begin_run(1)
+        try:
+            elements, error = self.take(count or 1)
+        finally:
+            self.end_run()
+        wanted = 1 if count is None else count
+        if len(elements) < wanted:
+            raise exhausted(self, wanted, len(elements), error)
+        if count is None:
+            return elements[0]
+        return [np.stack(rows) for rows in zip(*elements, strict=True)]
+
+    def begin_run(self, replicas: int) -> None:
+        """A program starts; the first one's replication factor binds the queue."""
+        with self.changed:
+            if self._replicas not in (None, replicas):
+                raise FeedError(
+                    f"infeed `{self.name}` was first used with {self._replicas} replica(s), now "
+                    f"with {replicas}; use one queue for each replication factor"
+                )
+            super().begin_run(replicas)
+            self._replicas = replicas
+            synthetic = use_synthetic_data_for(SyntheticDataCategory.Infeed)
+            if synthetic and self._synthetic is None:
+                self._synthetic = [synthetic_array(aval) for aval in self.avals]
+            elif not synthetic:
+                self._synthetic = None
+
+    def _export_elements(self, count: int) -> Iterator[Any]:
+        """Yields `count` elements as pytrees; for benchmarks and exports."""
+        for _ in range(count):
+            elements, error = self.take(1)
+            if not elements:
+                raise exhausted(self, count, 0, error)
+            yield jax.tree.unflatten(self._structure_known(), elements[0])
+
+    def _take_real(self, count: int) -> tuple[list[Leaves], BaseException | None]:
+        taken = [self._kept.popleft() for _ in range(min(count, len(self._kept)))]
+        while len(taken) < count and self._error is None:
+            try:
+                taken.append(self._next())
+            except StopIteration:
+                self._error = EOFError("end of the data set")
+            except BaseException as error:  # noqa: BLE001 - handed to whoever runs the program
+                error.add_note(f"infeed `{self.name}`: at element {self._read} of its data set")
+                self._error = error
+        short = len(taken) < count
+        return taken, None if not short or isinstance(self._error, EOFError) else self._error
+
+    def _next(self) -> Leaves:
+        if self._iterator is None:
+            self._iterator = _iterate(self._dataset)
+        leaves, structure = jax.tree.flatten(next(self._iterator))
+        arrays = [_array(leaf) for leaf in leaves]
+        if self._avals is None:
+            self._avals, self._structure = canonical_avals(arrays), structure
+        self._check(arrays, structure)
+        self._read += 1
+        return [
+            array.astype(aval.dtype, copy=False)
+            for array, aval in zip(arrays, self._avals, strict=True)
+        ]
+
+    def _check(self, arrays: Leaves, structure: Any) -> None:
+        if structure != self._structure:
+            raise FeedError(
+                f"infeed `{self.name}`: element {self._read} is a {structure}, the first was a "
+                f"{self._structure}"
+            )
+        for number, (array, aval) in enumerate(zip(arrays, self._avals or (), strict=True)):
+            if array.shape != aval.shape:
+                raise FeedError(
+                    f"infeed `{self.name}`: leaf {number} of element {self._read} has shape "
+                    f"{array.shape}, the first element had {aval.shape}; all elements must be "
+                    "equal in shape (batch with drop_remainder=True)"
+                )
+            if jax.dtypes.canonicalize_dtype(array.dtype) != aval.dtype:
+                raise FeedError(
+                    f"infeed `{self.name}`: leaf {number} of element {self._read} is "
+                    f"{array.dtype}, the first element's was {aval.dtype}"
+                )
+
+    def _structure_known(self) -> Any:
+        _ = self.avals
+        return self._structure
+
+    def _initialize(self) -> None:
+        with self.changed:
+            if self._read or self.deleted:
+                self._iterator, self._error = None, None
+                self._kept.clear()
+                self._read = 0
+            self.deleted = False
+            self._iterator = self._iterator or _iterate(self._dataset)
+
+    def _delete(self) -> None:
+        with self.changed:
+            if self._iterator is None and not self.deleted:
+                raise FeedError(
+                    f"infeed with id=`{self.name}` was not found: its deleter ran before its "
+                    "initializer and before any program"
+                )
+            self.delete()
+            self._iterator = None
+            self._kept.clear()
+
+
+def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    element = jax.tree.unflatten(structure, leaves)
+    if isinstance(element, (tuple, list)) and not hasattr(element, "_fields"):
+        if len(element) == 1 and isinstance(element[0], dict):
+            return [], element[0]
+        return list(element), {}
+    if isinstance(element, dict):
+        return [], element
+    return [element], {}
+
+
+def _iterate(dataset: Any) -> Iterator[Any]:
+    source = dataset
+    if callable(source) and not hasattr(source, "__iter__"):
+        source = source()
+    if hasattr(source, "as_numpy_iterator"):
+        return source.as_numpy_iterator()
+    return iter(source)
+
+
+def _array(leaf: Any) -> np.ndarray:
+    if hasattr(leaf, "detach"):  # a torch tensor, also one that requires grad
+        leaf = leaf.detach().cpu()
+    return np.asarray(leaf)
+
+
+def _checked_depth(depth: int | None) -> int | None:
+    if depth is None:
+        return None
+    if isinstance(depth, bool) or not isinstance(depth, int):
+        raise FeedError(f"prefetch_depth must be an int or None, not {depth!r}")
+    if not 0 < depth < 256:
+        raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
+    return depth
+
+
+def _deprecated(argument: str, instead: str) -> None:
+    warnings.warn(
+        f"IPUInfeedQueue({argument}=...) is deprecated: {instead}",
+        DeprecationWarning,
+        stacklevel=3,
+    )

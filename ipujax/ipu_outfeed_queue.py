@@ -1,0 +1,244 @@
+"""Outfeeds: values sent from inside compiled code, collected on the host while it runs."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax import _tracing
+from ipujax._queues import Queue
+from ipujax.errors import FeedError, UnusedOutfeedError
+from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from lowering import jaxpr, streams
+
+
+class IPUOutfeedMode(enum.Enum):
+    """What an outfeed keeps: every element that is enqueued, or the last one."""
+
+    ALL = "all"
+    LAST = "get_last"
+
+
+class IPUOutfeedQueue(Queue):
+    """Collects what compiled code enqueues.
+
+    Args:
+      feed_name: a name of one's own (deprecated; one is generated).
+      outfeed_mode: an `IPUOutfeedMode`; ALL by default.
+      device_ordinal: the device of the programs that use the queue.
+      replication_factor: deprecated; it follows from the program.
+      io_batch_size: deprecated; only 1 is possible.
+
+    Raises:
+      FeedError: for arguments of a wrong type or value (a `ValueError`).
+
+    Elements may be taken by `dequeue`, or by iterating, also from another thread while the
+    program runs.
+    """
+
+    kind = "outfeed"
+
+    def __init__(
+        self,
+        feed_name: str | None = None,
+        outfeed_mode: IPUOutfeedMode | None = None,
+        device_ordinal: int = 0,
+        replication_factor: int | None = None,
+        io_batch_size: int = 1,
+    ):
+        mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
+        if not isinstance(mode, IPUOutfeedMode):
+            raise FeedError(f"outfeed_mode must be an IPUOutfeedMode, not {outfeed_mode!r}")
+        if io_batch_size != 1:
+            raise FeedError(
+                f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "
+                "loop, or with accumulate_outfeed in a pipeline"
+            )
+        if replication_factor is not None:
+            _deprecated("replication_factor", "it follows from the program")
+        if feed_name is not None:
+            _deprecated("feed_name", "names are generated")
+        super().__init__(feed_name, device_ordinal)
+        self.outfeed_mode = mode
+        self._blocks: collections.deque[_Block] = collections.deque()
+        self._expected: _Block | None = None
+        self._discards = False
+
+    # --- the seed's interface -------------------------------------------------------------------
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether the function being traced enqueues here; outside a trace, whether any does."""
+        frame = _tracing.current()
+        return self._expected is not None if frame is None else frame.enqueues_to(self)
+
+    @property
+    def deleter(self) -> Callable[[], None]:
+        """A callable that releases the queue and what it holds."""
+        return self._delete
+
+    def enqueue(self, tensors: Any) -> None:
+        """Sends a pytree of arrays from compiled code; at most one enqueue in a program.
+
+        Under differentiation the values themselves are sent, once. Returns None, so that the
+        original's habit of returning the operation from a loop body goes on working.
+        """
+        leaves, structure = jax.tree.flatten(tensors)
+        arrays = [jnp.asarray(leaf) for leaf in leaves]
+        line = jaxpr.current_user_line()
+        _tracing.note_enqueue(self, line)
+        self._expected = _Block.empty(structure, [jax.typeof(array) for array in arrays])
+        streams.enqueue(self, arrays, structure)
+
+    def dequeue(self, wait_for_completion: bool = False) -> Any:
+        """What has been enqueued since the last time, as NumPy arrays in the enqueued structure.
+
+        Args:
+          wait_for_completion: first wait until no program that enqueues here is running.
+
+        Returns:
+          Mode ALL: each leaf as `[elements, (replicas,) *shape]`; the replicas' axis is there only
+          if there are several. Mode LAST: the last element, `[(replicas,) *shape]`.
+
+        Raises:
+          UnusedOutfeedError: no traced function enqueues here; in mode LAST also when nothing has
+            been enqueued yet, or synthetic data is used.
+        """
+        with self.changed:
+            while wait_for_completion and self.running:
+                self.changed.wait()
+            if self._expected is None:
+                raise UnusedOutfeedError(
+                    f"outfeed `{self.name}` was dequeued, but no traced function enqueues to it; "
+                    "call enqueue inside the compiled function, and run or lower that first"
+                )
+            if self.keeps_last:
+                return self._last()
+            blocks, self._blocks = list(self._blocks), collections.deque()
+        return _joined(blocks or [self._expected])
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields one element after the other; waits for more while a program that enqueues runs."""
+        while True:
+            with self.changed:
+                while not self._blocks and self.running:
+                    self.changed.wait()
+                if not self._blocks:
+                    return
+                block = self._blocks.popleft()
+                element, rest = block.first()
+                if rest is not None:
+                    self._blocks.appendleft(rest)
+            yield element
+
+    # --- collecting -----------------------------------------------------------------------------
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether only the last element is kept."""
+        return self.outfeed_mode is IPUOutfeedMode.LAST
+
+    def begin_run(self, replicas: int) -> None:
+        """A program that enqueues here starts."""
+        super().begin_run(replicas)
+        with self.changed:
+            self._discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
+
+    def collect(self, structure: Any, arrays: Sequence[np.ndarray], replicas: int) -> None:
+        """Takes consecutive elements, `[elements, (replicas,) *shape]` for each leaf."""
+        block = _Block(structure, list(arrays), replicas)
+        if self._discards or not block.count:
+            return
+        with self.changed:
+            if self.keeps_last:
+                self._blocks.clear()
+                block = block.tail()
+            elif self._blocks and not self._blocks[-1].fits(block):
+                raise FeedError(
+                    f"outfeed `{self.name}` holds elements like {self._blocks[-1].describe()} that "
+                    f"were not dequeued, and now gets {block.describe()}; dequeue it before a "
+                    "program that enqueues something else, or use two queues"
+                )
+            self._blocks.append(block)
+            self.changed.notify_all()
+
+    def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
+        """Takes one element (or `count` stacked) from a program under plain `jax.jit`."""
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        self.begin_run(1)
+        try:
+            self.collect(structure, [a if count is not None else a[None] for a in arrays], 1)
+        finally:
+            self.end_run()
+
+    def _last(self) -> Any:
+        if use_synthetic_data_for(SyntheticDataCategory.Outfeed):
+            raise UnusedOutfeedError(
+                f"outfeed `{self.name}`: mode LAST has nothing to give with synthetic data"
+            )
+        if not self._blocks:
+            raise UnusedOutfeedError(
+                f"outfeed `{self.name}`: trying to get the last value from an unused outfeed; run "
+                "the program that enqueues to it first"
+            )
+        return self._blocks[-1].first()[0]
+
+    def _delete(self) -> None:
+        with self.changed:
+            self.delete()
+            self._blocks.clear()
+
+
+class _Block:
+    """Consecutive elements of one structure, stacked."""
+
+    def __init__(self, structure: Any, arrays: list[np.ndarray], replicas: int):
+        self.structure, self.arrays, self.replicas = structure, arrays, replicas
+        self.count = len(arrays[0]) if arrays else 0
+
+    @classmethod
+    def empty(cls, structure: Any, avals: Sequence[Any]) -> _Block:
+        """No elements, of the given shapes and dtypes."""
+        return cls(structure, [np.empty((0, *aval.shape), aval.dtype) for aval in avals], 1)
+
+    def first(self) -> tuple[Any, _Block | None]:
+        """The first element, and a block of the others if there are any."""
+        element = jax.tree.unflatten(self.structure, [array[0] for array in self.arrays])
+        if self.count == 1:
+            return element, None
+        return element, _Block(self.structure, [a[1:] for a in self.arrays], self.replicas)
+
+    def tail(self) -> _Block:
+        """The last element alone."""
+        return _Block(self.structure, [array[-1:].copy() for array in self.arrays], self.replicas)
+
+    def fits(self, other: _Block) -> bool:
+        """Whether both can be dequeued as one."""
+        mine = [(a.shape[1:], a.dtype) for a in self.arrays]
+        theirs = [(a.shape[1:], a.dtype) for a in other.arrays]
+        return (self.structure, self.replicas, mine) == (other.structure, other.replicas, theirs)
+
+    def describe(self) -> str:
+        """Shapes and dtypes of one element."""
+        return ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in self.arrays) or "nothing"
+
+
+def _joined(blocks: Sequence[_Block]) -> Any:
+    columns = zip(*(block.arrays for block in blocks), strict=True)
+    leaves = [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in columns]
+    return jax.tree.unflatten(blocks[0].structure, leaves)
+
+
+def _deprecated(argument: str, instead: str) -> None:
+    warnings.warn(
+        f"IPUOutfeedQueue({argument}=...) is deprecated: {instead}",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,237 @@
+"""Loops on the device: a fixed number of iterations, or as long as a condition holds."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipujax.errors import LoopTypeError
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from lowering import jaxpr, streams
+
+
+def repeat(
+    n: Any,
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """Runs `body` `n` times.
+
+    Args:
+      n: the number of iterations: an int, or an int32 scalar known at run time only. With an int
+        the loop can be differentiated in reverse.
+      body: takes the loop variables, then the infeed's element (positional, or by keyword if it is
+        a dict), and returns the new loop variables in the same structure, shapes and dtypes.
+      inputs: a list of initial loop variables, each a pytree of arrays; None for none. Anything
+        that is no list or tuple is one loop variable.
+      infeed_queue: gives `body` an element in each iteration.
+      use_while_v1: chose between two kinds of TensorFlow loops, which were lowered alike; both
+        values mean the same here.
+
+    Returns:
+      The final loop variables: one alone if there is one, otherwise a tuple (`()` for none).
+
+    Raises:
+      LoopTypeError: (a `TypeError`) a body with other arguments or results than the loop needs.
+      OutOfRangeError: when run, if the data set ends before the loop.
+    """
+    _check_flag(use_while_v1)
+    loop = _Loop("repeat", body, inputs, infeed_queue)
+    count = _count(n)
+    if not streams.uses_streams(loop.body):
+        return loop.result(_plain_repeat(loop, count))
+    return loop.result(streams.repeat(loop.body, loop.consts, loop.initial, count, loop.structure))
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: Any = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """Runs `body` as long as `condition` holds.
+
+    Args:
+      condition: takes the loop variables (never an infeed's element), returns a boolean scalar.
+      body: as in `repeat`.
+      inputs: as in `repeat`.
+      infeed_queue: as in `repeat`.
+      maximum_iterations: stop after so many iterations whatever the condition says.
+      use_while_v1: as in `repeat`.
+
+    Returns:
+      As `repeat`.
+
+    Raises:
+      LoopTypeError: (a `TypeError`) wrong signature of `condition` or `body`.
+    """
+    _check_flag(use_while_v1)
+    loop = _Loop("while_loop", body, inputs, infeed_queue)
+    _check_arity("the condition", condition, loop.variables, [], {})
+
+    def test(carried: Any) -> Any:
+        done, flat = carried
+        answer = jnp.asarray(condition(*jax.tree.unflatten(loop.structure, flat)))
+        if answer.shape != () or answer.dtype != jnp.bool_:
+            raise LoopTypeError(
+                f"the condition must return one boolean, not {answer.dtype}{list(answer.shape)}"
+            )
+        return answer if limit is None else answer & (done < limit)
+
+    def step(carried: Any) -> Any:
+        done, flat = carried
+        return done + 1, jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *flat])
+
+    limit = None if maximum_iterations is None else _count(maximum_iterations)
+    _, final = lax.while_loop(test, step, (jnp.int32(0), loop.initial))
+    return loop.result(final)
+
+
+class _Loop:
+    """A loop whose body has been traced."""
+
+    def __init__(
+        self, name: str, body: Callable[..., Any], inputs: Any, infeed_queue: IPUInfeedQueue | None
+    ):
+        if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
+            raise LoopTypeError(f"infeed_queue must be an IPUInfeedQueue, not {infeed_queue!r}")
+        self.name = name
+        self.variables = _as_list(inputs)
+        leaves, self.structure = jax.tree.flatten(tuple(self.variables))
+        self.initial = [_strong(leaf) for leaf in leaves]
+        self.avals = [jax.typeof(leaf) for leaf in self.initial]
+        self._check_body(body, infeed_queue)
+
+        def flat_body(*flat: Any) -> list[Any]:
+            variables = jax.tree.unflatten(self.structure, flat)
+            args, kwargs = infeed_queue.next_element() if infeed_queue is not None else ([], {})
+            return self._leaving(body(*variables, *args, **kwargs))
+
+        self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))
+
+    def _check_body(self, body: Callable[..., Any], infeed_queue: IPUInfeedQueue | None) -> None:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        if infeed_queue is not None:
+            args, kwargs = infeed_queue.arguments()
+        _check_arity("the loop body", body, self.variables, args, kwargs)
+
+    def _leaving(self, results: Any) -> list[Any]:
+        """The flat new loop variables, once they fit the old ones."""
+        variables = self._as_variables(results)
+        leaves, structure = jax.tree.flatten(tuple(variables))
+        if structure != self.structure:
+            raise LoopTypeError(
+                f"the body of {self.name} returned another structure than it got:\n"
+                f"  got      {self.structure}\n  returned {structure}\n"
+                "  fix:   return the loop variables in the order and structure of `inputs`"
+            )
+        arrays = [jnp.asarray(leaf) for leaf in leaves]
+        for number, (array, aval) in enumerate(zip(arrays, self.avals, strict=True)):
+            given = f"{array.dtype}{list(array.shape)}"
+            wanted = f"{aval.dtype}{list(aval.shape)}"
+            if given != wanted:
+                raise LoopTypeError(
+                    f"leaf {number} of the loop variables of {self.name} went in as {wanted} and "
+                    f"came out of the body as {given}\n"
+                    "  fix:   keep shapes, and cast in the body (`.astype`) or the initial value"
+                )
+        return arrays
+
+    def _as_variables(self, results: Any) -> list[Any]:
+        count = len(self.variables)
+        if count == 1:
+            single = isinstance(results, (list, tuple)) and not hasattr(results, "_fields")
+            if not single or jax.tree.structure((results,)) == self.structure:
+                return [results]
+        # The original's bodies end with operations, such as what enqueue returned.
+        values = _as_list(results)
+        while len(values) > count and values[-1] is None:
+            values = values[:-1]
+        return values
+
+    def result(self, flat: Sequence[Any]) -> Any:
+        """The loop's result, in the structure of its inputs."""
+        variables = jax.tree.unflatten(self.structure, flat)
+        return variables[0] if len(variables) == 1 else variables
+
+
+def _plain_repeat(loop: _Loop, count: Any) -> Sequence[Any]:
+    """Without queues the loop is one of JAX's own."""
+
+    def step(carried: Sequence[Any]) -> list[Any]:
+        return jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *carried])
+
+    if isinstance(count, int):
+        final, _ = lax.scan(lambda c, _: (step(c), None), loop.initial, None, length=count)
+        return final
+    return lax.fori_loop(0, count, lambda _, c: step(c), loop.initial)
+
+
+def _as_list(values: Any) -> list[Any]:
+    if values is None:
+        return []
+    if isinstance(values, (list, tuple)) and not hasattr(values, "_fields"):
+        return list(values)
+    return [values]
+
+
+def _strong(leaf: Any) -> Any:
+    """An array whose dtype does not give way to the body's."""
+    return jnp.asarray(leaf, dtype=jnp.result_type(leaf)) if not hasattr(leaf, "aval") else leaf
+
+
+def _count(n: Any) -> Any:
+    """A trip count: a Python int if it is known, else an int32 scalar."""
+    if not isinstance(n, (bool, np.bool_)):
+        if not isinstance(n, jax.core.Tracer):
+            try:
+                n = operator.index(n)
+            except TypeError:
+                n = None
+        elif n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
+            return n.astype(jnp.int32)
+        if isinstance(n, int) and n >= 0:
+            return n
+    raise LoopTypeError(f"a number of iterations is an integer >= 0, not {n!r}")
+
+
+def _check_flag(use_while_v1: Any) -> None:
+    if not isinstance(use_while_v1, bool):
+        raise LoopTypeError(f"use_while_v1 must be True or False, not {use_while_v1!r}")
+
+
+def _check_arity(
+    what: str,
+    function: Callable[..., Any],
+    variables: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return
+    try:
+        signature.bind(*variables, *args, **kwargs)
+    except TypeError as mismatch:
+        elements = len(args) + len(kwargs)
+        raise LoopTypeError(
+            f"{what} takes {signature}, but the loop has {len(variables)} input(s) and "
+            f"{elements} infeed element(s){_keywords(kwargs)}: {mismatch}"
+        ) from None
+
+
+def _keywords(kwargs: dict[str, Any]) -> str:
+    return f" (by keyword: {', '.join(map(str, kwargs))})" if kwargs else ""

@@ -1,0 +1,41 @@
+"""What a replica knows of itself: its number, and how many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax._collectives import as_array, divided, refuse_type, scope
+from lowering import collectives
+
+
+def replication_index(name: str | None = None) -> jax.Array:
+    """This replica's number, an int32 scalar; 0 with one replica and outside compiled code.
+
+    Args:
+      name: a named scope for the operation.
+    """
+    with scope(name):
+        return collectives.replication_index()
+
+
+def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
+    """Divides by the number of replicas.
+
+    Args:
+      x: an array of floats.
+      name: a named scope for the operation.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if `x` is not of a floating-point type.
+    """
+    array = as_array(x, "replication_normalise")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise refuse_type(
+            f"replication_normalise takes floats, but x is {array.dtype}",
+            "cast first: x.astype(jnp.float32)",
+        )
+    with scope(name):
+        return divided(array, collectives.replica_count())

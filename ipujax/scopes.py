@@ -1,0 +1,181 @@
+"""Scopes: where operations run, and what else is said about them.
+
+Each scope writes a mark into the name stack, which JAX carries through every transformation; under
+plain `jax.jit` marks mean nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax import _tracing
+from ipujax.errors import ScopeError
+from lowering import jaxpr, marks
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def ipu_shard(index: int) -> Iterator[None]:
+    """Places the operations of the block on one IPU (shard) of the device.
+
+    Args:
+      index: the shard, from 0; programs with shards up to S - 1 need a multiple of S IPUs, S
+        rounded up to a power of two.
+
+    Raises:
+      ScopeError: if the index is negative or no integer.
+    """
+    with jax.named_scope(marks.write(marks.SHARD, str(_shard_index(index)))):
+        yield
+
+
+@contextlib.contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Names the device for the programs that are compiled in the block.
+
+    Args:
+      device: such as `/device:IPU:0`; TensorFlow's longer names do as well. With a device that is
+        no IPU, compiling in the block is an error.
+    """
+    if not isinstance(device, str):
+        raise ScopeError(f"ipu_scope takes a device name such as '/device:IPU:0', not {device!r}")
+    devices: list[str] = _stack("devices")
+    devices.append(device)
+    try:
+        yield
+    finally:
+        devices.pop()
+
+
+def current_device() -> str | None:
+    """The device of the innermost `ipu_scope`, if any."""
+    devices: list[str] = _stack("devices")
+    return devices[-1] if devices else None
+
+
+@contextlib.contextmanager
+def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
+    """Names a set of operations that belong together.
+
+    One function is one program here, so scopes are compiled together in any case; the name is in
+    the equations' name stacks, for profiles and reports.
+
+    Args:
+      ipu_scope: the name.
+    """
+    if not isinstance(ipu_scope, str):
+        raise ScopeError(f"ipu_jit_scope takes a name, not {ipu_scope!r}")
+    with jax.named_scope(marks.write(marks.JIT_SCOPE, ipu_scope)):
+        yield
+
+
+@contextlib.contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Runs the operations of the block on the host, between two segments on the device.
+
+    Args:
+      name: shown in the Program's text.
+
+    Raises:
+      ScopeError: directly inside another such scope. Inside control flow, lowering raises
+        `OutsideCompilationError`.
+    """
+    open_scopes: list[str] = _stack("outside")
+    if open_scopes:
+        raise ScopeError(
+            f"outside_compilation_scope('{name}') inside outside_compilation_scope"
+            f"('{open_scopes[-1]}') at {jaxpr.current_user_line() or 'an unknown line'}: the "
+            "operations are on the host already; remove the inner scope"
+        )
+    open_scopes.append(name)
+    try:
+        with jax.named_scope(marks.write(marks.OUTSIDE, name)):
+            yield
+    finally:
+        open_scopes.pop()
+
+
+@contextlib.contextmanager
+def frontend_attribute(
+    attribute_name: str, attribute_value: str, restore_to: str | None = None
+) -> Iterator[None]:
+    """Attaches an attribute to the operations of the block; inner scopes win.
+
+    Args:
+      attribute_name: the attribute.
+      attribute_value: its value.
+      restore_to: what the attribute is after the block, until the compiled function ends, if
+        nothing around the block sets it.
+
+    `sharding.has_attr` reads it back.
+    """
+    for text in (attribute_name, attribute_value, restore_to):
+        if text is not None and not isinstance(text, str):
+            raise ScopeError(f"frontend attributes are strings, not {text!r}")
+    attributes: list[str] = _stack("attributes")
+    attributes.append(attribute_name)
+    try:
+        with _attribute(attribute_name, attribute_value):
+            yield
+    finally:
+        attributes.pop()
+        frame = _tracing.current()
+        if restore_to is not None and attribute_name not in attributes and frame is not None:
+            frame.scopes.enter_context(_attribute(attribute_name, restore_to))
+
+
+@contextlib.contextmanager
+def partials_type(override_type: Any) -> Iterator[None]:
+    """Asks for a type of the partial results of convolutions and matrix products in the block.
+
+    Args:
+      override_type: float16 or float32, as NumPy or JAX names it.
+    """
+    name = np.dtype(override_type).name
+    if name not in ("float16", "float32"):
+        raise ScopeError(f"partials are float16 or float32, not {name}")
+    with _attribute(marks.PARTIALS_TYPE, name):
+        yield
+
+
+@contextlib.contextmanager
+def stochastic_rounding(override: bool) -> Iterator[None]:
+    """Switches stochastic rounding on or off for the operations of the block.
+
+    Args:
+      override: whether to round stochastically, whatever the configuration says.
+    """
+    if not isinstance(override, bool):
+        raise ScopeError(f"stochastic_rounding takes True or False, not {override!r}")
+    with _attribute(marks.STOCHASTIC_ROUNDING, str(override)):
+        yield
+
+
+def _attribute(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
+    return jax.named_scope(marks.write(marks.ATTRIBUTE, name, value))
+
+
+def _shard_index(index: Any) -> int:
+    try:
+        number = operator.index(index) if not isinstance(index, (bool, np.bool_)) else None
+    except TypeError:
+        number = None
+    if number is None:
+        raise ScopeError(f"a shard index is an integer, not {index!r} ({type(index).__name__})")
+    if number < 0:
+        raise ScopeError(f"a shard index is not negative, but this one is {number}; IPUs count from 0")
+    return number
+
+
+def _stack(name: str) -> list[str]:
+    if not hasattr(_local, name):
+        setattr(_local, name, [])
+    return getattr(_local, name)

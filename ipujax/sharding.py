@@ -1,0 +1,157 @@
+"""Helpers that look at the shards of a jaxpr's equations, and write them out.
+
+The original's act on TensorFlow's operations and graphs; these act on equations and jaxprs, as
+`jax.make_jaxpr(fn)(*args)` gives them. None is needed to compile a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ipujax.errors import ConfigError, ConfigTypeError
+from lowering import jaxpr as _jaxpr
+from lowering import marks, placement
+
+_SHARD_NAMES = (marks.SHARD, "_XlaSharding")
+
+
+def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
+    """Finds all that some equations depend on.
+
+    Args:
+      roots: a jaxpr, closed or not, which stands for what makes its results; or an equation or a
+        variable of a jaxpr, or an iterable of such.
+      jaxpr: the jaxpr of the roots; needed unless `roots` is one, since an equation does not
+        know where it is.
+
+    Returns:
+      The equations of the jaxpr that the roots depend on, with the roots, in their order. Bodies
+      of calls and control flow are not entered.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) for roots of another kind, or without their jaxpr.
+      ConfigError: (a `ValueError`) if a root is none of the jaxpr's.
+    """
+    if isinstance(roots, (_jaxpr.ClosedJaxpr, _jaxpr.Jaxpr)):
+        whole = _opened(roots)
+        found: list[Any] = [a for a in whole.outvars if not isinstance(a, _jaxpr.Literal)]
+    else:
+        if jaxpr is None:
+            raise ConfigTypeError(
+                "dependencies() needs the jaxpr of its roots: dependencies(roots, jaxpr=closed)"
+            )
+        whole = _opened(jaxpr)
+        single = isinstance(roots, (_jaxpr.JaxprEqn, _jaxpr.Var))
+        found = [roots] if single else list(_checked_iterable(roots))
+    indices = {index for root in found for index in _indices(root, whole)}
+    return [whole.eqns[index] for index in placement.ancestors(whole, indices)]
+
+
+def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int | None:
+    """Finds the shard of the equation that another one belongs to.
+
+    A backward equation made under a shard carries that in its own name stack. If there is no such
+    mark, its forward twin is looked up in the jaxpr, and then what makes its operands.
+
+    Args:
+      op: an equation.
+      jaxpr: the jaxpr that it is from; without it only the equation itself is looked at.
+
+    Returns:
+      The shard, or `None` if there is none.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if `op` is no equation.
+    """
+    shard = placement.marked_shard(_equation(op))
+    if shard is not None or jaxpr is None:
+        return shard
+    return placement.colocated_shard(op, _opened(jaxpr))
+
+
+def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
+    """Whether an equation has an attribute: a parameter of its primitive, or a mark.
+
+    Args:
+      o: an equation.
+      attr_name: the name of a parameter (`dimension_numbers`), of a frontend attribute
+        (`partials_type`), or of a scope: `ipu_shard` (or `_XlaSharding`, as the original called
+        it), `outside_compilation`, `ipu_jit_scope`, `outlined`.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if `o` is no equation.
+    """
+    found = marks.read(_jaxpr.name_stack(_equation(o)))
+    scopes = {
+        **dict.fromkeys(_SHARD_NAMES, found.shard),
+        marks.OUTSIDE: found.outside,
+        marks.JIT_SCOPE: found.jit_scope,
+        marks.UNIT: found.unit,
+    }
+    attributes = dict(found.attributes)
+    return attr_name in o.params or attr_name in attributes or scopes.get(attr_name) is not None
+
+
+def propagate_sharding(g: Any) -> Any:
+    """Moves the shards of marked equations on to those that belong to them.
+
+    An unmarked backward equation gets the shard of its forward twin; failing that, as all other
+    equations below a marked one, it gets the shard of its operands. Equations above all marks
+    stay unmarked. These are the compiler's own decisions, so compiling the result gives the same
+    program; here they can be read, or changed before going on.
+
+    Args:
+      g: a jaxpr, closed or not. It is not changed.
+
+    Returns:
+      A jaxpr of the same kind; calls (such as those of `jax.jit`) with marks inside are opened.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if `g` is no jaxpr.
+    """
+    if isinstance(g, _jaxpr.ClosedJaxpr):
+        return placement.propagated(g)
+    inner = _opened(g)
+    consts, names = list(inner.constvars), len(inner.constvars)
+    debug = inner.debug_info._replace(arg_names=None)
+    hoisted = inner.replace(constvars=[], invars=[*consts, *inner.invars], debug_info=debug)
+    written = placement.propagated(_jaxpr.ClosedJaxpr(hoisted, ())).jaxpr
+    return written.replace(
+        constvars=[*written.constvars, *written.invars[:names]], invars=written.invars[names:]
+    )
+
+
+def _equation(op: Any) -> _jaxpr.JaxprEqn:
+    if not isinstance(op, _jaxpr.JaxprEqn):
+        raise ConfigTypeError(f"expected an equation of a jaxpr, not {op!r}")
+    return op
+
+
+def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
+    if isinstance(jaxpr, _jaxpr.ClosedJaxpr):
+        return jaxpr.jaxpr
+    if isinstance(jaxpr, _jaxpr.Jaxpr):
+        return jaxpr
+    raise ConfigTypeError(f"expected a jaxpr, as jax.make_jaxpr(fn)(*args) gives, not {jaxpr!r}")
+
+
+def _checked_iterable(roots: Any) -> Iterable[Any]:
+    if not isinstance(roots, Iterable):
+        raise ConfigTypeError(f"roots is {roots!r}, but must hold equations or variables")
+    return roots  # pyright: ignore[reportUnknownVariableType]
+
+
+def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
+    """The equation that a root is or comes from; none for an argument or a constant."""
+    if isinstance(root, _jaxpr.Var):
+        makes = placement.producers(jaxpr)
+        if root in makes:
+            return [makes[root]]
+        if root in (*jaxpr.invars, *jaxpr.constvars):
+            return []
+    else:
+        found = [i for i, eqn in enumerate(jaxpr.eqns) if eqn is _equation(root)]
+        if found:
+            return found
+    raise ConfigError(f"the root {root!r} is not of the jaxpr that was given with it")
