@@ -188,8 +188,10 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def _strong(leaf: Any) -> Any:
-    """An array whose dtype does not give way to the body's."""
-    return jnp.asarray(leaf, dtype=jnp.result_type(leaf)) if not hasattr(leaf, "aval") else leaf
+    """An array whose dtype does not give way to the body's, as a Python number's would."""
+    array = jnp.asarray(leaf)
+    weak = jax.typeof(array).weak_type
+    return lax.convert_element_type(array, array.dtype) if weak else array
 
 
 def _count(n: Any) -> Any:

@@ -109,17 +109,19 @@ def propagate_sharding(g: Any) -> Any:
 
     Raises:
       ConfigTypeError: (a `TypeError`) if `g` is no jaxpr.
+      ConfigError: (a `ValueError`) if it is an open one and a call in it that must be opened
+        holds constants.
     """
     if isinstance(g, _jaxpr.ClosedJaxpr):
         return placement.propagated(g)
     inner = _opened(g)
-    consts, names = list(inner.constvars), len(inner.constvars)
-    debug = inner.debug_info._replace(arg_names=None)
-    hoisted = inner.replace(constvars=[], invars=[*consts, *inner.invars], debug_info=debug)
-    written = placement.propagated(_jaxpr.ClosedJaxpr(hoisted, ())).jaxpr
-    return written.replace(
-        constvars=[*written.constvars, *written.invars[:names]], invars=written.invars[names:]
-    )
+    written = placement.propagated(_jaxpr.ClosedJaxpr(inner, inner.constvars)).jaxpr
+    if len(written.constvars) > len(inner.constvars):
+        raise ConfigError(
+            "a call in the open jaxpr holds constants, which an open jaxpr cannot: give the closed "
+            "one, as jax.make_jaxpr makes it"
+        )
+    return written
 
 
 def _equation(op: Any) -> _jaxpr.JaxprEqn:

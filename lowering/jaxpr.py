@@ -212,14 +212,13 @@ def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
     return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
 
 
-def has_slow_convolution(jaxpr: Jaxpr) -> bool:
+def has_slow_convolution(body: JaxprEqn | Jaxpr) -> bool:
     """Whether a convolution other than the plain NHWC/HWIO forward one occurs anywhere inside."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "conv_general_dilated" and not _is_plain_convolution(eqn.params):
-            return True
-        if any(has_slow_convolution(inner) for inner in sub_jaxprs(eqn)):
-            return True
-    return False
+    if isinstance(body, Jaxpr):
+        return any(map(has_slow_convolution, body.eqns))
+    if body.primitive.name == "conv_general_dilated":
+        return not _is_plain_convolution(body.params)
+    return any(map(has_slow_convolution, sub_jaxprs(body)))
 
 
 def _is_plain_convolution(params: dict[str, Any]) -> bool:

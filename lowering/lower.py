@@ -12,6 +12,7 @@ from lowering.ir.verify import verify
 from lowering.jaxpr import ClosedJaxpr
 from lowering.options import Options
 from lowering.passes.check_queues import check_queues
+from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
@@ -41,7 +42,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     checked, faults = insert_checks(resolved, options, replicas)
     # After all that can remove or double an equation.
     single = check_queues(checked)
-    placed = place(single)
+    placed = place(drop_dead(single), step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     show("partition", to_text(program))
     program = insert_copies(program)

@@ -236,8 +236,8 @@ def _repeat_jvp(
 ) -> Any:
     del loop
     length = _need_static(count, "the derivative")
-    tangents = [ad.instantiate_zeros(t) for t in tangents]
-    return jax.jvp(_as_scan(body, num_consts, length), primals, tangents)
+    tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
+    return jax.jvp(_as_scan(body, num_consts, length), tuple(primals), tangents)
 
 
 def _repeat_vmap(

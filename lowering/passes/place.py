@@ -16,6 +16,7 @@ from lowering.jaxpr import (
     Literal,
     Var,
     frames_key,
+    has_slow_convolution,
     name_stack,
     shape_of,
     sub_jaxprs,
@@ -49,14 +50,21 @@ class PlacedBody:
     outputs: tuple[Home, ...]
 
 
-def place(closed: ClosedJaxpr) -> PlacedBody:
+def place(closed: ClosedJaxpr, *, step_slow_loops: bool = False) -> PlacedBody:
     """Decides which IPU runs each equation.
+
+    Args:
+      closed: the whole function.
+      step_slow_loops: also leave top-level loops to the host that XLA would run slowly.
 
     Before: calls with marks, queues or host operations have been opened.
     After:  every equation has an IPU (or `HOST`), or is control flow whose bodies are placed.
     Raises: OutsideCompilationError for host operations inside control flow.
     """
-    return _place(closed, "", [None] * len(closed.jaxpr.invars), _Shards())
+    inputs = [None] * len(closed.jaxpr.invars)
+    placer = _Placer(closed, "", inputs, _Shards())
+    placer.step_slow_loops = step_slow_loops
+    return placer.run()
 
 
 class _Shards:
@@ -82,11 +90,7 @@ def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
 def _place(
     closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
 ) -> PlacedBody:
-    placer = _Placer(closed, enclosing, inputs, shards)
-    placer.forward()
-    placer.backward()
-    placer.settle()
-    return placer.result()
+    return _Placer(closed, enclosing, inputs, shards).run()
 
 
 class _Placer:
@@ -106,6 +110,13 @@ class _Placer:
         self.homes: list[Home] = [None] * len(self.eqns)
         self.bodies: dict[int, tuple[PlacedBody, ...]] = {}
         self.twins = _Twins()
+        self.step_slow_loops = False
+
+    def run(self) -> PlacedBody:
+        self.forward()
+        self.backward()
+        self.settle()
+        return self.result()
 
     def forward(self) -> None:
         for index, eqn in enumerate(self.eqns):
@@ -128,6 +139,8 @@ class _Placer:
             return False
         _forbid_host_operations(eqn)
         if uses_streams(eqn) or eqn.primitive is repeat_p:
+            return True
+        if self.step_slow_loops and eqn.primitive.name == "scan" and has_slow_convolution(eqn):
             return True
         return len(frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))) > 1
 
