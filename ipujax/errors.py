@@ -89,7 +89,7 @@ class OutOfRangeError(IPUError, EOFError):
         self.carried = carried
 
 
-class FloatingPointError(IPUError, FloatingPointError):  # noqa: A001 - the built-in, refined
+class FloatingPointError(IPUError, FloatingPointError):
     """An operation did what `floating_point_behaviour` was asked to catch."""
 
 

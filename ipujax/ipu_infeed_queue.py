@@ -196,7 +196,7 @@ class IPUInfeedQueue(Queue):
                 taken.append(self._next())
             except StopIteration:
                 self._error = EOFError("end of the data set")
-            except BaseException as error:  # noqa: BLE001 - handed to whoever runs the program
+            except BaseException as error:
                 error.add_note(f"infeed `{self.name}`: at element {self._read} of its data set")
                 self._error = error
         short = len(taken) < count

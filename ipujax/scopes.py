@@ -171,7 +171,9 @@ def _shard_index(index: Any) -> int:
     if number is None:
         raise ScopeError(f"a shard index is an integer, not {index!r} ({type(index).__name__})")
     if number < 0:
-        raise ScopeError(f"a shard index is not negative, but this one is {number}; IPUs count from 0")
+        raise ScopeError(
+            f"a shard index is not negative, but this one is {number}; IPUs are counted from 0"
+        )
     return number
 
 

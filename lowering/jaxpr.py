@@ -31,7 +31,6 @@ from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
-from jax.extend.source_info_util import register_exclusion as hide_frames_of
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
@@ -227,9 +226,7 @@ def _is_plain_convolution(params: dict[str, Any]) -> bool:
     image = (0, rank - 1, *range(1, rank - 1))  # batch, features, space: channels last
     filters = (rank - 1, rank - 2, *range(rank - 2))  # out, in, space: HWIO
     canonical = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) == (image, filters, image)
-    return (
-        canonical and set(params["lhs_dilation"]) <= {1} and params["batch_group_count"] == 1
-    )
+    return canonical and set(params["lhs_dilation"]) <= {1} and params["batch_group_count"] == 1
 
 
 def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:

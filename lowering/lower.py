@@ -73,7 +73,8 @@ def split_device(shards: frozenset[int], num_ipus: int) -> tuple[int, int]:
     if num_ipus % ipus:
         raise ShardError(
             f"the program needs {ipus} IPUs per replica (shards 0 to {used - 1}, rounded up to a "
-            f"power of two), and the number of shards must divide the {num_ipus} IPUs of its device",
+            "power of two), and the number of shards must divide the number of IPUs of its "
+            f"device, {num_ipus}",
             fix=f"set IPUConfig.auto_select_ipus to a multiple of {ipus}",
         )
     return ipus, num_ipus // ipus

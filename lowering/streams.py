@@ -323,9 +323,7 @@ def _without_streams(
     taken = [var for eqn in dequeues for var in eqn.outvars]
     pure = with_eqns(jaxpr, eqns, [*jaxpr.outvars, *sent])
     debug = pure.debug_info._replace(arg_names=None, result_paths=None)
-    return ClosedJaxpr(
-        pure.replace(invars=[*jaxpr.invars, *taken], debug_info=debug), flat.consts
-    )
+    return ClosedJaxpr(pure.replace(invars=[*jaxpr.invars, *taken], debug_info=debug), flat.consts)
 
 
 def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Streams a loop with queues: chunks of iterations inside XLA, or step by step where that is as fast.
+"""Streams a loop with queues: in chunks inside XLA, or step by step where that is as fast.
 
 A chunk is `kernel(carry, buffers[K], k)` with k known at run time, so one compilation serves all
 chunks. The first chunks are small, so that results of a short loop are seen while it runs; later
@@ -36,8 +36,8 @@ def is_streamable(node: ir.Repeat) -> bool:
     """Whether a loop's body is: take elements, run one kernel, send results."""
     steps = node.body.steps
     simple = all(
-        isinstance(step, ir.Execute) or
-        (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
+        isinstance(step, ir.Execute)
+        or (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
         for step in steps
     )
     kernels = sum(isinstance(step, ir.Execute) for step in steps)
@@ -47,9 +47,7 @@ def is_streamable(node: ir.Repeat) -> bool:
 class StreamedLoop:
     """One loop of a program, as a step of the machine that runs it."""
 
-    def __init__(
-        self, node: ir.Repeat, placement: Placement, trips: Callable[[Values], Any]
-    ):
+    def __init__(self, node: ir.Repeat, placement: Placement, trips: Callable[[Values], Any]):
         self.node, self.placement, self.trips = node, placement, trips
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]

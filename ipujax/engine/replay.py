@@ -96,11 +96,13 @@ class Machine:
         return dead[::-1]
 
     def needs(self, node: ir.Node) -> frozenset[ir.Place]:
+        """The places that a node reads, remembered."""
         if id(node) not in self._needs:
             self._needs[id(node)] = frozenset(ir.needs(node, self.needs))
         return self._needs[id(node)]
 
     def step(self, node: ir.Node) -> Step:
+        """The callable of one node."""
         match node:
             case ir.Execute():
                 return self.execute(node)
@@ -137,6 +139,7 @@ class Machine:
         return self._kernels[key]
 
     def execute(self, node: ir.Execute) -> Step:
+        """Runs a kernel."""
         kernel = self._kernel(node)
         reads = [(value, node.ipu) for value in node.reads]
         writes = [(value, node.ipu) for value in node.writes]
@@ -152,6 +155,7 @@ class Machine:
         return run
 
     def copy(self, node: ir.Copy) -> Step:
+        """Moves values."""
         placement, target = self.placement, node.target
         if node.source == HOST:
             transfer = lambda array: placement.to_device(array, target)  # noqa: E731
@@ -169,19 +173,19 @@ class Machine:
         return run
 
     def stream_in(self, node: ir.StreamIn) -> Step:
+        """Takes an element."""
         writes = [(value, node.ipu) for value in node.writes]
         axis = None if self.placement.replicas == 1 else (0 if node.count is None else 1)
 
         def run(values: Values, session: Session) -> None:
-            for place, leaf in zip(
-                writes, session.element(node.queue, node.count), strict=True
-            ):
+            for place, leaf in zip(writes, session.element(node.queue, node.count), strict=True):
                 element = self.placement.elements(leaf, node.ipu, axis)
                 values[place] = element if axis != 1 else jnp.moveaxis(element, 1, 0)
 
         return run
 
     def stream_out(self, node: ir.StreamOut) -> Step:
+        """Sends an element."""
         reads = [(value, node.ipu) for value in node.reads]
         swap = self.placement.replicas > 1 and node.count is not None
 
@@ -194,6 +198,7 @@ class Machine:
         return run
 
     def host_call(self, node: ir.HostCall) -> Step:
+        """Runs a kernel on the host."""
         closed = node.kernel.jaxpr
         host = jax.devices("cpu")[0]
 
@@ -221,8 +226,7 @@ class Machine:
             array = np.asarray(values[place])
             if array.ndim and (array != array[0]).any():
                 raise EnqueueError(
-                    f"replicas disagree about {what}, and a queue is used inside: "
-                    f"{array.tolist()}",
+                    f"replicas disagree about {what}, and a queue is used inside: {array.tolist()}",
                     where=origin,
                     fix="make the condition equal on all replicas (cross_replica_sum), or move "
                     "the queue operation out of it",
@@ -232,6 +236,7 @@ class Machine:
         return read
 
     def repeat(self, node: ir.Repeat) -> Step:
+        """Runs a loop, streamed where its body is simple enough."""
         if node.trips is not None:
             trips = self.scalar(node.trips, "a trip count", node.origin)
         else:
@@ -261,6 +266,7 @@ class Machine:
         return run
 
     def stacked(self, rows: list[Any], stack: ir.Stack) -> Any:
+        """The rows that the iterations of a loop left, as one array."""
         axis = 0 if self.placement.replicas == 1 else 1
         if rows:
             return jnp.stack(rows, axis)
@@ -269,6 +275,7 @@ class Machine:
         return jnp.zeros((*lead, *aval.shape), aval.dtype)
 
     def while_loop(self, node: ir.While) -> Step:
+        """Runs a loop whose condition the host reads."""
         place = (node.predicate, self._homes[node.predicate])
         condition = self.sequence(node.condition, [place])
         test = self.scalar(node.predicate, "a loop's condition", node.origin)
@@ -289,6 +296,7 @@ class Machine:
         return run
 
     def switch(self, node: ir.Switch) -> Step:
+        """Runs the branch that the host reads an index for."""
         index = self.scalar(node.index, "a condition", node.origin)
         targets = list(zip(node.writes, node.ipus, strict=True))
         branches = [

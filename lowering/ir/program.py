@@ -317,9 +317,7 @@ def _reads(node: Node) -> Iterator[ValueId]:
             yield from _free(node, (), set())
 
 
-def _free(
-    body: Sequence, results: tuple[ValueId, ...], inside: set[ValueId]
-) -> Iterator[ValueId]:
+def _free(body: Sequence, results: tuple[ValueId, ...], inside: set[ValueId]) -> Iterator[ValueId]:
     known = set(inside)
     for step in body.steps:
         yield from (value for value in _reads(step) if value not in known)

@@ -191,7 +191,7 @@ class _Verifier:
     def need(self, values: Iterable[ValueId], ipu: IpuId, what: str) -> None:
         for value in values:
             if (value, ipu) not in self.present:
-                raise InternalError(f"{what} reads %{value} on {ipu_text(ipu)}, but it is not there")
+                raise InternalError(f"{what} reads %{value} on {ipu_text(ipu)}: not there")
 
     def known(self, value: ValueId, what: str) -> None:
         if value not in self.written:

@@ -127,9 +127,7 @@ class _Watcher:
             by_zero = infinite
             if name == "div":
                 numerator, denominator = inputs
-                by_zero = _any(
-                    (denominator == 0) & (numerator != 0) & jnp.isfinite(numerator)
-                )
+                by_zero = _any((denominator == 0) & (numerator != 0) & jnp.isfinite(numerator))
             conditions.append(("division by zero", by_zero))
         if self.options.catch_overflow and (name not in _POLES or name in ("div", "pow")):
             overflow = infinite
@@ -142,9 +140,7 @@ class _Watcher:
         self.faults.append(Fault(kind, eqn.primitive.name, user_line(eqn)))
         return len(self.faults)
 
-    def body(
-        self, closed: ClosedJaxpr, avals: Sequence[Any], carried: int
-    ) -> ClosedJaxpr:
+    def body(self, closed: ClosedJaxpr, avals: Sequence[Any], carried: int) -> ClosedJaxpr:
         """A loop body with the fault as its last loop variable, after `carried` others."""
 
         def watched(*operands: Any) -> list[Any]:
@@ -213,9 +209,12 @@ def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[A
     return state, fault
 
 
-_BRANCHES: dict[
-    str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]
-] = {"scan": _scan, "while": _while, "cond": _cond, repeat_p.name: _repeat}
+_BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    repeat_p.name: _repeat,
+}
 
 
 def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:

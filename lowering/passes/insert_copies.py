@@ -9,6 +9,7 @@ from lowering.ir import program as ir
 from lowering.ir.places import Place, births, needs
 from lowering.units import HOST, IpuId, ValueId
 
+
 def insert_copies(program: ir.Program) -> ir.Program:
     """Makes every value present where it is read.
 
@@ -83,13 +84,15 @@ class _Places:
                     body=self.inside(node.body, arguments, results),
                 )
             case ir.Switch():
-                branches = (
-                    dc.replace(b, body=self.inside(b.body, (), zip(b.results, node.ipus, strict=True)))
-                    for b in node.branches
-                )
-                return dc.replace(node, branches=tuple(branches))
+                branches = tuple(self.branch(b, node.ipus) for b in node.branches)
+                return dc.replace(node, branches=branches)
             case _:
                 return node
+
+    def branch(self, branch: ir.Branch, ipus: tuple[IpuId, ...]) -> ir.Branch:
+        """A branch whose results are where the switch leaves them."""
+        results = zip(branch.results, ipus, strict=True)
+        return dc.replace(branch, body=self.inside(branch.body, (), results))
 
     def inside(
         self, body: ir.Sequence, arguments: Iterable[Place], results: Iterable[Place]

@@ -235,12 +235,9 @@ class _Inner:
     def results(self) -> list[ValueId]:
         return list(self.table.bind(self.eqn.outvars))
 
-    def carry(
-        self, homes: Sequence[Home], *names: Sequence[ValueId]
-    ) -> tuple[ir.Carry, ...]:
+    def carry(self, homes: Sequence[Home], *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
         return tuple(
-            ir.Carry(*four, ipu=_ipu(home))
-            for home, *four in zip(homes, *names, strict=True)
+            ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(homes, *names, strict=True)
         )
 
     @property
@@ -272,7 +269,10 @@ def _scan(inner: _Inner) -> ir.Node:
         count=params["length"],
         body=sequence,
         carry=inner.carry(
-            homes, operands[consts : consts + carry], entering[:carry], leaving[:carry],
+            homes,
+            operands[consts : consts + carry],
+            entering[:carry],
+            leaving[:carry],
             results[:carry],
         ),
         slices=tuple(
@@ -310,9 +310,7 @@ def _while(inner: _Inner) -> ir.Node:
     operands = inner.operands()
     entering = inner.enter(1, operands[first : first + second])
     condition = inner.bodies[0].jaxpr.jaxpr
-    inner.table.ids.update(
-        zip(condition.invars, [*operands[:first], *entering], strict=True)
-    )
+    inner.table.ids.update(zip(condition.invars, [*operands[:first], *entering], strict=True))
     _bind_constants(inner.table, inner.bodies[0])
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
@@ -322,9 +320,7 @@ def _while(inner: _Inner) -> ir.Node:
         condition=test,
         predicate=predicate,
         body=sequence,
-        carry=inner.carry(
-            homes, operands[first + second :], entering, leaving, inner.results()
-        ),
+        carry=inner.carry(homes, operands[first + second :], entering, leaving, inner.results()),
         origin=inner.origin,
     )
 
@@ -348,4 +344,3 @@ def _cond(inner: _Inner) -> ir.Node:
 
 
 _BRANCHES = {"scan": _scan, repeat_p.name: _repeat, "while": _while, "cond": _cond}
-

@@ -172,9 +172,7 @@ class _Placer:
 
     def split(self, index: int, eqn: JaxprEqn) -> None:
         stack = marks.joined(self.enclosing, name_stack(eqn))
-        operands = [
-            None if isinstance(a, Literal) else self.home_of.get(a) for a in eqn.invars
-        ]
+        operands = [None if isinstance(a, Literal) else self.home_of.get(a) for a in eqn.invars]
 
         def place_inner(body: ClosedJaxpr, homes: Sequence[Home]) -> PlacedBody:
             return _place(body, stack, homes, self.shards)

@@ -46,9 +46,7 @@ class Rewriter:
             if not is_dropped(var):
                 self._names[var] = result
 
-    def _inline(
-        self, body: ClosedJaxpr, operands: Sequence[Atom], outer: JaxprEqn
-    ) -> list[Atom]:
+    def _inline(self, body: ClosedJaxpr, operands: Sequence[Atom], outer: JaxprEqn) -> list[Atom]:
         jaxpr = body.jaxpr
         names: dict[Var, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
         for var, value in zip(jaxpr.constvars, body.consts, strict=True):

@@ -1,0 +1,114 @@
+"""From a user's function and its arguments to a `Lowered`: trace, check, lower."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ipujax import _tracing
+from ipujax._arguments import Settings, join_static, split_static, struct
+from ipujax.config import floating_point_effective
+from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
+from ipujax.stages import Lowered
+from ipujax.system import SYSTEM, LogicalDevice, is_ipu_device_name
+from lowering import Options, ir, lower, streams
+
+DEFAULT_DEVICE = "/device:IPU:0"
+
+
+def lower_function(
+    fn: Callable[..., Any], settings: Settings, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Lowered:
+    """Traces and lowers a function for these arguments.
+
+    Raises:
+      LoweringError: and its kinds, for programs that do not fit their device.
+      LeakedValueError: for values of a trace that has ended.
+    """
+    frames: list[_tracing.Frame] = []
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with _tracing.frame() as frame:
+            frames.append(frame)
+            return fn(*args, **kwargs)
+
+    functools.update_wrapper(traced, fn, updated=())
+    structs = jax.tree.map(struct, split_static(args, settings.static_argnums)[1])
+    given = join_static(args, settings.static_argnums, structs)
+    jitted = jax.jit(
+        traced, static_argnums=settings.static_argnums, donate_argnums=settings.donate_argnums
+    )
+    try:
+        trace = jitted.trace(*given, **jax.tree.map(struct, kwargs))
+    except jax.errors.UnexpectedTracerError as leak:
+        raise LeakedValueError(
+            f"`{settings.name}` uses a value of another traced function that has ended: a traced "
+            "value leaked out of its scope\n"
+            "  fix:   return values from the function that computes them instead of storing them "
+            f"in a global, a closure or an attribute\n{_first_line(leak)}"
+        ) from leak
+    _check_enqueues(frames, trace.jaxpr)
+    device = _device(settings.device, trace.jaxpr)
+    program = lower(trace.jaxpr, _options(settings, device))
+    _check_queue_devices(program, device)
+    donated = [info.donated for info in jax.tree.leaves(trace.args_info)]
+    return Lowered(
+        program=program,
+        device=device,
+        engine=settings.engine,
+        static_argnums=settings.static_argnums,
+        in_tree=jax.tree.structure(trace.args_info),
+        out_tree=jax.tree.structure(trace.out_info),
+        donated=tuple(i for i, is_donated in enumerate(donated) if is_donated),
+    )
+
+
+def _options(settings: Settings, device: LogicalDevice) -> Options:
+    inv, div0, oflo, _, _ = floating_point_effective(device.config)
+    return Options(
+        num_ipus=device.num_ipus,
+        name=settings.name,
+        catch_invalid=inv,
+        catch_division=div0,
+        catch_overflow=oflo,
+        step_slow_loops=jax.default_backend() == "cpu",
+    )
+
+
+def _device(name: str, closed: Any) -> LogicalDevice:
+    if is_ipu_device_name(name):
+        return SYSTEM.device(name)
+    if not closed.jaxpr.eqns and not closed.jaxpr.outvars:
+        return SYSTEM.device(DEFAULT_DEVICE)  # nothing to run: nothing runs in the wrong place
+    raise DeviceError(
+        f"the program is placed on {name!r}, which is not an IPU; compile it inside "
+        "ipu_scope('/device:IPU:0'), or pass device='/device:IPU:0'"
+    )
+
+
+def _check_enqueues(frames: Sequence[_tracing.Frame], closed: Any) -> None:
+    """Finds enqueues that Python called and that are not in the program."""
+    kept = streams.enqueued_queues(closed.jaxpr)
+    for queue, line in (entry for frame in frames for entry in frame.enqueues):
+        if queue not in kept:
+            raise EnqueueError(
+                f"outfeed `{queue.name}`: a transformation dropped this enqueue (JAX drops effects "
+                "inside a differentiated `lax.scan`)",
+                where=line,
+                fix="use ipu.loops.repeat for the loop, or return the value and enqueue it outside "
+                "the differentiated function",
+            )
+
+
+def _check_queue_devices(program: ir.Program, device: LogicalDevice) -> None:
+    for node in ir.walk(program.body):
+        if isinstance(node, (ir.StreamIn, ir.StreamOut)):
+            queue: Any = node.queue
+            queue.check_device(device.ordinal)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

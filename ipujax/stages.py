@@ -1,0 +1,265 @@
+"""A function on its way to the device: `Lowered` and `Executable`, in the style of `jax.stages`."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax import _executable_cache, events
+from ipujax._arguments import split_static, struct
+from ipujax.config import DeviceConnectionType
+from ipujax.engine.choose import choose_engine
+from ipujax.engine.placement import Placement, make_placement
+from ipujax.engine.replay import Machine
+from ipujax.errors import FloatingPointError
+from ipujax.events import IpuTraceEventType
+from ipujax.synthetic import synthetic_array
+from ipujax.system import SYSTEM, LogicalDevice
+from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from lowering import fuse, ir, is_one_kernel, jaxpr
+
+_ATTACHING = (DeviceConnectionType.ALWAYS, DeviceConnectionType.ON_DEMAND)
+
+
+@dc.dataclass(frozen=True)
+class Lowered:
+    """A function lowered for one signature: the Program, ready to be read or compiled.
+
+    Attributes:
+      program: the Program for all IPUs of the device.
+      device: the logical device.
+      engine: as it was asked for.
+      in_tree: structure of the arguments, `(args, kwargs)` without the static ones.
+      out_tree: structure of the result.
+      donated: which flat arguments are donated.
+    """
+
+    program: ir.Program
+    device: LogicalDevice
+    engine: str
+    static_argnums: tuple[int, ...]
+    in_tree: Any
+    out_tree: Any
+    donated: tuple[int, ...]
+
+    def as_text(self, *, origins: bool = False) -> str:
+        """The Program, one step per line; stable for equal programs.
+
+        Args:
+          origins: end each step with the user's `file:line`.
+        """
+        return ir.to_text(self.program, origins=origins)
+
+    def compile(self) -> Executable:
+        """Chooses the engine and prepares the kernels."""
+        return Executable(self)
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The flat dynamic arguments.
+
+        Raises:
+          TypeError: if their structure is another one than was lowered for.
+        """
+        _, dynamic = split_static(args, self.static_argnums)
+        leaves, structure = jax.tree.flatten((dynamic, kwargs))
+        if structure != self.in_tree:
+            raise TypeError(
+                f"`{self.program.name}` was lowered for arguments of structure {self.in_tree}, "
+                f"and called with {structure}"
+            )
+        return leaves
+
+    def unflatten(self, flat: Sequence[Any]) -> Any:
+        """The function's result; raises the fault that the program caught, if it did."""
+        if self.program.faults:
+            *flat, code = flat
+            _raise_fault(self.program, int(code))
+        return jax.tree.unflatten(self.out_tree, flat)
+
+    @property
+    def out_avals(self) -> list[Any]:
+        """Shape and dtype of each flat result of the user's function."""
+        outputs = self.program.outputs[: self.out_tree.num_leaves]
+        return [self.program.avals[value] for value in outputs]
+
+    @functools.cached_property
+    def placement(self) -> Placement:
+        """The JAX devices of the program's IPUs."""
+        p = self.program
+        kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
+        may_spread = not any(map(jaxpr.may_part_ways, kernels))
+        return make_placement(self.device.ipus, p.ipus, p.replicas, may_spread)
+
+    @functools.cached_property
+    def chosen_engine(self) -> str:
+        """The engine that runs the program."""
+        return choose_engine(self.engine, self.program, self.placement)
+
+    @functools.cached_property
+    def fused(self) -> ir.Program:
+        """The program for one device."""
+        program = fuse(self.program, _needs_host)
+        ir.verify(program)
+        return program
+
+    def as_one_kernel(self) -> Callable[[Sequence[Any]], list[Any]] | None:
+        """The program as a plain JAX function of flat arguments, if it is one kernel."""
+        plain = (
+            not self.program.faults
+            and self.chosen_engine == "fused"
+            and self.placement.uses_one_device
+            and self.placement.devices[0] == jax.devices()[0]
+            and self.device.connection in _ATTACHING
+            and not use_synthetic_data_for(SyntheticDataCategory.Parameters)
+        )
+        if not plain or not is_one_kernel(self.fused):
+            return None
+        return functools.partial(_run_kernel, self.fused, self.placement)
+
+
+def _needs_host(node: ir.Node) -> bool:
+    """Whether a fused program leaves a node to the host: queues, host calls, slow loops."""
+    if ir.streams(node):
+        return True
+    return (
+        isinstance(node, ir.Repeat)
+        and any(
+            isinstance(step, ir.Execute) and jaxpr.has_slow_convolution(step.kernel.jaxpr.jaxpr)
+            for step in ir.walk(node.body)
+        )
+        and jax.default_backend() == "cpu"
+    )
+
+
+def _run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[Any]:
+    """Evaluates a one-kernel program on arrays or tracers."""
+    values: dict[int, Any] = dict(zip(program.inputs, flat, strict=True))
+    values.update(program.constants)
+    for node in program.body.steps:
+        if isinstance(node, ir.Execute):
+            closed = node.kernel.jaxpr
+
+            def kernel(*operands: Any, closed: Any = closed) -> list[Any]:
+                return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
+
+            shared = [None] * len(node.reads)
+            function = placement.replicated(kernel, 0, shared, [0] * len(node.writes))
+            results = function(*[values[value] for value in node.reads])
+            if placement.replicas > 1:
+                results = [result[0] for result in results]
+            values.update(zip(node.writes, results, strict=True))
+    return [values[value] for value in program.outputs]
+
+
+class Executable:
+    """A compiled program: call it with arguments of the signature that it was lowered for."""
+
+    def __init__(self, lowered: Lowered):
+        self._lowered = lowered
+        self._loaded = False
+        program = lowered.program
+        cached = _executable_cache.look_up(lowered)
+        if not cached:
+            events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
+        self.engine = lowered.chosen_engine
+        chosen = lowered.fused if self.engine == "fused" else program
+        placement = lowered.placement
+        if self.engine == "fused" and placement.ipus > 1:
+            placement = placement.of_first_ipu()
+        self._avals = [program.avals[value] for value in program.inputs]
+        self._kernel = lowered.as_one_kernel()
+        self._machine = Machine(chosen, placement)
+        self._jitted = self._compiled_kernel()
+        if not cached:
+            _executable_cache.store(lowered)
+            events.emit(IpuTraceEventType.COMPILE_END, program.name)
+
+    def _compiled_kernel(self) -> Any:
+        if self._kernel is None:
+            return None
+        kernel = self._kernel
+        jitted = jax.jit(lambda *flat: kernel(flat), donate_argnums=self._lowered.donated)
+        with _executable_cache.enabled():
+            return jitted.lower(*map(struct, self._avals)).compile()
+
+    @property
+    def program(self) -> ir.Program:
+        """The Program that runs: fused, if the engine is."""
+        return self._machine.program
+
+    def as_text(self) -> str:
+        """The text of the Program that runs."""
+        return ir.to_text(self.program)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program.
+
+        Raises:
+          TypeError: arguments of another structure, shape or dtype than it was lowered for.
+          OutOfRangeError: a data set that ended before its loop.
+          FloatingPointError: what `floating_point_behaviour` was asked to catch.
+        """
+        lowered = self._lowered
+        flat = self._checked(lowered.flatten(args, kwargs))
+        if lowered.device.results_are_zeros:
+            return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
+        SYSTEM.attach(lowered.device)
+        if use_synthetic_data_for(SyntheticDataCategory.Parameters):
+            flat = [synthetic_array(aval) for aval in self._avals]
+        if not self._loaded:
+            events.emit(IpuTraceEventType.LOAD_ENGINE, lowered.program.name)
+            self._loaded = True
+        events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
+        with _executable_cache.enabled():
+            results = self._jitted(*flat) if self._jitted is not None else self._machine(flat)
+        return lowered.unflatten(results)
+
+    def _checked(self, flat: list[Any]) -> list[Any]:
+        given, wanted = [jax.typeof(leaf) for leaf in flat], self._avals
+        if jaxpr.signature(given) != jaxpr.signature(wanted):
+            pairs = zip(given, wanted, strict=True)
+            wrong = next(
+                i for i, (g, w) in enumerate(pairs) if jaxpr.signature([g]) != jaxpr.signature([w])
+            )
+            raise TypeError(
+                f"`{self.program.name}`: flat argument {wrong} is "
+                f"{given[wrong].str_short()}, the program was lowered for "
+                f"{wanted[wrong].str_short()}; call the function that ipu.compile returned, "
+                "which compiles for each signature, or lower again"
+            )
+        return flat
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
+        total: dict[str, float] = {}
+        for compiled in self._compiled():
+            analysis: Any = compiled.cost_analysis() or {}
+            for key, value in analysis.items():
+                total[key] = total.get(key, 0.0) + float(value)
+        return total
+
+    def memory_analysis(self) -> list[Any]:
+        """XLA's memory statistics, one entry per kernel."""
+        return [compiled.memory_analysis() for compiled in self._compiled()]
+
+    def _compiled(self) -> list[Any]:
+        if self._jitted is not None:
+            return [self._jitted]
+        return [
+            function.lower(*avals).compile() for function, avals in self._machine.compiled_kernels()
+        ]
+
+
+def _raise_fault(program: ir.Program, code: int) -> None:
+    if code:
+        fault = program.faults[code - 1]
+        raise FloatingPointError(
+            f"{fault.kind} in `{fault.primitive}`\n  where: {fault.origin or 'unknown'}\n"
+            "  fix:   mend the operands, or switch the check off in "
+            "IPUConfig.floating_point_behaviour"
+        )
