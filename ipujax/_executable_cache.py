@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def store(lowered: Any) -> None:
 
 
 @contextlib.contextmanager
-def enabled() -> Iterator[None]:
+def enabled() -> Generator[None]:
     """XLA's persistent cache in the folder that the flag names, if it does."""
     folder = _folder()
     if folder is None:

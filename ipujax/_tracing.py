@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 _local = threading.local()
@@ -41,7 +41,7 @@ def note_enqueue(queue: Any, line: str) -> None:
 
 
 @contextlib.contextmanager
-def frame() -> Iterator[Frame]:
+def frame() -> Generator[Frame]:
     """The frame of one trace."""
     if not hasattr(_local, "frames"):
         _local.frames = []

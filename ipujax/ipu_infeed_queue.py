@@ -272,7 +272,7 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
 
 
 def _iterate(dataset: Any) -> Iterator[Any]:
-    source = dataset
+    source: Any = dataset
     if callable(source) and not hasattr(source, "__iter__"):
         source = source()
     if hasattr(source, "as_numpy_iterator"):

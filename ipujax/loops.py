@@ -197,7 +197,7 @@ def _strong(leaf: Any) -> Any:
 def _count(n: Any) -> Any:
     """A trip count: a Python int if it is known, else an int32 scalar."""
     if not isinstance(n, (bool, np.bool_)):
-        if not isinstance(n, jax.core.Tracer):
+        if not jaxpr.is_tracer(n):
             try:
                 n = operator.index(n)
             except TypeError:

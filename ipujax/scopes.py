@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def ipu_shard(index: int) -> Iterator[None]:
+def ipu_shard(index: int) -> Generator[None]:
     """Places the operations of the block on one IPU (shard) of the device.
 
     Args:
@@ -38,7 +38,7 @@ def ipu_shard(index: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ipu_scope(device: str) -> Iterator[None]:
+def ipu_scope(device: str) -> Generator[None]:
     """Names the device for the programs that are compiled in the block.
 
     Args:
@@ -62,7 +62,7 @@ def current_device() -> str | None:
 
 
 @contextlib.contextmanager
-def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
+def ipu_jit_scope(ipu_scope: str) -> Generator[None]:
     """Names a set of operations that belong together.
 
     One function is one program here, so scopes are compiled together in any case; the name is in
@@ -78,7 +78,7 @@ def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+def outside_compilation_scope(name: str = "outside") -> Generator[None]:
     """Runs the operations of the block on the host, between two segments on the device.
 
     Args:
@@ -106,7 +106,7 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 @contextlib.contextmanager
 def frontend_attribute(
     attribute_name: str, attribute_value: str, restore_to: str | None = None
-) -> Iterator[None]:
+) -> Generator[None]:
     """Attaches an attribute to the operations of the block; inner scopes win.
 
     Args:
@@ -133,7 +133,7 @@ def frontend_attribute(
 
 
 @contextlib.contextmanager
-def partials_type(override_type: Any) -> Iterator[None]:
+def partials_type(override_type: Any) -> Generator[None]:
     """Asks for a type of the partial results of convolutions and matrix products in the block.
 
     Args:
@@ -147,7 +147,7 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stochastic_rounding(override: bool) -> Iterator[None]:
+def stochastic_rounding(override: bool) -> Generator[None]:
     """Switches stochastic rounding on or off for the operations of the block.
 
     Args:

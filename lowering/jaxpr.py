@@ -22,6 +22,7 @@ from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
 from jax.core import ShapedArray as ShapedArray
+from jax.core import Tracer as Tracer
 from jax.core import eval_jaxpr as eval_jaxpr
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
 from jax.extend.core import DropVar as DropVar
@@ -123,12 +124,11 @@ def is_dropped(var: Atom) -> bool:
 
 
 def make_jaxpr_of(
-    invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn], debug: Any = None
+    invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn], debug: Any
 ) -> ClosedJaxpr:
     """A closed jaxpr without constants around the given equations."""
     effects = frozenset(e for eqn in eqns for e in eqn.effects)
-    if debug is not None:
-        debug = debug._replace(arg_names=None, result_paths=None)
+    debug = debug._replace(arg_names=None, result_paths=None)
     return ClosedJaxpr(Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug), ())
 
 
@@ -288,3 +288,8 @@ def _product(extents: Iterable[int]) -> int:
     for extent in extents:
         total *= extent
     return total
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether a value is one of a trace that is going on, so that its contents are unknown."""
+    return isinstance(value, Tracer)

@@ -206,7 +206,7 @@ def _enqueue_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 def _enqueue_vmap(values: Any, dims: Any, **params: Any) -> Any:
-    if all(dim is batching.not_mapped for dim in dims):
+    if all(dim is None for dim in dims):
         return enqueue_p.bind(*values, **params), []
     raise EnqueueError(
         f"{params['queue'].name}: enqueue under `jax.vmap`: one element, or one per example?",
@@ -218,7 +218,7 @@ def _enqueue_vmap(values: Any, dims: Any, **params: Any) -> Any:
 def _dequeue_vmap(values: Any, dims: Any, **params: Any) -> Any:
     del values, dims
     elements = dequeue_p.bind(**params)
-    return elements, [batching.not_mapped] * len(elements)
+    return elements, [None] * len(elements)
 
 
 def _need_static(count: int | None, what: str) -> int:

@@ -120,9 +120,10 @@ class StreamedLoop:
     @property
     def capacity(self) -> int:
         """Iterations of one chunk at most, for loops of any length."""
-        depths = [step.queue.prefetch_depth or CHUNK_ELEMENTS for step in self.ins]
+        queues: list[Any] = [step.queue for step in self.ins]
+        depths = [queue.prefetch_depth or CHUNK_ELEMENTS for queue in queues]
         size = max(
-            [_bytes(aval) for step in self.ins for aval in step.queue.avals]
+            [_bytes(aval) for queue in queues for aval in queue.avals]
             + [_bytes(aval) for aval in self.sent_avals()]
             + [1]
         )
@@ -237,7 +238,7 @@ class _Run:
         carry, sent = results[: len(carry)], results[len(carry) :]
         for step in loop.outs:
             own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            counted = None if by_step else (1 if step.queue.keeps_last else ready)
+            counted = None if by_step else min(ready, loop.kept(step, ready))
             self.session.collector(step.queue).send(step.structure, own, counted)
         return carry
 

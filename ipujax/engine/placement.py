@@ -40,7 +40,7 @@ class Placement:
       spread: whether replicas have devices of their own.
     """
 
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Any, ...]
     ipus: int
     replicas: int
     spread: bool

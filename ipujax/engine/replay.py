@@ -240,7 +240,7 @@ class Machine:
         if node.trips is not None:
             trips = self.scalar(node.trips, "a trip count", node.origin)
         else:
-            trips = lambda values: node.count  # noqa: E731
+            trips = lambda values: node.count or 0  # noqa: E731
         if is_streamable(node):
             return StreamedLoop(node, self.placement, trips)
         ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
@@ -386,5 +386,5 @@ def _homes(program: ir.Program) -> dict[int, int]:
     return homes
 
 
-def _queues(nodes: Sequence[ir.Node], kind: type) -> list[Any]:
+def _queues(nodes: Sequence[Any], kind: type) -> list[Any]:
     return list(dict.fromkeys(node.queue for node in nodes if isinstance(node, kind)))
