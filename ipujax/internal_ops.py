@@ -15,9 +15,9 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     """Prints an array to standard error whenever the program gets there.
 
     Prints come in the order in which they are written, in loops too. Under `jax.vmap`, and with
-    several replicas, each example is printed by itself; under differentiation, the primal is.
-    Nothing depends on what becomes of the result. Printing is done by the host behind the
-    program: `jax.effects_barrier()` waits for it.
+    several replicas, each example is printed by itself, also where a condition that differs between
+    them would leave some out; under differentiation, the primal is printed. It does not matter
+    what becomes of the result. The host prints behind the program: `jax.effects_barrier()` waits.
 
     Args:
       input: an array.

@@ -272,10 +272,8 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
 
 
 def _iterate(dataset: Any) -> Iterator[Any]:
-    source: Any = dataset
-    if callable(source) and not hasattr(source, "__iter__"):
-        source = source()
-    if hasattr(source, "as_numpy_iterator"):
+    source = dataset if hasattr(dataset, "__iter__") else dataset()
+    if hasattr(source, "as_numpy_iterator"):  # tf.data
         return source.as_numpy_iterator()
     return iter(source)
 

@@ -1,0 +1,1 @@
+"""Ratios against named baselines, measured in one run; `python -m benchmarks` prints them."""

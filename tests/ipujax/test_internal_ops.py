@@ -1,0 +1,114 @@
+"""`print_tensor`, everywhere that code can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ipujax as ipu
+from ipujax.internal_ops import print_tensor
+
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, fn: Callable[..., Any], *args: Any) -> list[str]:
+    """The lines on standard error, once the function has run."""
+    jax.block_until_ready(fn(*args))
+    jax.effects_barrier()
+    out, err = capsys.readouterr()
+    assert out == ""
+    return [line for line in err.splitlines() if "system.py" not in line]
+
+
+def configure(ipus: int) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = ipus
+    config.configure_ipu_system()
+
+
+def test_prints_name_and_value_and_gives_the_input_back(capsys: Capture) -> None:
+    x = jnp.array([[1.0, 2.0]])
+    assert print_tensor(x) is x
+    assert printed(capsys, lambda: print_tensor(x, name="x")) == ["[[1. 2.]]", "x: [[1. 2.]]"]
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, ipu.compile], ids=["jit", "compile"])
+def test_prints_in_the_order_of_the_program(capsys: Capture, wrap: Callable[..., Any]) -> None:
+    def model(x: Any) -> Any:
+        for i in range(5):
+            x = print_tensor(x + i, f"a{i}")
+            print_tensor(x @ x, f"b{i}")
+        return x
+
+    values = np.cumsum(range(5))
+    expected = [
+        line for i, v in enumerate(values) for line in (f"a{i}: [[{v}.]]", f"b{i}: [[{v * v}.]]")
+    ]
+    run = wrap(model)
+    for _ in range(2):
+        assert printed(capsys, run, jnp.zeros((1, 1))) == expected
+
+
+def test_prints_on_several_ipus_in_order(capsys: Capture) -> None:
+    def model(x: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            x = print_tensor(x * 2, "first")
+        with ipu.scopes.ipu_shard(1):
+            return print_tensor(x * 2, "second")
+
+    configure(2)
+    run = ipu.compile(model)
+    assert printed(capsys, run, jnp.ones(2)) == ["first: [2. 2.]", "second: [4. 4.]"]
+
+
+def test_each_replica_prints(capsys: Capture) -> None:
+    configure(2)
+    run = ipu.compile(lambda x: print_tensor(x + ipu.replication_ops.replication_index(), "x"))
+    assert printed(capsys, run, 1) == ["x: 1", "x: 2"]
+
+
+def loop(x: Any) -> Any:
+    def step(carry: Any, i: Any) -> Any:
+        return print_tensor(carry * i, "carry"), None
+
+    return jax.lax.scan(step, x, jnp.arange(1.0, 4.0))[0]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [lambda f: f, jax.grad, lambda f: jax.grad(jax.checkpoint(f))],
+    ids=["plain", "grad", "remat"],
+)
+def test_prints_in_a_loop(capsys: Capture, transform: Callable[..., Any]) -> None:
+    lines = printed(capsys, jax.jit(transform(loop)), 1.0)
+    assert lines[:3] == ["carry: 1.0", "carry: 2.0", "carry: 6.0"]
+    assert jax.jit(transform(loop))(1.0) == 6.0
+
+
+def test_prints_each_example_under_vmap(capsys: Capture) -> None:
+    lines = printed(capsys, jax.vmap(loop), jnp.array([1.0, 10.0]))
+    assert lines == [f"carry: {v:.1f}" for v in (1, 10, 2, 20, 6, 60)]
+
+
+def test_prints_in_the_loops_of_ipujax(capsys: Capture) -> None:
+    run = ipu.compile(lambda x: ipu.loops.repeat(3, lambda x: print_tensor(x + 1, "x"), [x]))
+    assert printed(capsys, run, 0) == ["x: 1", "x: 2", "x: 3"]
+
+
+def test_prints_in_the_branch_that_is_taken(capsys: Capture) -> None:
+    def model(x: Any) -> Any:
+        yes, no = lambda: print_tensor(x, "yes"), lambda: print_tensor(x, "no")
+        return jax.lax.cond(x > 0, yes, no)
+
+    assert printed(capsys, jax.jit(model), 1) == ["yes: 1"]
+
+
+def test_large_arrays_are_abridged(capsys: Capture) -> None:
+    assert printed(capsys, print_tensor, jnp.arange(5000)) == [
+        "[   0    1    2 ... 4997 4998 4999]"
+    ]
