@@ -1,4 +1,4 @@
-"""Training a small convolutional network in a loop on the device, against a loop of jitted steps."""
+"""Training a small convolutional network in a device loop, against a loop of jitted steps."""
 
 from __future__ import annotations
 

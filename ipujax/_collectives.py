@@ -1,7 +1,5 @@
 """What the operators of replication share: scopes, and arguments checked while tracing."""
 
-# Callers need not be type-checked: what the signatures say is checked again.
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import contextlib

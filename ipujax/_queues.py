@@ -5,12 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import Any
-
-import jax
 
 from ipujax.errors import FeedError
-from lowering import jaxpr
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
@@ -84,10 +80,3 @@ class Queue:
                 f"{self.kind} `{self.name}` belongs to /device:IPU:{self.device_ordinal}, but the "
                 f"program runs on /device:IPU:{ordinal}; give the queue device_ordinal={ordinal}"
             )
-
-
-def canonical_avals(leaves: list[Any]) -> list[Any]:
-    """Shapes and dtypes as JAX sees them: 64-bit types narrowed unless x64 is on."""
-    return [
-        jaxpr.ShapedArray(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
-    ]

@@ -39,7 +39,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     factor = group_size(replication_factor, "the replication_factor of all_gather")
     with scope(name):
         if isinstance(x, (list, tuple)):
-            return [_gathered(part, factor) for part in x]  # pyright: ignore[reportUnknownVariableType]
+            return [_gathered(part, factor) for part in x]
         return _gathered(x, factor)
 
 

@@ -93,7 +93,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
     """
-    if not isinstance(inplace, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(inplace, bool):
         raise refuse_type(
             f"the inplace of assume_equal_across_replicas is {inplace!r}", "give True or False"
         )

@@ -1,7 +1,5 @@
 """Outlined functions: code that a program holds once and calls often."""
 
-# Callers need not be type-checked: what the signatures say is checked again.
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import contextlib

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax._queues import Queue, canonical_avals
+from ipujax._elements import Elements, Leaves
+from ipujax._queues import Queue
 from ipujax.engine.feeds import exhausted
 from ipujax.errors import FeedError
 from ipujax.synthetic import synthetic_array
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import streams
-
-Leaves = list[np.ndarray]
 
 
 class IPUInfeedQueue(Queue):
@@ -65,13 +63,7 @@ class IPUInfeedQueue(Queue):
             )
         self.prefetch_depth = _checked_depth(prefetch_depth)
         super().__init__(feed_name, device_ordinal)
-        self._dataset = dataset
-        self._iterator: Iterator[Any] | None = None
-        self._kept: collections.deque[Leaves] = collections.deque()
-        self._error: BaseException | None = None
-        self._read = 0
-        self._structure: Any = None
-        self._avals: list[Any] | None = None
+        self._elements = Elements(self.name, dataset)
         self._replicas: int | None = None
         self._initializer_taken = False
         self._synthetic: Leaves | None = None
@@ -120,13 +112,13 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[Any]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
-        if self._avals is None:
-            with self.changed:
-                elements, error = self._take_real(1)
+        with self.changed:
+            if self._elements.avals is None:
+                elements, error = self._elements.take(1)
                 if not elements:
                     raise exhausted(self, 1, 0, error)
-                self.give_back(elements)
-        return self._avals or []
+                self._elements.give_back(elements)
+            return self._elements.avals or []
 
     def next_element(self) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced function; gives the body's arguments."""
@@ -143,13 +135,13 @@ class IPUInfeedQueue(Queue):
         with self.changed:
             if self._synthetic is not None:
                 return [self._synthetic] * count, None
-            return self._take_real(count)
+            return self._elements.take(count)
 
     def give_back(self, elements: Sequence[Leaves]) -> None:
         """Puts elements that were taken and not used in front of the others."""
         if self._synthetic is None:
             with self.changed:
-                self._kept.extendleft(reversed(elements))
+                self._elements.give_back(elements)
 
     def pull(self, count: int | None) -> Leaves:
         """One element (or `count`, stacked) for a program under plain `jax.jit`."""
@@ -189,75 +181,26 @@ class IPUInfeedQueue(Queue):
                 raise exhausted(self, count, 0, error)
             yield jax.tree.unflatten(self._structure_known(), elements[0])
 
-    def _take_real(self, count: int) -> tuple[list[Leaves], BaseException | None]:
-        taken = [self._kept.popleft() for _ in range(min(count, len(self._kept)))]
-        while len(taken) < count and self._error is None:
-            try:
-                taken.append(self._next())
-            except StopIteration:
-                self._error = EOFError("end of the data set")
-            except BaseException as error:
-                error.add_note(f"infeed `{self.name}`: at element {self._read} of its data set")
-                self._error = error
-        short = len(taken) < count
-        return taken, None if not short or isinstance(self._error, EOFError) else self._error
-
-    def _next(self) -> Leaves:
-        if self._iterator is None:
-            self._iterator = _iterate(self._dataset)
-        leaves, structure = jax.tree.flatten(next(self._iterator))
-        arrays = [_array(leaf) for leaf in leaves]
-        if self._avals is None:
-            self._avals, self._structure = canonical_avals(arrays), structure
-        self._check(arrays, structure)
-        self._read += 1
-        return [
-            array.astype(aval.dtype, copy=False)
-            for array, aval in zip(arrays, self._avals, strict=True)
-        ]
-
-    def _check(self, arrays: Leaves, structure: Any) -> None:
-        if structure != self._structure:
-            raise FeedError(
-                f"infeed `{self.name}`: element {self._read} is a {structure}, the first was a "
-                f"{self._structure}"
-            )
-        for number, (array, aval) in enumerate(zip(arrays, self._avals or (), strict=True)):
-            if array.shape != aval.shape:
-                raise FeedError(
-                    f"infeed `{self.name}`: leaf {number} of element {self._read} has shape "
-                    f"{array.shape}, the first element had {aval.shape}; all elements must be "
-                    "equal in shape (batch with drop_remainder=True)"
-                )
-            if jax.dtypes.canonicalize_dtype(array.dtype) != aval.dtype:
-                raise FeedError(
-                    f"infeed `{self.name}`: leaf {number} of element {self._read} is "
-                    f"{array.dtype}, the first element's was {aval.dtype}"
-                )
-
     def _structure_known(self) -> Any:
         _ = self.avals
-        return self._structure
+        return self._elements.structure
 
     def _initialize(self) -> None:
         with self.changed:
-            if self._read or self.deleted:
-                self._iterator, self._error = None, None
-                self._kept.clear()
-                self._read = 0
+            if self._elements.read or self.deleted:
+                self._elements.stop()
             self.deleted = False
-            self._iterator = self._iterator or _iterate(self._dataset)
+            self._elements.start()
 
     def _delete(self) -> None:
         with self.changed:
-            if self._iterator is None and not self.deleted:
+            if not self._elements.started and not self.deleted:
                 raise FeedError(
                     f"infeed with id=`{self.name}` was not found: its deleter ran before its "
                     "initializer and before any program"
                 )
             self.delete()
-            self._iterator = None
-            self._kept.clear()
+            self._elements.stop()
 
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -269,19 +212,6 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
     if isinstance(element, dict):
         return [], element
     return [element], {}
-
-
-def _iterate(dataset: Any) -> Iterator[Any]:
-    source = dataset if hasattr(dataset, "__iter__") else dataset()
-    if hasattr(source, "as_numpy_iterator"):  # tf.data
-        return source.as_numpy_iterator()
-    return iter(source)
-
-
-def _array(leaf: Any) -> np.ndarray:
-    if hasattr(leaf, "detach"):  # a torch tensor, also one that requires grad
-        leaf = leaf.detach().cpu()
-    return np.asarray(leaf)
 
 
 def _checked_depth(depth: int | None) -> int | None:

@@ -141,7 +141,7 @@ def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
 def _checked_iterable(roots: Any) -> Iterable[Any]:
     if not isinstance(roots, Iterable):
         raise ConfigTypeError(f"roots is {roots!r}, but must hold equations or variables")
-    return roots  # pyright: ignore[reportUnknownVariableType]
+    return roots
 
 
 def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:

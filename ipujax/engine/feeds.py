@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ipujax._elements import stack_into
 from ipujax.errors import OutOfRangeError
 
 
@@ -74,7 +75,7 @@ class Feeder:
             whole = np.empty((*lead, *aval.shape), aval.dtype)
             if count:
                 rows = whole[:count].reshape(-1, *aval.shape)
-                np.stack([element[number] for element in elements], out=rows)
+                stack_into(rows, elements, number)
             stacked.append(whole)
         return stacked
 

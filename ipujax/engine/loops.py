@@ -25,6 +25,8 @@ from lowering import ir, jaxpr
 
 # Long enough to hide a dispatch of some 100 us, short enough to look live.
 CHUNK_SECONDS = 0.02
+# How much larger a chunk may be than the one before: its time is only known afterwards.
+GROWTH = 8
 # Bounds on one chunk's buffers, whatever the size of an element.
 CHUNK_ELEMENTS = 2048
 CHUNK_BYTES = 16 << 20
@@ -243,15 +245,14 @@ class _Run:
         return carry
 
     def adapt(self, ready: int) -> None:
-        """Waits for the chunk before, and doubles them until one takes about `CHUNK_SECONDS`."""
+        """Waits for an earlier chunk, and sizes the next for about `CHUNK_SECONDS`."""
         while len(self.running) > 2:
             self.running.popleft().block_until_ready()
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now
-        if elapsed < CHUNK_SECONDS / 2 and ready >= self.size:
-            self.size = min(2 * self.size, self.capacity)
-        elif elapsed > 2 * CHUNK_SECONDS and self.done > 2:
-            self.size = max(1, self.size // 2)
+        if ready:
+            fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
+            self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
     def stop(self, blocks: list[Block], carry: list[Any]) -> None:
         """Raises what a data set that stopped short has to say."""

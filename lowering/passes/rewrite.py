@@ -37,7 +37,9 @@ class Rewriter:
 
     def keep(self, eqn: JaxprEqn) -> None:
         """Takes an equation over as it is."""
-        self._eqns.append(eqn.replace(invars=[self.atom(a) for a in eqn.invars]))
+        if self._names:
+            eqn = eqn.replace(invars=[self.atom(a) for a in eqn.invars])
+        self._eqns.append(eqn)
 
     def open(self, eqn: JaxprEqn, body: ClosedJaxpr) -> None:
         """Puts the equations of `body`, a function of the operands, in the equation's place."""

@@ -204,7 +204,7 @@ def test_assume_equal_keeps_structures_and_copies_unless_in_place() -> None:
         assert ("copy" in text) is not inplace
     assert assume_equal_across_replicas(tree["a"], inplace=True) is tree["a"]
     with pytest.raises(TypeError, match="inplace"):
-        assume_equal_across_replicas(tree, 1)  # pyright: ignore[reportArgumentType]
+        assume_equal_across_replicas(tree, 1)
 
 
 # --- gathers and exchanges ------------------------------------------------------------------------
@@ -446,7 +446,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "zero": (lambda: cross_replica_sum(x, 0), ValueError, "replica_group_size .* is 0"),
     "negative": (lambda: cross_replica_mean(x, -1), ValueError, "replica_group_size .* is -1"),
     "bool": (lambda: cross_replica_sum(x, True), TypeError, "True, of type bool"),
-    "float": (lambda: all_gather(x, 2.0), TypeError, "2.0, of type float"),  # pyright: ignore
+    "float": (lambda: all_gather(x, 2.0), TypeError, "2.0, of type float"),
     "factor": (lambda: all_gather(x, 0), ValueError, "replication_factor of all_gather is 0"),
     "split": (lambda: all_to_all(x, 2, 0, 2), ValueError, "split_dimension .* is 2, .* 2 dimen"),
     "concat": (lambda: all_to_all(x, 0, -1, 2), ValueError, "concat_dimension .* is -1"),

@@ -582,7 +582,12 @@ def einsums(x):
 
 @case(V)
 def special_functions(v):
-    return lax.erf(v), lax.lgamma(v + 2), lax.digamma(v + 2), jax.scipy.special.betainc(1.0, 2.0, 0.3)
+    return (
+        lax.erf(v),
+        lax.lgamma(v + 2),
+        lax.digamma(v + 2),
+        jax.scipy.special.betainc(1.0, 2.0, 0.3),
+    )
 
 
 # --- convolutions -------------------------------------------------------------------------------
@@ -652,8 +657,11 @@ def unknown_primitives(v):
     a = _one_result.bind(v, times=3)
     b, total = _two_results.bind(a, times=2)
     looped = lax.fori_loop(0, 2, lambda _, c: _one_result.bind(c, times=2), b)
-    return a, total, lax.cond(total > 0, lambda c: _two_results.bind(c, times=1), lambda c: [c, total],
-                              looped)
+    return (
+        a,
+        total,
+        lax.cond(total > 0, lambda c: _two_results.bind(c, times=1), lambda c: [c, total], looped),
+    )
 
 
 @case(V)

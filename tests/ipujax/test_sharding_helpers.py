@@ -95,7 +95,7 @@ def test_colocation_of_forward_equations() -> None:
     assert get_shard_from_colocation(above, jaxpr=closed) is None
     assert get_shard_from_colocation(between, jaxpr=closed) == 1
     with pytest.raises(TypeError, match="expected an equation"):
-        get_shard_from_colocation(closed)  # pyright: ignore[reportArgumentType]
+        get_shard_from_colocation(closed)
 
 
 def test_attributes_are_parameters_and_marks() -> None:

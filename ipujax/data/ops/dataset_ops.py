@@ -1,7 +1,5 @@
 """Data sets made from other data sets."""
 
-# Callers need not be type-checked: what the signatures say is checked again.
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import itertools
