@@ -23,6 +23,7 @@ def rows() -> list[Row]:
     ]
     images = [np.ones(IMAGES, np.float32) * (i % 3) for i in range(STEPS)]
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(images)
+    restart = infeed.initializer
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def body(parameters: Any, x: Any) -> Any:
@@ -35,7 +36,7 @@ def rows() -> list[Row]:
         return ipu.loops.repeat(STEPS, body, [parameters], infeed)
 
     def streamed() -> None:
-        infeed._initialize()
+        restart()
         jax.block_until_ready(run(parameters))
         outfeed.dequeue()
 

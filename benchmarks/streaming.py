@@ -40,14 +40,13 @@ def _loops() -> list[Row]:
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def streamed() -> Any:
-        infeed = _feeds[0]
-        infeed._initialize()
+        restart()
         result = run(*_state())
         outfeed.dequeue()
         return jax.block_until_ready(result)
 
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(elements)
-    _feeds.append(infeed)
+    restart = infeed.initializer
 
     def body(weights: Any, total: Any, x: Any) -> Any:
         weights, total = _step((weights, total), x)
@@ -92,9 +91,6 @@ def _loops() -> list[Row]:
             pairs=5,
         ),
     ]
-
-
-_feeds: list[Any] = []
 
 
 _MEMORY = """

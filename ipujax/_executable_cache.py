@@ -24,6 +24,7 @@ _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+_CONNECTION = "device_connection."
 
 
 def look_up(lowered: Any) -> bool:
@@ -70,9 +71,12 @@ def _folder() -> Path | None:
 def _entry(folder: Path, lowered: Any) -> Path:
     program: ir.Program = lowered.program
     digest = hashlib.sha256()
+    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+    # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
+    config = [each for each in config_key(lowered.device.config) if _CONNECTION not in each[0]]
     parts = [jax.__version__, lowered.chosen_engine, ir.to_text(program)]
-    parts += [repr(flags_key()), repr(config_key(lowered.device.config))]
-    parts += [str(n.kernel.jaxpr) for n in ir.walk(program.body) if isinstance(n, ir.Execute)]
+    parts += [repr(flags_key()), repr(config)]
+    parts += [str(kernel.jaxpr) for kernel in kernels]
     for part in parts:
         digest.update(part.encode())
     for _, data in program.constants:

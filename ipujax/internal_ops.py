@@ -14,10 +14,11 @@ _Array = TypeVar("_Array")
 def print_tensor(input: _Array, name: str = "") -> _Array:
     """Prints an array to standard error whenever the program gets there.
 
-    Prints come in the order in which they are written, in loops too. Under `jax.vmap`, and with
-    several replicas, each example is printed by itself, also where a condition that differs between
-    them would leave some out; under differentiation, the primal is printed. It does not matter
-    what becomes of the result. The host prints behind the program: `jax.effects_barrier()` waits.
+    With one JAX device, prints come in the order in which they are written, in loops too; with
+    several, in the order in which the devices get there. Under `jax.vmap`, and with several
+    replicas, each example is printed by itself, also where a condition that differs between them
+    would leave some out; under differentiation, the primal is printed. It does not matter what
+    becomes of the result. The host prints behind the program: `jax.effects_barrier()` waits.
 
     Args:
       input: an array.
@@ -31,5 +32,6 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     def show(value: Any) -> None:
         print(f"{prefix}{np.asarray(value)}", file=sys.stderr, flush=True)
 
-    jax.debug.callback(show, input, ordered=True)
+    # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
+    jax.debug.callback(show, input, ordered=jax.device_count() == 1)
     return input

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -63,6 +64,8 @@ class IPUInfeedQueue(Queue):
             )
         self.prefetch_depth = _checked_depth(prefetch_depth)
         super().__init__(feed_name, device_ordinal)
+        # Not `changed`: a data set may keep its reader waiting, and others must get an answer.
+        self._reading = threading.RLock()
         self._elements = Elements(self.name, dataset)
         self._replicas: int | None = None
         self._initializer_taken = False
@@ -112,7 +115,7 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[Any]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
-        with self.changed:
+        with self._reading:
             if self._elements.avals is None:
                 elements, error = self._elements.take(1)
                 if not elements:
@@ -132,7 +135,7 @@ class IPUInfeedQueue(Queue):
 
     def take(self, count: int) -> tuple[list[Leaves], BaseException | None]:
         """Up to `count` elements, and why there are fewer (None at the plain end)."""
-        with self.changed:
+        with self._reading:
             if self._synthetic is not None:
                 return [self._synthetic] * count, None
             return self._elements.take(count)
@@ -140,7 +143,7 @@ class IPUInfeedQueue(Queue):
     def give_back(self, elements: Sequence[Leaves]) -> None:
         """Puts elements that were taken and not used in front of the others."""
         if self._synthetic is None:
-            with self.changed:
+            with self._reading:
                 self._elements.give_back(elements)
 
     def pull(self, count: int | None) -> Leaves:
@@ -186,7 +189,7 @@ class IPUInfeedQueue(Queue):
         return self._elements.structure
 
     def _initialize(self) -> None:
-        with self.changed:
+        with self.changed, self._reading:
             if self._elements.read or self.deleted:
                 self._elements.stop()
             self.deleted = False
@@ -200,7 +203,8 @@ class IPUInfeedQueue(Queue):
                     "initializer and before any program"
                 )
             self.delete()
-            self._elements.stop()
+            with self._reading:
+                self._elements.stop()
 
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -32,9 +32,12 @@ from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
+from jax.extend.source_info_util import register_exclusion as hide_frames_of
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
+
+hide_frames_of(__file__.removesuffix("jaxpr.py"))  # errors name the user's line, not ours
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 Aval = Any

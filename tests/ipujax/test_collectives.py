@@ -22,6 +22,7 @@ from ipujax.cross_replica_ops import (
 from ipujax.errors import CollectiveError
 from ipujax.reduce_scatter_op import reduce_scatter
 from ipujax.replication_ops import replication_index, replication_normalise
+from tests.conftest import RunWithDevices
 
 GROUP_ROWS = np.array([[0, 0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]], np.float32)
 
@@ -374,6 +375,37 @@ def test_gradient_of_reduce_scatter_gathers() -> None:
 
     # Each replica's x counts in all sums, each of which is one replica's.
     np.testing.assert_array_equal(per_replica(model, rows, cotangents), [[1, 2, 3]] * 4)
+
+
+def test_collectives_over_real_devices(run_with_devices: RunWithDevices) -> None:
+    out = run_with_devices(
+        4,
+        """
+        import jax, jax.numpy as jnp
+        import ipujax as ipu
+        from ipujax import all_to_all_op, cross_replica_ops, reduce_scatter_op, replication_ops
+
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 4
+        config.configure_ipu_system()
+
+        def model(x):
+            x = x + replication_ops.replication_index()
+            outputs = (
+                cross_replica_ops.cross_replica_sum(x, 2),
+                all_to_all_op.all_to_all(x, 0, 0, 4),
+                reduce_scatter_op.reduce_scatter(x, 4, "COLLECTIVE_OP_MAX"),
+            )
+            return jax.tree.map(lambda leaf: all_to_all_op.all_gather(leaf, 4), outputs)
+
+        for out in ipu.compile(model)(jnp.arange(4)):
+            print(out.tolist())
+        """,
+    )
+    rows = np.add.outer(np.arange(4), np.arange(4))
+    pairs = [rows[r // 2 * 2 :][:2].sum(0).tolist() for r in range(4)]
+    lines = [pairs, rows.T.tolist(), [[3], [4], [5], [6]]]
+    assert out.splitlines() == [str(line) for line in lines]
 
 
 # --- transformations, one replica, and mistakes ---------------------------------------------------

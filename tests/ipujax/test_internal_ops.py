@@ -12,6 +12,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.internal_ops import print_tensor
+from tests.conftest import RunWithDevices
 
 Capture = pytest.CaptureFixture[str]
 
@@ -93,6 +94,29 @@ def test_prints_in_a_loop(capsys: Capture, transform: Callable[..., Any]) -> Non
 def test_prints_each_example_under_vmap(capsys: Capture) -> None:
     lines = printed(capsys, jax.vmap(loop), jnp.array([1.0, 10.0]))
     assert lines == [f"carry: {v:.1f}" for v in (1, 10, 2, 20, 6, 60)]
+
+
+def test_prints_from_several_devices(run_with_devices: RunWithDevices) -> None:
+    out = run_with_devices(
+        4,
+        """
+        import sys
+        import jax, jax.numpy as jnp
+        import ipujax as ipu
+
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 4
+        config.configure_ipu_system()
+        sys.stderr = sys.stdout
+
+        def model(x):
+            return ipu.internal_ops.print_tensor(x + ipu.replication_ops.replication_index(), "x")
+
+        ipu.compile(model)(1)
+        jax.effects_barrier()
+        """,
+    )
+    assert sorted(out.splitlines()) == ["x: 1", "x: 2", "x: 3", "x: 4"]
 
 
 def test_prints_in_the_loops_of_ipujax(capsys: Capture) -> None:

@@ -1,0 +1,111 @@
+"""`python -m ipujax.demo`: a classifier, split over two virtual IPUs, learns real digits.
+
+The batches come through an infeed, the losses go out through an outfeed and are shown while the
+device loop is still running.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import ipujax as ipu
+from ipujax.demo.digits import load_digits
+from ipujax.demo.progress import progress_bar
+from ipujax.demo.who_runs_what import who_runs_what
+
+BATCH, STEPS, HIDDEN = 32, 1500, 128
+OPTIMIZER = optax.adam(1e-3)
+
+
+def initial_parameters() -> dict[str, Any]:
+    """Two dense layers; the first will live on IPU 0, the second on IPU 1."""
+    first, second = jax.random.split(jax.random.key(0))
+    return {
+        "w0": jax.random.normal(first, (64, HIDDEN)) / 8,
+        "b0": jnp.zeros(HIDDEN),
+        "w1": jax.random.normal(second, (HIDDEN, 10)) / np.sqrt(HIDDEN),
+        "b1": jnp.zeros(10),
+    }
+
+
+def logits_of(parameters: dict[str, Any], images: Any) -> Any:
+    """The classifier; gradients run on the same IPUs as what they belong to."""
+    with ipu.scopes.ipu_shard(0):
+        flat = images.reshape(images.shape[0], -1)
+        hidden = jax.nn.relu(flat @ parameters["w0"] + parameters["b0"])
+    with ipu.scopes.ipu_shard(1):
+        return hidden @ parameters["w1"] + parameters["b1"]
+
+
+def loss_of(parameters: dict[str, Any], images: Any, labels: Any) -> Any:
+    """Mean cross-entropy of a batch."""
+    logits = logits_of(parameters, images)
+    with ipu.scopes.ipu_shard(1):
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def batches(images: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
+    """Shuffled batches without end."""
+    rng = np.random.default_rng(0)
+    while True:
+        order = rng.permutation(len(labels))
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            rows = order[start : start + BATCH]
+            yield images[rows], labels[rows]
+
+
+def main() -> float:
+    """Trains, shows what happens, and returns the accuracy on digits that were not trained on."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+
+    train_images, train_labels, test_images, test_labels = load_digits()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches(train_images, train_labels))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def step(parameters: Any, state: Any, images: Any, labels: Any) -> Any:
+        loss, gradients = jax.value_and_grad(loss_of)(parameters, images, labels)
+        outfeed.enqueue(loss)
+        updates, state = OPTIMIZER.update(gradients, state)
+        return optax.apply_updates(parameters, updates), state
+
+    @ipu.compile
+    def train(parameters: Any, state: Any) -> Any:
+        return ipu.loops.repeat(STEPS, step, [parameters, state], infeed)
+
+    @ipu.compile
+    def predict(parameters: Any, images: Any) -> Any:
+        return jnp.argmax(logits_of(parameters, images), axis=1)
+
+    parameters = initial_parameters()
+    state = OPTIMIZER.init(parameters)
+    print(who_runs_what(train.lower(parameters, state).program))
+
+    trained: list[Any] = []
+    trainer = threading.Thread(target=lambda: trained.append(train(parameters, state)))
+    trainer.start()
+    with progress_bar(STEPS, "training") as bar:
+        while trainer.is_alive() or bar.done < STEPS:
+            for loss in outfeed:  # live: the loop on the device is still running
+                bar.advance(f"loss {loss:.4f}")
+            trainer.join(0.01)
+            if not trainer.is_alive() and not trained:
+                raise SystemExit("training failed; the error is above")
+
+    parameters, _ = trained[0]
+    correct = np.asarray(predict(parameters, test_images)) == test_labels
+    accuracy = float(correct.mean())
+    print(f"test accuracy: {accuracy:.1%} of {len(correct)} digits that were not trained on")
+    return accuracy
+
+
+if __name__ == "__main__":
+    main()
