@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
+
+from lowering import jaxpr
+
+# Errors and reports name the user's line, not ours; the demo is a user.
+_HERE = Path(__file__).parent
+jaxpr.hide_frames_of(f"{_HERE}{os.sep}", but=f"{_HERE / 'demo'}{os.sep}")
 
 _local = threading.local()
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from lowering import errors as _lowering
-from lowering import jaxpr as _jaxpr
-
-_jaxpr.hide_frames_of(__file__.removesuffix("errors.py"))  # errors name the user's line, not ours
 
 IPUError = _lowering.IPUError
 InternalError = _lowering.InternalError

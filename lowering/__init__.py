@@ -1,18 +1,45 @@
 """The compiler of ipujax: a jaxpr in, a Program for virtual IPUs out.
 
 Pure functions on frozen data: no devices, no files, no environment, no global state. The order
-of the passes is `lowering.lower`; the Program is `lowering.ir.program`. What is named here is all
-that the rest of ipujax may use.
+of the passes is `lowering.compiler`; the Program is `lowering.ir.program`. What is named here is all
+that the rest of ipujax may use; it is imported when first used, so that command line tools that
+only need the errors start without JAX.
 """
 
-from lowering import collectives as collectives
-from lowering import errors as errors
-from lowering import ir as ir
-from lowering import jaxpr as jaxpr
-from lowering import marks as marks
-from lowering import streams as streams
-from lowering.lower import lower as lower
-from lowering.options import Options as Options
-from lowering.passes.fuse import fuse as fuse
-from lowering.passes.fuse import is_one_kernel as is_one_kernel
-from lowering.units import HOST as HOST
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lowering import collectives as collectives
+    from lowering import errors as errors
+    from lowering import ir as ir
+    from lowering import jaxpr as jaxpr
+    from lowering import marks as marks
+    from lowering import placement as placement
+    from lowering import streams as streams
+    from lowering.compiler import lower as lower
+    from lowering.options import Options as Options
+    from lowering.passes.fuse import fuse as fuse
+    from lowering.passes.fuse import is_one_kernel as is_one_kernel
+    from lowering.units import HOST as HOST
+
+_MODULES = ("collectives", "errors", "ir", "jaxpr", "marks", "placement", "streams")
+_NAMES = {
+    "HOST": "lowering.units",
+    "Options": "lowering.options",
+    "fuse": "lowering.passes.fuse",
+    "is_one_kernel": "lowering.passes.fuse",
+    "lower": "lowering.compiler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"lowering.{name}")
+    if name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'lowering' has no attribute {name!r}")

@@ -6,10 +6,9 @@ that a new JAX release is one file's work.
 Names taken from `jax._src`, where nothing public will do:
 
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
-* `core.last_used`: not needed for correctness; frees dead values while a kernel is traced.
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
-* `source_info_util.user_frames`: the user's file and line of an equation.
+* `source_info_util.user_frames`, `register_inclusion`: the user's file and line of an equation.
 """
 
 from __future__ import annotations
@@ -32,12 +31,10 @@ from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
-from jax.extend.source_info_util import register_exclusion as hide_frames_of
+from jax.extend.source_info_util import register_exclusion
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
-
-hide_frames_of(__file__.removesuffix("jaxpr.py"))  # errors name the user's line, not ours
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 Aval = Any
@@ -57,6 +54,16 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
+
+
+def hide_frames_of(folder: str, but: str | None = None) -> None:
+    """Makes JAX pass over frames of files below `folder`, except below `but`, as not the user's."""
+    register_exclusion(folder)
+    if but is not None:
+        _source.register_inclusion(but)
+
+
+hide_frames_of(__file__.removesuffix("jaxpr.py"))
 
 
 class StreamEffect(Effect):

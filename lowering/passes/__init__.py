@@ -1,1 +1,1 @@
-"""The passes of `lowering.lower`, one per file, each a pure function."""
+"""The passes of `lowering.compiler`, one per file, each a pure function."""
