@@ -14,7 +14,7 @@ from ipujax.config import floating_point_effective
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
 from ipujax.stages import Lowered
 from ipujax.system import SYSTEM, LogicalDevice, is_ipu_device_name
-from lowering import Options, ir, lower, streams
+from lowering import Options, ir, jaxpr, lower, streams
 
 DEFAULT_DEVICE = "/device:IPU:0"
 
@@ -44,12 +44,8 @@ def lower_function(
     try:
         trace = jitted.trace(*given, **jax.tree.map(struct, kwargs))
     except jax.errors.UnexpectedTracerError as leak:
-        raise LeakedValueError(
-            f"`{settings.name}` uses a value of another traced function that has ended: a traced "
-            "value leaked out of its scope\n"
-            "  fix:   return values from the function that computes them instead of storing them "
-            f"in a global, a closure or an attribute\n{_first_line(leak)}"
-        ) from leak
+        raise _leaked(settings.name, _first_line(leak)) from leak
+    _check_leaks(settings.name, trace)
     _check_enqueues(frames, trace.jaxpr)
     device = _device(settings.device, trace.jaxpr)
     program = lower(trace.jaxpr, _options(settings, device))
@@ -86,6 +82,26 @@ def _device(name: str, closed: Any) -> LogicalDevice:
     raise DeviceError(
         f"the program is placed on {name!r}, which is not an IPU; compile it inside "
         "ipu_scope('/device:IPU:0'), or pass device='/device:IPU:0'"
+    )
+
+
+def _check_leaks(name: str, trace: Any) -> None:
+    """Finds tracers from elsewhere, which JAX has turned into arguments in front of the others."""
+    whole: jaxpr.Jaxpr = trace.jaxpr.jaxpr
+    extra = len(whole.invars) - len(jax.tree.leaves(trace.args_info))
+    if extra:
+        leaks = whole.invars[:extra]
+        users = (e for e in whole.eqns if any(v is leak for v in e.invars for leak in leaks))
+        line = next(map(jaxpr.user_line, users), "")
+        raise _leaked(name, f"  where: it is used at {line or 'an unknown line'}")
+
+
+def _leaked(name: str, more: str) -> LeakedValueError:
+    return LeakedValueError(
+        f"`{name}` uses a value of another traced function: a traced value leaked out of its "
+        f"scope\n{more}\n"
+        "  fix:   return values from the function that computes them instead of storing them in a "
+        "global, a closure or an attribute"
     )
 
 

@@ -114,9 +114,10 @@ class CompiledFunction:
         functools.update_wrapper(self, fn, updated=())
         self._fn, self._settings = fn, settings
         self._generation = -1  # of the configuration that `_jitted` was traced for
+        self._jitted: Callable[..., Any] = fn
         self._executables: dict[Any, Executable] = {}
         self._executables_generation = -1
-        self._jitted: Callable[..., Any] = fn
+        self._host_driven = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
@@ -128,7 +129,6 @@ class CompiledFunction:
             try:
                 return self._jitted(*args, **kwargs)
             except _HostDriven as signal:
-                self._generation = -1
                 return self._run_lowered(signal.lowered, args, kwargs)
         return self._call(args, kwargs)
 
@@ -150,15 +150,16 @@ class CompiledFunction:
         if self._executables_generation != SYSTEM.generation:
             self._executables.clear()
             self._executables_generation = SYSTEM.generation
-            if self._settings.engine != "replay" and not events.ACTIVE:
-                return self._first_call(args, kwargs)
+            self._host_driven = self._settings.engine == "replay"
+        if not self._host_driven and not events.ACTIVE:
+            return self._call_jitted(args, kwargs)
         executable = self._executables.get(self._signature(args, kwargs))
         if executable is None:
             return self._run_lowered(self.lower(*args, **kwargs), args, kwargs)
         return executable(*args, **kwargs)
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Tries the program as a single jitted kernel."""
+    def _call_jitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The first call under a configuration: tries the program as a single jitted kernel."""
         generation = SYSTEM.generation
         self._jitted = jax.jit(
             self._inline,
@@ -177,6 +178,7 @@ class CompiledFunction:
         lowered = self.lower(*args, **kwargs)
         kernel = lowered.as_one_kernel()
         if kernel is None:
+            self._generation, self._host_driven = -1, True
             raise _HostDriven(lowered)
         SYSTEM.attach(lowered.device)
         return lowered.unflatten(kernel(lowered.flatten(args, kwargs)))

@@ -178,10 +178,10 @@ class IPUInfeedQueue(Queue):
 
     def _export_elements(self, count: int) -> Iterator[Any]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
-        for _ in range(count):
+        for number in range(count):
             elements, error = self.take(1)
             if not elements:
-                raise exhausted(self, count, 0, error)
+                raise exhausted(self, count, number, error)
             yield jax.tree.unflatten(self._structure_known(), elements[0])
 
     def _structure_known(self) -> Any:

@@ -173,7 +173,7 @@ class Executable:
             placement = placement.of_first_ipu()
         self._avals = [program.avals[value] for value in program.inputs]
         self._kernel = lowered.as_one_kernel()
-        self._machine = Machine(chosen, placement)
+        self._machine = Machine(chosen, placement, lowered.donated)
         self._jitted = self._compiled_kernel()
         if not cached:
             _executable_cache.store(lowered)

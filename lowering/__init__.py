@@ -1,9 +1,9 @@
 """The compiler of ipujax: a jaxpr in, a Program for virtual IPUs out.
 
 Pure functions on frozen data: no devices, no files, no environment, no global state. The order
-of the passes is `lowering.compiler`; the Program is `lowering.ir.program`. What is named here is all
-that the rest of ipujax may use; it is imported when first used, so that command line tools that
-only need the errors start without JAX.
+of the passes is in `lowering.compiler`, the Program in `lowering.ir.program`. What is named here
+is all that the rest of ipujax may use; it is imported when first used, so that command line tools
+that only need the errors start without JAX.
 """
 
 from __future__ import annotations

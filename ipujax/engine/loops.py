@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -47,10 +47,23 @@ def is_streamable(node: ir.Repeat) -> bool:
 
 
 class StreamedLoop:
-    """One loop of a program, as a step of the machine that runs it."""
+    """One loop of a program, as a step of the machine that runs it.
 
-    def __init__(self, node: ir.Repeat, placement: Placement, trips: Callable[[Values], Any]):
-        self.node, self.placement, self.trips = node, placement, trips
+    Args:
+      node: the loop; `is_streamable`.
+      placement: the devices of the program.
+      trips: reads the trip count.
+      spare: initial values that nobody needs afterwards, not even the caller.
+    """
+
+    def __init__(
+        self,
+        node: ir.Repeat,
+        placement: Placement,
+        trips: Callable[[Values], Any],
+        spare: Collection[int],
+    ):
+        self.node, self.placement, self.trips, self.spare = node, placement, trips, spare
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
@@ -171,8 +184,7 @@ class StreamedLoop:
     def __call__(self, values: Values, session: Session) -> None:
         """Runs the whole loop."""
         count = int(self.trips(values))
-        # The loop variables are donated from iteration to iteration; the caller's stay his.
-        carry = [jnp.copy(values[c.initial, c.ipu]) for c in self.node.carry]
+        carry = [self.own(c, values) for c in self.node.carry]
         consts = [values[value, self.ipu] for value in self.consts]
         feeders = [Feeder(step.queue, session.replicas) for step in self.ins]
         try:
@@ -182,6 +194,11 @@ class StreamedLoop:
                 feeder.close()
         for c, value in zip(self.node.carry, carry, strict=True):
             values[c.final, c.ipu] = value
+
+    def own(self, c: ir.Carry, values: Values) -> Any:
+        """An initial value to be donated from iteration to iteration; the caller's stay his."""
+        initial = values.pop((c.initial, c.ipu)) if c.initial in self.spare else None
+        return jnp.copy(values[c.initial, c.ipu]) if initial is None else initial
 
 
 class _Run:

@@ -6,6 +6,8 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
+import collections
+import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,12 +31,14 @@ class Machine:
     Args:
       program: verified; fused or not.
       placement: the devices of its IPUs.
+      donated: which flat arguments may be overwritten.
     """
 
-    def __init__(self, program: ir.Program, placement: Placement):
+    def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
         self.program, self.placement = program, placement
         self._kernels: dict[int, Any] = {}
         self._homes = _homes(program)
+        self._spare = _read_once(program) & {program.inputs[number] for number in donated}
         self._needs: dict[int, frozenset[ir.Place]] = {}
         self._constants = [(value, data) for value, data in program.constants]
         self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])
@@ -96,9 +100,10 @@ class Machine:
         return dead[::-1]
 
     def needs(self, node: ir.Node) -> frozenset[ir.Place]:
-        """The places that a node reads, remembered."""
+        """The places that a node reads, and where the host reads for it; remembered."""
         if id(node) not in self._needs:
-            self._needs[id(node)] = frozenset(ir.needs(node, self.needs))
+            steering = ((value, self._homes[value]) for value in _steering(node))
+            self._needs[id(node)] = frozenset((*ir.needs(node, self.needs), *steering))
         return self._needs[id(node)]
 
     def step(self, node: ir.Node) -> Step:
@@ -242,7 +247,7 @@ class Machine:
         else:
             trips = lambda values: node.count or 0  # noqa: E731
         if is_streamable(node):
-            return StreamedLoop(node, self.placement, trips)
+            return StreamedLoop(node, self.placement, trips, self._spare)
         ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
         body = self.sequence(node.body, ends)
 
@@ -374,6 +379,17 @@ def _without_operands(kernel: Any, sharding: Any) -> Any:
     return lambda: [jax.device_put(result, sharding) for result in kernel()]
 
 
+def _steering(node: ir.Node) -> list[int]:
+    """The scalars that the host reads, wherever they are, to know how a branch goes on."""
+    match node:
+        case ir.Repeat(trips=int(trips)):
+            return [trips]
+        case ir.Switch():
+            return [node.index]
+        case _:
+            return []
+
+
 def _homes(program: ir.Program) -> dict[int, int]:
     """Where each value is written."""
     homes: dict[int, int] = dict.fromkeys(program.inputs, HOST)
@@ -384,6 +400,18 @@ def _homes(program: ir.Program) -> dict[int, int]:
         for name in ir.arguments(node):
             homes.setdefault(*name)
     return homes
+
+
+def _read_once(program: ir.Program) -> set[int]:
+    """The values that exactly one step of the top level reads, once."""
+    counts = collections.Counter(program.outputs)
+    for node in program.body.steps:
+        if isinstance(node, ir.Repeat):
+            counts.update(c.initial for c in node.carry)
+            counts.update(ir.reads(dc.replace(node, carry=())))
+        elif not isinstance(node, ir.Copy):
+            counts.update(ir.reads(node))
+    return {value for value, count in counts.items() if count == 1}
 
 
 def _queues(nodes: Sequence[Any], kind: type) -> list[Any]:
