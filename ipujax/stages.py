@@ -216,8 +216,18 @@ class Executable:
             self._loaded = True
         events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
         with _executable_cache.enabled():
-            results = self._jitted(*flat) if self._jitted is not None else self._machine(flat)
+            if self._jitted is not None:
+                results = self._jitted(*flat)
+            else:
+                results = self._machine(self._owned(flat))
         return lowered.unflatten(results)
+
+    def _owned(self, flat: list[Any]) -> list[Any]:
+        """The arguments, after the caller's donated ones have been taken from him."""
+        owned = list(flat)
+        for number in self._lowered.donated:
+            owned[number] = _taken_over(flat[number])
+        return owned
 
     def _checked(self, flat: list[Any]) -> list[Any]:
         given, wanted = [jax.typeof(leaf) for leaf in flat], self._avals
@@ -253,6 +263,12 @@ class Executable:
         return [
             function.lower(*avals).compile() for function, avals in self._machine.compiled_kernels()
         ]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _taken_over(array: Any) -> Any:
+    """The same buffer in an array of its own; the one that was given is deleted."""
+    return array
 
 
 def _raise_fault(program: ir.Program, code: int) -> None:

@@ -19,6 +19,7 @@ from lowering.passes.insert_copies import insert_copies
 from lowering.passes.partition import partition
 from lowering.passes.place import place, shards_used
 from lowering.passes.resolve_replicas import resolve_replicas
+from lowering.passes.scalar_predicates import scalar_predicates
 
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
@@ -37,6 +38,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     # Marks and queues must be at the top level of their bodies before anything looks for them.
     opened = inline_calls(closed)
+    # Before loops are rebuilt or split: both know conditions of one boolean only.
+    opened = scalar_predicates(opened)
     # Before faults are watched: with one replica a collective is no operation at all.
     resolved = resolve_replicas(opened, replicas)
     checked, faults = insert_checks(resolved, options, replicas)

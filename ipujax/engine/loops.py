@@ -31,7 +31,7 @@ GROWTH = 8
 CHUNK_ELEMENTS = 2048
 CHUNK_BYTES = 16 << 20
 
-Values = dict[tuple[int, int], Any]
+Values = dict[ir.Place, Any]
 
 
 def is_streamable(node: ir.Repeat) -> bool:

@@ -92,7 +92,7 @@ class Placement:
         """A result of the program: replica 0's value."""
         if isinstance(value, PerReplica):
             return jax.device_put(value.array[0], jax.devices()[0])
-        return value
+        return jnp.asarray(value)  # an argument that is a result may still be NumPy's
 
     def replicated(
         self,

@@ -6,8 +6,6 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
-import collections
-import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +19,7 @@ from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.errors import EnqueueError, OutOfRangeError
 from lowering import HOST, ir, jaxpr
 
-Values = dict[tuple[int, int], Any]
+Values = dict[ir.Place, Any]
 Step = Callable[[Values, Session], None]
 
 
@@ -37,14 +35,13 @@ class Machine:
     def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
         self.program, self.placement = program, placement
         self._kernels: dict[int, Any] = {}
-        self._homes = _homes(program)
-        self._spare = _read_once(program) & {program.inputs[number] for number in donated}
-        self._needs: dict[int, frozenset[ir.Place]] = {}
-        self._constants = [(value, data) for value, data in program.constants]
+        self._homes = ir.homes(program)
+        self._spare = ir.read_once(program) & {program.inputs[number] for number in donated}
+        self._needs = ir.Needs(self._homes)
+        self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
         self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])
-        nodes = list(ir.walk(program.body))
-        self.infeeds = _queues(nodes, ir.StreamIn)
-        self.outfeeds = _queues(nodes, ir.StreamOut)
+        self.infeeds = ir.queues(self.program, ir.StreamIn)
+        self.outfeeds = ir.queues(self.program, ir.StreamOut)
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the program once on flat arguments; gives flat results."""
@@ -73,10 +70,10 @@ class Machine:
 
     # --- sequences ------------------------------------------------------------------------------
 
-    def sequence(self, body: ir.Sequence, results: Sequence[tuple[int, int]]) -> Step:
+    def sequence(self, body: ir.Sequence, results: Sequence[ir.Place]) -> Step:
         """One callable for all steps of a body; what is not in `results` does not outlive it."""
         steps = [self.step(node) for node in body.steps]
-        dead = self.dead_after(body, results)
+        dead = ir.dead_after(body, results, self._needs)
 
         def run(values: Values, session: Session) -> None:
             for step, gone in zip(steps, dead, strict=True):
@@ -85,26 +82,6 @@ class Machine:
                     values.pop(place, None)
 
         return run
-
-    def dead_after(
-        self, body: ir.Sequence, results: Sequence[tuple[int, int]]
-    ) -> list[list[tuple[int, int]]]:
-        """For each step, the values of this body that nothing later reads."""
-        born = {place for node in body.steps for place in ir.births(node)}
-        read: set[tuple[int, int]] = set(results)
-        dead: list[list[tuple[int, int]]] = []
-        for node in reversed(body.steps):
-            touched = set(self.needs(node)) | set(ir.births(node))
-            dead.append([place for place in touched if place in born and place not in read])
-            read |= touched
-        return dead[::-1]
-
-    def needs(self, node: ir.Node) -> frozenset[ir.Place]:
-        """The places that a node reads, and where the host reads for it; remembered."""
-        if id(node) not in self._needs:
-            steering = ((value, self._homes[value]) for value in _steering(node))
-            self._needs[id(node)] = frozenset((*ir.needs(node, self.needs), *steering))
-        return self._needs[id(node)]
 
     def step(self, node: ir.Node) -> Step:
         """The callable of one node."""
@@ -223,7 +200,7 @@ class Machine:
 
     # --- branches -------------------------------------------------------------------------------
 
-    def scalar(self, value: int, what: str, origin: str) -> Callable[[Values], Any]:
+    def scalar(self, value: ir.ValueId, what: str, origin: str) -> Callable[[Values], Any]:
         """Reads a value that steers the program; all replicas must agree on it."""
         place = (value, self._homes[value])
 
@@ -377,42 +354,3 @@ def _row(stacked: Any, index: int, replicas: int) -> Any:
 def _without_operands(kernel: Any, sharding: Any) -> Any:
     """A kernel that reads nothing would run wherever JAX likes; its results must be at home."""
     return lambda: [jax.device_put(result, sharding) for result in kernel()]
-
-
-def _steering(node: ir.Node) -> list[int]:
-    """The scalars that the host reads, wherever they are, to know how a branch goes on."""
-    match node:
-        case ir.Repeat(trips=int(trips)):
-            return [trips]
-        case ir.Switch():
-            return [node.index]
-        case _:
-            return []
-
-
-def _homes(program: ir.Program) -> dict[int, int]:
-    """Where each value is written."""
-    homes: dict[int, int] = dict.fromkeys(program.inputs, HOST)
-    homes.update((value, HOST) for value, _ in program.constants)
-    for node in ir.walk(program.body):
-        if not isinstance(node, ir.Copy):
-            homes.update(ir.births(node))
-        for name in ir.arguments(node):
-            homes.setdefault(*name)
-    return homes
-
-
-def _read_once(program: ir.Program) -> set[int]:
-    """The values that exactly one step of the top level reads, once."""
-    counts = collections.Counter(program.outputs)
-    for node in program.body.steps:
-        if isinstance(node, ir.Repeat):
-            counts.update(c.initial for c in node.carry)
-            counts.update(ir.reads(dc.replace(node, carry=())))
-        elif not isinstance(node, ir.Copy):
-            counts.update(ir.reads(node))
-    return {value for value, count in counts.items() if count == 1}
-
-
-def _queues(nodes: Sequence[Any], kind: type) -> list[Any]:
-    return list(dict.fromkeys(node.queue for node in nodes if isinstance(node, kind)))

@@ -1,9 +1,12 @@
 """The Program: its data, where its values are, its text and its verifier."""
 
+from lowering.ir.liveness import Needs as Needs
+from lowering.ir.liveness import dead_after as dead_after
+from lowering.ir.liveness import homes as homes
+from lowering.ir.liveness import queues as queues
+from lowering.ir.liveness import read_once as read_once
 from lowering.ir.places import Place as Place
-from lowering.ir.places import arguments as arguments
 from lowering.ir.places import births as births
-from lowering.ir.places import needs as needs
 from lowering.ir.program import Branch as Branch
 from lowering.ir.program import Carry as Carry
 from lowering.ir.program import Copy as Copy
@@ -27,3 +30,4 @@ from lowering.ir.program import walk as walk
 from lowering.ir.program import writes as writes
 from lowering.ir.text import to_text as to_text
 from lowering.ir.verify import verify as verify
+from lowering.units import ValueId as ValueId

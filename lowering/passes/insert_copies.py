@@ -6,7 +6,8 @@ import dataclasses as dc
 from collections.abc import Iterable, Iterator
 
 from lowering.ir import program as ir
-from lowering.ir.places import Place, births, needs
+from lowering.ir.liveness import Needs
+from lowering.ir.places import Place, births
 from lowering.units import HOST, IpuId, ValueId
 
 
@@ -30,7 +31,7 @@ class _Places:
         self.home: dict[ValueId, IpuId] = {}
         self._present: set[Place] = set()
         self._added: list[Place] = []  # in order, so that leaving a body can forget its places
-        self._needs: dict[int, frozenset[Place]] = {}
+        self.needs = Needs()
 
     def born(self, values: Iterable[ValueId], ipu: IpuId) -> None:
         for value in values:
@@ -104,9 +105,3 @@ class _Places:
         sequence = self.sequence(body, results)
         self.forget_since(mark)
         return sequence
-
-    def needs(self, node: ir.Node) -> frozenset[Place]:
-        """The places that a node reads; those that are made inside it have no home yet."""
-        if id(node) not in self._needs:
-            self._needs[id(node)] = frozenset(needs(node, self.needs))
-        return self._needs[id(node)]

@@ -374,7 +374,7 @@ def arithmetic(x):
     """Something that every type knows, also in a loop and a branch."""
     y = jnp.where(x == x[0], x, x[::-1])
     z = lax.fori_loop(0, 2, lambda _, c: jnp.concatenate([c[1:], c[:1]]), y)
-    return lax.cond(y[0] == z[0], lambda: z, lambda: y), y.astype(jnp.float32), x == y, x
+    return lax.cond(y[0] == z[0], lambda: z, lambda: y), x == y, lax.reshape(x, (2, 2)), x
 
 
 for _dtype in _DTYPES:
@@ -484,7 +484,7 @@ class Boxed:
 @case({3: V, 1: [X, None]}, Pair(V, None), Layer(V, None, "first"), Boxed((V, {}), "box"))
 def any_pytree(tree, pair, layer, boxed):
     doubled = jax.tree.map(lambda a: a * 2, (tree, pair, layer, boxed))
-    return {"all": doubled, 0: pair.first + layer.w}, Layer(layer.w, boxed.content[0], layer.name)
+    return {5: doubled, 0: pair.first + layer.w}, Layer(layer.w, boxed.content[0], layer.name)
 
 
 @case({"w": M, "b": V}, X)
@@ -696,3 +696,148 @@ def test_scattered(row: Case) -> None:
     for engine in ("fused", "replay"):
         run = ipu.compile(scattered(row.fn), engine=engine)
         same(run(*row.args), wanted(row), exact=False)
+
+
+# --- how compiled functions are called ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_static_and_keyword_arguments(engine: str) -> None:
+    traces: list[Any] = []
+
+    def fn(x, power, label, *, scale, shift=0.0):
+        traces.append((power, label))
+        return x**power * scale + shift
+
+    run = ipu.compile(fn, static_argnums=(1, -1), engine=engine)
+    jitted = jax.jit(fn, static_argnums=(1, 2))
+    for arguments in [(V, 2, Pair("a", 1)), (V, 3, Pair("a", 1)), (V, 2, frozenset({1}))]:
+        same(run(*arguments, scale=V), jitted(*arguments, scale=V))
+        same(run(*arguments, scale=V, shift=1.0), jitted(*arguments, scale=V, shift=1.0))
+    before = len(traces)
+    run(V, 2, Pair("a", 1), scale=V)
+    assert len(traces) == before
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("looped", [False, True])
+def test_donated_arguments_are_taken(engine: str, shards: int, looped: bool) -> None:
+    use_ipus(shards)
+
+    def fn(state, x):
+        with ipu.scopes.ipu_shard(0):
+            y = state["a"] + x
+        with ipu.scopes.ipu_shard(shards - 1):
+            if looped:
+                y = ipu.loops.repeat(3, lambda c: c * 2, [y])
+            return {"a": y, "b": state["b"]}
+
+    run = ipu.compile(fn, donate_argnums=0, engine=engine)
+    state = {"a": jnp.arange(3.0), "b": jnp.ones(2)}
+    x = jnp.ones(3)
+    wanted = jax.jit(fn)(state, x)
+    for _ in range(3):  # the first call, and calls of what it compiled
+        given = jax.tree.map(jnp.copy, state)
+        same(run(given, x), wanted)
+        assert all(leaf.is_deleted() for leaf in given.values())
+        assert not x.is_deleted()
+
+
+def test_numpy_arguments_may_be_donated() -> None:
+    run = ipu.compile(lambda x: x + 1, donate_argnums=0, engine="replay")
+    same(run(V), jnp.asarray(V) + 1)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap, jax.hessian, jax.checkpoint])
+def test_transformed_from_outside(transform: Callable[..., Any]) -> None:
+    def fn(x):
+        with ipu.scopes.ipu_shard(0):
+            y = jnp.sin(x)
+        with ipu.scopes.ipu_shard(1):
+            return (y * y).sum()
+
+    use_ipus(2)
+    argument = X if transform is jax.vmap else V
+    wanted_ = jax.jit(transform(fn))(argument)
+    same(jax.jit(transform(ipu.compile(fn)))(argument), wanted_)
+    same(ipu.compile(transform(ipu.compile(fn)))(argument), wanted_, exact=False)
+
+
+def test_every_kind_of_callable() -> None:
+    class Scaler:
+        factor = 3.0
+
+        @ipu.compile
+        def method(self, x):
+            return x * 3.0
+
+        def __call__(self, x):
+            return x * self.factor
+
+    scaler = jax.tree_util.Partial(lambda a, b: a * b, jnp.float32(2))
+    same(ipu.compile(Scaler())(V), jnp.asarray(V) * 3)
+    same(ipu.compile(scaler)(V), jnp.asarray(V) * 2)
+    same(ipu.compile(functools.partial(jnp.multiply, 2.0))(V), jnp.asarray(V) * 2)
+    with pytest.raises(TypeError, match="Scaler"):
+        Scaler().method(V)  # `self` is no array, as under jax.jit
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_effects_happen_once_and_in_order(engine: str, capfd: pytest.CaptureFixture[str]) -> None:
+    use_ipus(2)
+    seen: list[Any] = []
+
+    def note(value):
+        seen.append(value.tolist())
+
+    def fn(x):
+        with ipu.scopes.ipu_shard(0):
+            jax.experimental.io_callback(note, None, x, ordered=True)
+            y = x + 1
+        with ipu.scopes.ipu_shard(1):
+            jax.experimental.io_callback(note, None, y * 2, ordered=True)
+            jax.debug.print("y is {}", y)
+        with ipu.scopes.ipu_shard(0):
+            jax.experimental.io_callback(note, None, y, ordered=True)
+        return lax.fori_loop(0, 2, lambda i, c: _noted(note, c), y)
+
+    run = ipu.compile(fn, engine=engine)
+    for _ in range(2):
+        seen.clear()
+        result = run(jnp.float32(1))
+        jax.effects_barrier()
+        assert seen == [1.0, 4.0, 2.0, 2.0, 3.0]
+        assert float(result) == 4.0
+    assert capfd.readouterr().out.count("y is 2.0") == 2
+
+
+def _noted(note, value):
+    jax.experimental.io_callback(note, None, value, ordered=True)
+    return value + 1
+
+
+def test_results_do_not_change_with_the_callers_array() -> None:
+    argument = np.zeros(3, np.float32)
+    result = ipu.compile(lambda x: (x, x + 1), engine="replay")(argument)
+    assert isinstance(result[0], jax.Array)
+
+
+def test_an_unknown_primitive_runs_on_every_replica() -> None:
+    use_ipus(4)
+    same(ipu.compile(lambda v: _one_result.bind(v, times=3))(V), jnp.asarray(V) * 3 + 1)
+
+
+def test_a_callback_runs_on_every_replica() -> None:
+    use_ipus(2)
+    calls: list[Any] = []
+
+    def host(x):
+        calls.append(x)
+        return np.asarray(x) * 2
+
+    def fn(v):
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(v.shape, v.dtype), v)
+
+    same(ipu.compile(fn)(V), jnp.asarray(V) * 2)
+    assert len(calls) == 2

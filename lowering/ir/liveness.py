@@ -1,0 +1,95 @@
+"""Where values are written, who reads them, and when they are dead."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses as dc
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lowering.ir.places import Place, arguments, births, needs
+from lowering.ir.program import (
+    Copy,
+    Node,
+    Program,
+    Repeat,
+    Sequence,
+    StreamIn,
+    StreamOut,
+    Switch,
+    reads,
+    walk,
+)
+from lowering.units import HOST, IpuId, ValueId
+
+
+class Needs:
+    """The places that a node reads, those inside its bodies among them; remembered by node.
+
+    Args:
+      homes: where values are written. If given, the scalars that steer a branch count as read
+        there: the host looks at them wherever they are.
+    """
+
+    def __init__(self, homes: Mapping[ValueId, IpuId] | None = None) -> None:
+        self._homes = homes
+        self._known: dict[int, frozenset[Place]] = {}
+
+    def __call__(self, node: Node) -> frozenset[Place]:
+        """The places of one node."""
+        if id(node) not in self._known:
+            steering = _steering(node) if self._homes is not None else ()
+            read = ((value, (self._homes or {})[value]) for value in steering)
+            self._known[id(node)] = frozenset((*needs(node, self), *read))
+        return self._known[id(node)]
+
+
+def _steering(node: Node) -> tuple[ValueId, ...]:
+    match node:
+        case Repeat() if node.trips is not None:
+            return (node.trips,)
+        case Switch():
+            return (node.index,)
+        case _:
+            return ()
+
+
+def homes(program: Program) -> dict[ValueId, IpuId]:
+    """The IPU on which each value is written."""
+    found: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
+    found.update((value, HOST) for value, _ in program.constants)
+    for node in walk(program.body):
+        if not isinstance(node, Copy):
+            found.update(births(node))
+        found.update(arguments(node))
+    return found
+
+
+def dead_after(body: Sequence, results: Iterable[Place], needs_of: Needs) -> list[list[Place]]:
+    """For each step of a body, the places born in it that nothing later reads."""
+    born = {place for node in body.steps for place in births(node)}
+    live = set(results)
+    dead: list[list[Place]] = []
+    for node in reversed(body.steps):
+        touched = set(needs_of(node)) | set(births(node))
+        dead.append([place for place in touched if place in born and place not in live])
+        live |= touched
+    return dead[::-1]
+
+
+def read_once(program: Program) -> set[ValueId]:
+    """The values that exactly one step of the top level reads, in one place."""
+    counts = collections.Counter(program.outputs)
+    for node in program.body.steps:
+        if isinstance(node, Repeat):
+            counts.update(c.initial for c in node.carry)
+            counts.update(reads(dc.replace(node, carry=())))
+        elif not isinstance(node, Copy):
+            counts.update(reads(node))
+    return {value for value, count in counts.items() if count == 1}
+
+
+def queues(program: Program, kind: type[StreamIn] | type[StreamOut]) -> list[Any]:
+    """The queues that a program reads (`StreamIn`) or feeds (`StreamOut`), each once."""
+    nodes = (node for node in walk(program.body) if isinstance(node, kind))
+    return list(dict.fromkeys(node.queue for node in nodes))
