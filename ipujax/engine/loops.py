@@ -68,7 +68,7 @@ class StreamedLoop:
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
         self.kernel = next((step for step in steps if isinstance(step, ir.Execute)), None)
-        self.ipu = self.kernel.ipu if self.kernel else 0
+        self.ipu = self.kernel.ipu if self.kernel else ir.IpuId(0)
         self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
         entering = {c.entering for c in node.carry}
         taken = {value for step in self.ins for value in step.writes}

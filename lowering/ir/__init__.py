@@ -30,4 +30,5 @@ from lowering.ir.program import walk as walk
 from lowering.ir.program import writes as writes
 from lowering.ir.text import to_text as to_text
 from lowering.ir.verify import verify as verify
+from lowering.units import IpuId as IpuId
 from lowering.units import ValueId as ValueId

@@ -823,21 +823,16 @@ def test_results_do_not_change_with_the_callers_array() -> None:
     assert isinstance(result[0], jax.Array)
 
 
-def test_an_unknown_primitive_runs_on_every_replica() -> None:
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_what_vmap_does_not_know_runs_on_every_replica(engine: str) -> None:
     use_ipus(4)
-    same(ipu.compile(lambda v: _one_result.bind(v, times=3))(V), jnp.asarray(V) * 3 + 1)
-
-
-def test_a_callback_runs_on_every_replica() -> None:
-    use_ipus(2)
-    calls: list[Any] = []
-
-    def host(x):
-        calls.append(x)
-        return np.asarray(x) * 2
 
     def fn(v):
-        return jax.pure_callback(host, jax.ShapeDtypeStruct(v.shape, v.dtype), v)
+        own = v + ipu.replication_ops.replication_index().astype(v.dtype)
+        once = _one_result.bind(own, times=2)
+        out = jax.ShapeDtypeStruct(v.shape, v.dtype)
+        twice = jax.pure_callback(lambda a: np.asarray(a) * 2, out, once)
+        return ipu.cross_replica_ops.cross_replica_sum(twice)
 
-    same(ipu.compile(fn)(V), jnp.asarray(V) * 2)
-    assert len(calls) == 2
+    wanted_ = sum(((V + replica) * 2 + 1) * 2 for replica in range(4))
+    same(ipu.compile(fn, engine=engine)(V), jnp.asarray(wanted_))
