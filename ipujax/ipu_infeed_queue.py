@@ -116,12 +116,10 @@ class IPUInfeedQueue(Queue):
     def avals(self) -> list[Any]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
         with self._reading:
+            error = self._elements.peek()
             if self._elements.avals is None:
-                elements, error = self._elements.take(1)
-                if not elements:
-                    raise exhausted(self, 1, 0, error)
-                self._elements.give_back(elements)
-            return self._elements.avals or []
+                raise exhausted(self, 1, 0, error)
+            return self._elements.avals
 
     def next_element(self) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced function; gives the body's arguments."""
@@ -133,32 +131,39 @@ class IPUInfeedQueue(Queue):
         """What an element becomes, with avals in the place of arrays."""
         return _arguments(self._structure_known(), self.avals)
 
-    def take(self, count: int) -> tuple[list[Leaves], BaseException | None]:
-        """Up to `count` elements, and why there are fewer (None at the plain end)."""
-        with self._reading:
-            if self._synthetic is not None:
-                return [self._synthetic] * count, None
-            return self._elements.take(count)
+    def fill(self, wholes: Sequence[np.ndarray], count: int) -> tuple[int, BaseException | None]:
+        """Writes `count` elements into the rows of `wholes`, one array per leaf.
 
-    def give_back(self, elements: Sequence[Leaves]) -> None:
-        """Puts elements that were taken and not used in front of the others."""
+        Returns:
+          How many there were, and why there are fewer (None at the data set's plain end).
+        """
+        with self._reading:
+            if self._synthetic is None:
+                return self._elements.fill(wholes, count)
+            for whole, leaf in zip(wholes, self._synthetic, strict=True):
+                whole[:count] = leaf
+            return count, None
+
+    def give_back(self, wholes: Sequence[np.ndarray], start: int, stop: int) -> None:
+        """Puts rows that were read and not used in front of the other elements."""
         if self._synthetic is None:
             with self._reading:
-                self._elements.give_back(elements)
+                self._elements.give_back(wholes, start, stop)
 
-    def pull(self, count: int | None) -> Leaves:
+    def pull(self, count: int | None) -> list[np.ndarray]:
         """One element (or `count`, stacked) for a program under plain `jax.jit`."""
         self.begin_run(1)
         try:
-            elements, error = self.take(count or 1)
+            wholes, there, error = self._rows(count or 1)
         finally:
             self.end_run()
-        wanted = 1 if count is None else count
-        if len(elements) < wanted:
-            raise exhausted(self, wanted, len(elements), error)
-        if count is None:
-            return elements[0]
-        return [np.stack(rows) for rows in zip(*elements, strict=True)]
+        if there < (count or 1):
+            raise exhausted(self, count or 1, there, error)
+        return [whole[0] for whole in wholes] if count is None else wholes
+
+    def _rows(self, count: int) -> tuple[list[np.ndarray], int, BaseException | None]:
+        wholes = [np.empty((count, *aval.shape), aval.dtype) for aval in self.avals]
+        return wholes, *self.fill(wholes, count)
 
     def begin_run(self, replicas: int) -> None:
         """A program starts; the first one's replication factor binds the queue."""
@@ -179,10 +184,10 @@ class IPUInfeedQueue(Queue):
     def _export_elements(self, count: int) -> Iterator[Any]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
         for number in range(count):
-            elements, error = self.take(1)
-            if not elements:
+            rows, there, error = self._rows(1)
+            if not there:
                 raise exhausted(self, count, number, error)
-            yield jax.tree.unflatten(self._structure_known(), elements[0])
+            yield jax.tree.unflatten(self._structure_known(), [leaf[0] for leaf in rows])
 
     def _structure_known(self) -> Any:
         _ = self.avals

@@ -181,7 +181,7 @@ def _group_gather(group: int, replicas: int) -> Callable[[Any], Any]:
         every = lax.all_gather(x, REPLICAS)
         if group == replicas:
             return every
-        first = lax.axis_index(REPLICAS) // group * group
+        first = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
         return lax.dynamic_slice_in_dim(every, first, group, axis=0)
 
     return function

@@ -23,8 +23,10 @@ UNIT = "outlined"
 PARTIALS_TYPE = "partials_type"
 STOCHASTIC_ROUNDING = "stochastic_rounding"
 
+# A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(ipu_shard|outside_compilation|frontend_attribute|ipu_jit_scope|outlined)\[([^\]]*)\]"
+    r"(?<![^/(])(ipu_shard(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined)"
+    r"\[([^\]]*)\]"
 )
 
 

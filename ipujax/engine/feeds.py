@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ipujax._elements import stack_into
 from ipujax.errors import OutOfRangeError
 
 
@@ -19,16 +18,16 @@ class Block:
     """Consecutive elements of an infeed, stacked.
 
     Attributes:
-      leaves: one array per leaf, `[capacity, (replicas,) *shape]`; only the first `count`
-        entries are meant.
+      rows: one array per leaf, `[capacity * replicas, *shape]`, element after element.
+      leaves: the same memory as `[capacity, (replicas,) *shape]`; only the first `count` entries
+        are meant.
       count: how many iterations there is data for.
-      elements: the elements themselves, to give them back unread.
       error: why there are fewer than were asked for; raised once these are used up.
     """
 
+    rows: list[np.ndarray]
     leaves: list[np.ndarray]
     count: int
-    elements: list[list[np.ndarray]]
     error: BaseException | None
 
 
@@ -39,55 +38,36 @@ class Feeder:
         self._queue, self._replicas = queue, replicas
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ipujax-{queue.name}")
         self._pending: collections.deque[Future[Block]] = collections.deque()
-        self.requested = 0
-        self.delivered = 0
+        self._remainder: tuple[Block, int] | None = None
 
     def request(self, count: int, capacity: int) -> None:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
-        self.requested += count
         self._pending.append(self._thread.submit(self._fetch, count, capacity))
-
-    @property
-    def waiting(self) -> int:
-        """Blocks requested and not taken."""
-        return len(self._pending)
 
     def take(self) -> Block:
         """The oldest block that was requested; waits for it."""
-        block = self._pending.popleft().result()
-        self.delivered += block.count
-        return block
+        return self._pending.popleft().result()
 
     def _fetch(self, count: int, capacity: int) -> Block:
-        wanted = count * self._replicas
-        elements, error = self._queue.take(wanted)
-        complete = len(elements) // self._replicas
-        used = elements[: complete * self._replicas]
-        self._queue.give_back(elements[len(used) :])
-        return Block(self._stacked(used, complete, capacity), complete, used, error)
+        replicas = self._replicas
+        rows = [np.empty((capacity * replicas, *a.shape), a.dtype) for a in self._queue.avals]
+        there, error = self._queue.fill(rows, count * replicas)
+        complete = there // replicas
+        self._queue.give_back(rows, complete * replicas, there)
+        lead = (capacity,) if replicas == 1 else (capacity, replicas)
+        leaves = [row.reshape(*lead, *row.shape[1:]) for row in rows]
+        return Block(rows, leaves, complete, error)
 
-    def _stacked(
-        self, elements: list[list[np.ndarray]], count: int, capacity: int
-    ) -> list[np.ndarray]:
-        stacked: list[np.ndarray] = []
-        for number, aval in enumerate(self._queue.avals):
-            lead = (capacity,) if self._replicas == 1 else (capacity, self._replicas)
-            whole = np.empty((*lead, *aval.shape), aval.dtype)
-            if count:
-                rows = whole[:count].reshape(-1, *aval.shape)
-                stack_into(rows, elements, number)
-            stacked.append(whole)
-        return stacked
+    def unread(self, block: Block, start: int) -> None:
+        """Marks the iterations from `start` on of the block taken last as not used."""
+        self._remainder = (block, start)
 
     def close(self) -> None:
         """Ends the thread; elements that were fetched and not taken go back to the queue."""
-        unread: list[list[np.ndarray]] = []
-        errors: list[BaseException] = []
-        while self._pending:
-            block = self._pending.popleft().result()
-            unread.extend(block.elements)
-            errors.extend([block.error] if block.error is not None else [])
-        self._queue.give_back(unread)
+        later = [(future.result(), 0) for future in self._pending]
+        self._pending.clear()
+        for block, start in reversed([self._remainder, *later] if self._remainder else later):
+            self._queue.give_back(block.rows, start * self._replicas, block.count * self._replicas)
         self._thread.shutdown()
 
 
@@ -173,10 +153,10 @@ class Session:
         feeder.request(wanted, wanted)
         try:
             block = feeder.take()
+            if block.count < wanted:
+                feeder.unread(block, 0)
+                asked, there = wanted * self.replicas, block.count * self.replicas
+                raise exhausted(queue, asked, there, block.error)
         finally:
             feeder.close()
-        if block.count < wanted:
-            queue.give_back(block.elements)
-            asked, there = wanted * self.replicas, block.count * self.replicas
-            raise exhausted(queue, asked, there, block.error)
         return [leaf[0] if count is None else leaf for leaf in block.leaves]

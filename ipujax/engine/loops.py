@@ -273,6 +273,8 @@ class _Run:
 
     def stop(self, blocks: list[Block], carry: list[Any]) -> None:
         """Raises what a data set that stopped short has to say."""
+        for feeder, block in zip(self.feeders, blocks, strict=True):
+            feeder.unread(block, min(other.count for other in blocks))
         number, short = min(enumerate(blocks), key=lambda pair: pair[1].count)
         queue, replicas = self.loop.ins[number].queue, self.session.replicas
         error = exhausted(queue, self.count * replicas, self.done * replicas, short.error)

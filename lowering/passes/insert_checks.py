@@ -29,7 +29,7 @@ from lowering.jaxpr import (
     user_line,
 )
 from lowering.options import Options
-from lowering.streams import repeat, repeat_p
+from lowering.streams import repeat, repeat_p, uses_streams
 
 # Operations whose infinity from finite operands is a division by zero, not an overflow (IEEE 754,
 # section 7.3: an exact infinite result).
@@ -52,7 +52,7 @@ def insert_checks(
 
     Before: collectives are resolved.
     After:  the jaxpr has one more result, int32[], equal on all replicas; unchanged, with no
-            faults, if the options catch none.
+            faults, if the options catch none or no operation could do it.
     """
     if not options.catches:
         return closed, ()
@@ -64,7 +64,8 @@ def insert_checks(
             fault = lax.pmax(fault, REPLICAS)
         return [*outputs, fault]
 
-    return trace_flat(watched, closed.in_avals, watcher.axis), tuple(watcher.faults)
+    whole = trace_flat(watched, closed.in_avals, watcher.axis)
+    return (whole, tuple(watcher.faults)) if watcher.faults else (closed, ())
 
 
 @dc.dataclass(slots=True)
@@ -175,15 +176,35 @@ def _while(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[An
     first, second = p["cond_nconsts"], p["body_nconsts"]
     test = p["cond_jaxpr"]
     body = watcher.body(p["body_jaxpr"], p["body_jaxpr"].in_avals, len(eqn.outvars))
+    tested = _watched_condition(watcher, test)
 
     def condition(carried: Any) -> Any:
         return _evaluate(test, [*inputs[:first], *carried[:-1]])[0]
 
-    def step(carried: Any) -> Any:
-        return _evaluate(body, [*inputs[first : first + second], *carried])
+    def after_condition(carried: Sequence[Any]) -> Sequence[Any]:
+        if tested is None:
+            return carried
+        _, fault = _evaluate(tested, [*inputs[:first], *carried])
+        return [*carried[:-1], fault]
 
-    *state, fault = lax.while_loop(condition, step, [*inputs[first + second :], jnp.int32(0)])
+    def step(carried: Any) -> Any:
+        return _evaluate(body, [*inputs[first : first + second], *after_condition(carried)])
+
+    final = lax.while_loop(condition, step, [*inputs[first + second :], jnp.int32(0)])
+    *state, fault = after_condition(final)
     return state, fault
+
+
+def _watched_condition(watcher: _Watcher, test: ClosedJaxpr) -> ClosedJaxpr | None:
+    """A loop's condition with its fault, to be evaluated once more; None if it has none to find.
+
+    A condition can return nothing but its answer, so a fault in it is found beside it.
+    """
+    if uses_streams(test.jaxpr):  # once more would take another element
+        return None
+    before = len(watcher.faults)
+    tested = watcher.body(test, test.in_avals, 1)
+    return tested if len(watcher.faults) > before else None
 
 
 def _cond(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:

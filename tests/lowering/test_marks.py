@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowering import jaxpr, marks
+from tests.lowering.samples import S, trace
+
+TEXTS = st.text(max_size=20)
+
+
+@given(st.integers(0, 1 << 20))
+def test_shards_come_back(shard):
+    assert marks.read(marks.write(marks.SHARD, str(shard))).shard == shard
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_names_come_back(outside, unit, scope):
+    stack = "/".join(
+        [
+            marks.write(marks.OUTSIDE, outside),
+            marks.write(marks.UNIT, unit),
+            marks.write(marks.JIT_SCOPE, scope),
+        ]
+    )
+    found = marks.read(stack)
+    assert (found.outside, found.unit, found.jit_scope) == (outside, unit, scope)
+
+
+@given(st.dictionaries(TEXTS, TEXTS, max_size=4))
+def test_attributes_come_back_in_order(attributes):
+    stack = "/".join(marks.write(marks.ATTRIBUTE, *item) for item in attributes.items())
+    assert marks.read(stack).attributes == tuple(attributes.items())
+
+
+@settings(max_examples=25)
+@given(TEXTS, TEXTS, st.integers(0, 9))
+def test_marks_survive_jax_and_its_transformations(name, value, shard):
+    def fn(x):
+        with (
+            jax.named_scope(marks.write(marks.SHARD, str(shard))),
+            jax.named_scope(marks.write(marks.ATTRIBUTE, name, value)),
+        ):
+            return jax.jit(lambda y: y * y * y)(x)
+
+    closed = trace(jax.grad(fn), S)
+    stacks = [jaxpr.name_stack(eqn) for eqn in closed.jaxpr.eqns]
+    found = [marks.read(stack) for stack in stacks if stack]
+    assert found
+    assert all(f.shard == shard and f.attributes == ((name, value),) for f in found)
+    assert {f.backward for f in found} == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("stack", "shard", "backward"),
+    [
+        ("", None, False),
+        ("layer/dense", None, False),
+        ("ipu_shard[1]", 1, False),
+        ("ipu_shard[1]/ipu_shard[3]", 3, False),
+        ("jvp(ipu_shard[2])/x", 2, False),
+        ("transpose(jvp(ipu_shard[2]))/x", 2, True),
+        ("vmap(transpose(jvp(ipu_shard[2])))", 2, True),
+        ("transpose(jvp())", None, True),
+        ("my_ipu_shard[4]", None, False),
+        ("ipu_shard[next]", None, False),
+        ("transposed/x", None, False),
+    ],
+)
+def test_stacks(stack, shard, backward):
+    found = marks.read(stack)
+    assert (found.shard, found.backward) == (shard, backward)
+
+
+def test_numeric_scopes():
+    partials = marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")
+    rounding = marks.write(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "False")
+    found = marks.read(f"{partials}/{rounding}")
+    assert (found.partials_type, found.stochastic_rounding) == ("float16", False)
+    assert marks.read("").stochastic_rounding is None
+
+
+@pytest.mark.parametrize(
+    ("enclosing", "stack", "joined"), [("", "", ""), ("a", "", "a"), ("", "b", "b"), ("a", "b", "a/b")]
+)
+def test_joined(enclosing, stack, joined):
+    assert marks.joined(enclosing, stack) == joined

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from lowering import collectives, jaxpr
+from lowering.errors import CollectiveError
+from lowering.passes.resolve_replicas import resolve_replicas
+from tests.lowering.samples import V, jaxpr_text, trace
+
+
+def everything(x):
+    own = x + collectives.replication_index().astype(x.dtype)
+    return (
+        collectives.cross_replica_sum(own),
+        collectives.cross_replica_sum(own, 2),
+        collectives.all_gather(own, 2),
+        collectives.replica_count(),
+    )
+
+
+def test_four_replicas(golden):
+    golden(jaxpr_text(resolve_replicas(trace(everything, V), 4)))
+
+
+def test_one_replica_says_nothing(golden):
+    def fn(x):
+        total = collectives.cross_replica_sum(x + collectives.replication_index())
+        return collectives.all_gather(total, 1) * collectives.replica_count()
+
+    golden(jaxpr_text(resolve_replicas(trace(fn, V), 1)))
+
+
+def test_inside_of_calls_loops_and_branches(golden):
+    @jax.jit
+    def inner(x):
+        return lax.cond(x[0] > 0, lambda: collectives.cross_replica_sum(x), lambda: x)
+
+    def fn(x):
+        return lax.fori_loop(0, 2, lambda _, c: inner(c), x)
+
+    golden(jaxpr_text(resolve_replicas(trace(fn, V), 2)))
+
+
+def test_numbers_on_four_replicas():
+    resolved = resolve_replicas(trace(everything, V), 4)
+    x = np.array([0.5, 1, 2], np.float32)
+
+    def run(x):
+        return jaxpr.run_equations(resolved.jaxpr, resolved.consts, [x])
+
+    mapped = jax.vmap(run, in_axes=None, axis_size=4, axis_name=collectives.REPLICAS)
+    total, pairs, gathered, count = mapped(x)
+    own = np.stack([x + r for r in range(4)])
+    halves = own.reshape(2, 2, 3)
+    np.testing.assert_array_equal(total, np.tile(own.sum(0), (4, 1)))
+    np.testing.assert_array_equal(pairs, halves.sum(1).repeat(2, 0))
+    np.testing.assert_array_equal(gathered, halves.repeat(2, 0))
+    np.testing.assert_array_equal(count, [4] * 4)
+
+
+def test_without_collectives_nothing_changes():
+    closed = trace(jnp.sin, V)
+    assert resolve_replicas(closed, 4) is closed
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("operation", [collectives.cross_replica_sum, collectives.all_gather])
+@pytest.mark.fact("cross_replica.bad_group")
+def test_rejects_groups_that_do_not_divide_the_replicas(operation, replicas):
+    closed = trace(lambda x: operation(x, 3), V)
+    with pytest.raises(CollectiveError, match=f"groups of 3 replicas in a program of {replicas}") as e:
+        resolve_replicas(closed, replicas)
+    assert __file__ in e.value.where

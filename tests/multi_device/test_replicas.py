@@ -1,0 +1,172 @@
+"""Replicas on real devices: spread over four of them, alone and with shards."""
+
+from __future__ import annotations
+
+from tests.conftest import RunWithDevices
+from tests.multi_device.test_shards import START
+
+HELPERS = '''
+index = ipu.replication_ops.replication_index
+total = ipu.cross_replica_ops.cross_replica_sum
+
+def spread(run, *args):
+    """Whether the program's replicas have devices of their own."""
+    return run.lower(*args).placement.spread
+'''
+
+
+def test_collectives_over_four_devices(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+from lowering import collectives
+
+use_ipus(4)
+
+def fn(x):
+    own = x + index().astype(x.dtype)
+    return {
+        "own": own,
+        "sum": total(own),
+        "all": collectives.all_gather(own, 4),
+        "pairs": collectives.all_gather(own, 2),
+        "pair_sums": collectives.cross_replica_sum(own, 2),
+        "grad": jax.grad(lambda y: total(y * y).sum())(own),
+        "count": collectives.replica_count(),
+    }
+
+x = jnp.arange(3.0)
+own = np.stack([np.arange(3.0, dtype=np.float32) + r for r in range(4)])
+wanted = {
+    "own": own[0], "sum": own.sum(0), "all": own, "pairs": own[:2], "pair_sums": own[:2].sum(0),
+    "grad": 4 * 2 * own[0], "count": np.int32(4),
+}
+for engine in ("auto", "fused", "replay"):
+    run = ipu.compile(fn, engine=engine)
+    assert spread(run, x)
+    same(run(x), jax.tree.map(jnp.asarray, wanted))
+
+def in_loop(x):
+    def step(c, _):
+        return total(c) / 4 + index(), c
+    return lax.scan(step, x, None, length=3)
+
+run = ipu.compile(in_loop)
+assert spread(run, x)
+c, kept = x, []
+values = [np.asarray(x)] * 4
+for _ in range(3):
+    kept.append(values[0])
+    mean = sum(values) / 4
+    values = [mean + r for r in range(4)]
+same(run(x), (jnp.asarray(values[0]), jnp.stack(kept)), exact=False)
+''',
+    )
+
+
+def test_two_shards_of_two_replicas(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+use_ipus(4)
+
+def fn(x):
+    with ipu_shard(0):
+        y = x + index().astype(x.dtype)
+    with ipu_shard(1):
+        return total(y), total(y * y), y
+
+x = jnp.ones(3)
+wanted = jnp.full(3, 3.0, jnp.float32), jnp.full(3, 5.0, jnp.float32), jnp.ones(3)
+for engine in ("auto", "fused", "replay"):
+    run = ipu.compile(fn, engine=engine)
+    placement = run.lower(x).placement
+    assert (placement.ipus, placement.replicas, placement.spread) == (2, 2, True)
+    assert len(set(placement.devices)) == 4
+    same(run(x), wanted)
+''',
+    )
+
+
+def test_queues_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+elements = [np.full(2, i, np.float32) for i in range(12)]
+
+for count, shards in ((4, 1), (4, 2), (2, 1)):
+    replicas = count // shards
+    for engine in ("auto", "fused", "replay"):
+        use_ipus(count)
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(elements)
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(c, x):
+            with ipu_shard(0):
+                y = x + c
+            with ipu_shard(shards - 1):
+                outfeed.enqueue((x, total(y)))
+            return c + 1
+
+        def fn(c):
+            return ipu.loops.repeat(3, body, [c], infeed)
+
+        run = ipu.compile(fn, engine=engine)
+        assert float(run(jnp.float32(0))) == 3.0
+        xs, sums = outfeed.dequeue()
+        read = np.stack(elements[: 3 * replicas]).reshape(3, replicas, 2)
+        np.testing.assert_array_equal(xs, read)
+        for i in range(3):
+            np.testing.assert_array_equal(sums[i], np.tile(read[i].sum(0) + replicas * i, (replicas, 1)))
+''',
+    )
+
+
+def test_too_few_devices_share_one(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        2,
+        START.replace("== 4", "== 2")
+        + HELPERS
+        + '''
+use_ipus(8)
+
+def fn(x):
+    with ipu_shard(0):
+        y = x + index().astype(x.dtype)
+    with ipu_shard(1):
+        return total(y)
+
+x = jnp.ones(3)
+for engine in ("auto", "fused", "replay"):
+    run = ipu.compile(fn, engine=engine)
+    assert not spread(run, x)
+    same(run(x), jnp.full(3, 10.0, jnp.float32))
+''',
+    )
+
+
+def test_a_collective_under_a_condition_keeps_replicas_together(
+    run_with_devices: RunWithDevices,
+) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+use_ipus(4)
+
+def fn(x):
+    own = x + index().astype(x.dtype)
+    return lax.cond(own[0] > 2, lambda: total(own), lambda: own)
+
+run = ipu.compile(fn)
+assert not spread(run, jnp.ones(3))
+same(run(jnp.ones(3)), jnp.ones(3))
+''',
+    )
