@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,32 +13,62 @@ from lowering import jaxpr
 
 
 @dc.dataclass(frozen=True)
+class Static:
+    """Which arguments are compile-time constants.
+
+    Attributes:
+      numbers: by position; negative ones count from the last argument.
+      names: by name, for those of `numbers` that a call may give by keyword.
+    """
+
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], numbers: tuple[int, ...]) -> Static:
+        """The static arguments of a function, given their positions."""
+        try:
+            parameters = list(inspect.signature(fn).parameters.values()) if numbers else []
+        except (TypeError, ValueError):  # builtins may hide their signature
+            parameters = []
+        by_position = [
+            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        count = len(by_position)
+        static = [by_position[number] for number in numbers if -count <= number < count]
+        return cls(numbers, tuple(p.name for p in static if p.kind is p.POSITIONAL_OR_KEYWORD))
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Given]:
+        """The static arguments, as something to look up by, and the others."""
+        static = self._positions(args)
+        chosen = tuple(arg for i, arg in enumerate(args) if i in static)
+        named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
+        rest = tuple(arg for i, arg in enumerate(args) if i not in static)
+        return (chosen, named), (rest, {k: v for k, v in kwargs.items() if k not in self.names})
+
+    def joined(self, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: _Given) -> _Given:
+        """All arguments, with others in the place of the dynamic ones."""
+        static, rest = self._positions(args), iter(dynamic[0])
+        positional = tuple(arg if i in static else next(rest) for i, arg in enumerate(args))
+        return positional, {**kwargs, **dynamic[1]}
+
+    def _positions(self, args: tuple[Any, ...]) -> set[int]:
+        count = len(args)
+        return {number % count for number in self.numbers if -count <= number < count}
+
+
+_Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dc.dataclass(frozen=True)
 class Settings:
     """What `ipu.compile` was told about a function."""
 
     device: str
     engine: str
-    static_argnums: tuple[int, ...]
+    static: Static
     donate_argnums: tuple[int, ...]
     name: str
-
-
-def split_static(
-    args: tuple[Any, ...], static_argnums: tuple[int, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The static positional arguments, and the others."""
-    static = {number % len(args) for number in static_argnums if -len(args) <= number < len(args)}
-    chosen = tuple(arg for i, arg in enumerate(args) if i in static)
-    return chosen, tuple(arg for i, arg in enumerate(args) if i not in static)
-
-
-def join_static(
-    args: tuple[Any, ...], static_argnums: tuple[int, ...], dynamic: tuple[Any, ...]
-) -> list[Any]:
-    """All positional arguments, with others in the place of the dynamic ones."""
-    static = {number % len(args) for number in static_argnums if -len(args) <= number < len(args)}
-    rest = iter(dynamic)
-    return [arg if i in static else next(rest) for i, arg in enumerate(args)]
 
 
 def struct(leaf: Any) -> Any:

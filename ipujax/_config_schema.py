@@ -239,7 +239,7 @@ class ConfigNode:
         object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted([*super().__dir__(), *self._members])
+        return sorted({*super().__dir__(), *self._members})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConfigNode) or type(self) is not type(other):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -14,6 +14,20 @@ from lowering import jaxpr
 
 Leaves = list[np.ndarray]
 """One element, flattened."""
+
+
+class Target(Protocol):
+    """Where elements are stacked.
+
+    Attributes:
+      rows: one array per leaf, `[>= count, *shape]`.
+      filled: how many rows hold an element; another thread may read it meanwhile.
+      cancelled: whether another thread wants no more.
+    """
+
+    rows: list[np.ndarray]
+    filled: int
+    cancelled: bool
 
 
 class Elements:
@@ -70,27 +84,21 @@ class Elements:
             self._reading(self._read_first)
         return self._error
 
-    def fill(self, wholes: Sequence[np.ndarray], count: int) -> tuple[int, BaseException | None]:
-        """Writes `count` elements into arrays, row after row.
+    def fill(self, target: Target, count: int) -> BaseException | None:
+        """Writes `count` elements into a target's rows, as long as it is not cancelled.
 
         An element is copied when it is read: a data set may use the same buffer for the next.
 
-        Args:
-          wholes: one array per leaf, `[>= count, *shape]`.
-          count: how many elements to read.
-
         Returns:
-          How many there were, and the data set's exception if that is why there are fewer.
+          The data set's exception, if that is why there are fewer.
         """
-        done = min(count, len(self._kept))
-        for row in range(done):
-            for whole, leaf in zip(wholes, self._kept.popleft(), strict=True):
-                whole[row] = leaf
-        if done < count and not self._ended:
-            before = self.read
-            self._reading(lambda: self._read_rows(wholes, done, count))
-            done += self.read - before
-        return done, self._error if done < count else None
+        while self._kept and target.filled < count:
+            for whole, leaf in zip(target.rows, self._kept.popleft(), strict=True):
+                whole[target.filled] = leaf
+            target.filled += 1
+        if target.filled < count and not self._ended:
+            self._reading(lambda: self._read_rows(target, count))
+        return self._error if target.filled < count else None
 
     def give_back(self, wholes: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Puts rows that were read and not used in front of what is read next."""
@@ -118,11 +126,13 @@ class Elements:
         self._structure = structure
         self.read += 1
 
-    def _read_rows(self, wholes: Sequence[np.ndarray], start: int, stop: int) -> None:
+    def _read_rows(self, target: Target, count: int) -> None:
         iterator: Any = self._iterator
         flatten = self._structure.flatten_up_to
-        columns = [(whole, *e) for whole, e in zip(wholes, self._expected, strict=True)]
-        for row in range(start, stop):
+        columns = [(whole, *e) for whole, e in zip(target.rows, self._expected, strict=True)]
+        for row in range(target.filled, count):
+            if target.cancelled:
+                return
             element = next(iterator)
             try:
                 leaves = flatten(element)
@@ -132,9 +142,10 @@ class Elements:
                 if leaf.__class__ is np.ndarray and leaf.shape == shape and leaf.dtype == dtype:
                     whole[row] = leaf
                 else:
-                    number = next(n for n, w in enumerate(wholes) if w is whole)
+                    number = next(n for n, w in enumerate(target.rows) if w is whole)
                     whole[row] = self._fitted(number, leaf, shape, dtype, element)
             self.read += 1
+            target.filled = row + 1
 
     def _expect(self, arrays: Leaves) -> None:
         self._given = [array.dtype for array in arrays]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ipujax import _tracing
-from ipujax._arguments import Settings, join_static, split_static, struct
+from ipujax._arguments import Settings, struct
 from ipujax.config import floating_point_effective
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
 from ipujax.stages import Lowered
@@ -36,13 +36,12 @@ def lower_function(
             return fn(*args, **kwargs)
 
     functools.update_wrapper(traced, fn, updated=())
-    structs = jax.tree.map(struct, split_static(args, settings.static_argnums)[1])
-    given = join_static(args, settings.static_argnums, structs)
-    jitted = jax.jit(
-        traced, static_argnums=settings.static_argnums, donate_argnums=settings.donate_argnums
-    )
+    static = settings.static
+    structs = jax.tree.map(struct, static.split(args, kwargs)[1])
+    given, named = static.joined(args, kwargs, structs)
+    jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
     try:
-        trace = jitted.trace(*given, **jax.tree.map(struct, kwargs))
+        trace = jitted.trace(*given, **named)
     except jax.errors.UnexpectedTracerError as leak:
         raise _leaked(settings.name, _first_line(leak)) from leak
     _check_leaks(settings.name, trace)
@@ -55,7 +54,7 @@ def lower_function(
         program=program,
         device=device,
         engine=settings.engine,
-        static_argnums=settings.static_argnums,
+        static=static,
         in_tree=jax.tree.structure(trace.args_info),
         out_tree=jax.tree.structure(trace.out_info),
         donated=tuple(i for i, is_donated in enumerate(donated) if is_donated),

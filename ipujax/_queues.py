@@ -29,6 +29,9 @@ class Queue:
         self.deleted = False
         self.name = self._claim(feed_name)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
     def _claim(self, feed_name: str | None) -> str:
         with _names_lock:
             name = feed_name or f"{self.kind}_{next(_numbers[self.kind])}"

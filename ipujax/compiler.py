@@ -15,7 +15,7 @@ from typing import Any, overload
 import jax
 
 from ipujax import events
-from ipujax._arguments import Settings, split_static
+from ipujax._arguments import Settings, Static
 from ipujax._lower_function import DEFAULT_DEVICE, lower_function
 from ipujax.engine.choose import check_engine
 from ipujax.scopes import current_device
@@ -92,9 +92,9 @@ def compile(
     settings = Settings(
         device=device,
         engine=check_engine(engine),
-        static_argnums=_positions(static_argnums),
+        static=Static.of(fn, _positions(static_argnums)),
         donate_argnums=_positions(donate_argnums),
-        name=name or getattr(fn, "__name__", type(fn).__name__),
+        name=name or _name_of(fn),
     )
     return CompiledFunction(fn, settings)
 
@@ -132,6 +132,9 @@ class CompiledFunction:
                 return self._run_lowered(signal.lowered, args, kwargs)
         return self._call(args, kwargs)
 
+    def __repr__(self) -> str:
+        return f"<ipu.compile of {self._settings.name} for {self._settings.device}>"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A compiled method is bound like any other."""
         return self if instance is None else functools.partial(self, instance)
@@ -163,7 +166,8 @@ class CompiledFunction:
         generation = SYSTEM.generation
         self._jitted = jax.jit(
             self._inline,
-            static_argnums=self._settings.static_argnums,
+            static_argnums=self._settings.static.numbers,
+            static_argnames=self._settings.static.names,
             donate_argnums=self._settings.donate_argnums,
         )
         try:
@@ -189,9 +193,16 @@ class CompiledFunction:
         return executable(*args, **kwargs)
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        static, dynamic = split_static(args, self._settings.static_argnums)
-        leaves, structure = jax.tree.flatten((dynamic, kwargs))
+        static, dynamic = self._settings.static.split(args, kwargs)
+        leaves, structure = jax.tree.flatten(dynamic)
         return static, structure, tuple(map(jax.typeof, leaves))
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    """The name of what is called in the end; `functools.partial` has none of its own."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", type(fn).__name__)
 
 
 def _positions(argnums: int | Sequence[int]) -> tuple[int, ...]:

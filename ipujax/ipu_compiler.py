@@ -20,8 +20,14 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
       None as None. Trailing Nones of a list (what enqueue returned) are dropped.
 
     Raises:
+      TypeError: if the inputs are neither a list nor a tuple.
       DeviceError: if the device in scope is not an IPU.
     """
+    if inputs is not None and not isinstance(inputs, (list, tuple)):
+        raise TypeError(
+            f"ipu_compiler.compile takes its inputs as a list, not as {type(inputs).__name__}; a "
+            "single one is [x]"
+        )
     result = _compile(computation)(*(inputs or ()))
     if result is None:
         return None

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax._elements import Elements, Leaves
+from ipujax._elements import Elements, Leaves, Target
 from ipujax._queues import Queue
-from ipujax.engine.feeds import exhausted
+from ipujax.engine.feeds import Fetch, exhausted
 from ipujax.errors import FeedError
 from ipujax.synthetic import synthetic_array
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -115,11 +115,15 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[Any]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
-        with self._reading:
-            error = self._elements.peek()
-            if self._elements.avals is None:
-                raise exhausted(self, 1, 0, error)
-            return self._elements.avals
+        error = None
+        known = self._elements.avals  # without the lock: a reader holds it while it waits
+        if known is None:
+            with self._reading:
+                error = self._elements.peek()
+            known = self._elements.avals
+        if known is None:
+            raise exhausted(self, 1, 0, error)
+        return known
 
     def next_element(self) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced function; gives the body's arguments."""
@@ -131,18 +135,19 @@ class IPUInfeedQueue(Queue):
         """What an element becomes, with avals in the place of arrays."""
         return _arguments(self._structure_known(), self.avals)
 
-    def fill(self, wholes: Sequence[np.ndarray], count: int) -> tuple[int, BaseException | None]:
-        """Writes `count` elements into the rows of `wholes`, one array per leaf.
+    def fill(self, target: Target, count: int) -> BaseException | None:
+        """Writes up to `count` elements into a target's rows.
 
         Returns:
-          How many there were, and why there are fewer (None at the data set's plain end).
+          What the data set raised, if that is why there are fewer; None at its plain end.
         """
         with self._reading:
             if self._synthetic is None:
-                return self._elements.fill(wholes, count)
-            for whole, leaf in zip(wholes, self._synthetic, strict=True):
+                return self._elements.fill(target, count)
+            for whole, leaf in zip(target.rows, self._synthetic, strict=True):
                 whole[:count] = leaf
-            return count, None
+            target.filled = count
+            return None
 
     def give_back(self, wholes: Sequence[np.ndarray], start: int, stop: int) -> None:
         """Puts rows that were read and not used in front of the other elements."""
@@ -154,16 +159,19 @@ class IPUInfeedQueue(Queue):
         """One element (or `count`, stacked) for a program under plain `jax.jit`."""
         self.begin_run(1)
         try:
-            wholes, there, error = self._rows(count or 1)
+            rows = self._rows(1 if count is None else count)
         finally:
             self.end_run()
-        if there < (count or 1):
-            raise exhausted(self, count or 1, there, error)
-        return [whole[0] for whole in wholes] if count is None else wholes
+        return [row[0] for row in rows] if count is None else rows
 
-    def _rows(self, count: int) -> tuple[list[np.ndarray], int, BaseException | None]:
-        wholes = [np.empty((count, *aval.shape), aval.dtype) for aval in self.avals]
-        return wholes, *self.fill(wholes, count)
+    def _rows(self, count: int) -> list[np.ndarray]:
+        """The next `count` elements, stacked."""
+        fetch = Fetch(count, [np.empty((count, *a.shape), a.dtype) for a in self.avals])
+        error = self.fill(fetch, count)
+        if fetch.filled < count:
+            self.give_back(fetch.rows, 0, fetch.filled)
+            raise exhausted(self, count, fetch.filled, error)
+        return fetch.rows
 
     def begin_run(self, replicas: int) -> None:
         """A program starts; the first one's replication factor binds the queue."""
@@ -183,11 +191,8 @@ class IPUInfeedQueue(Queue):
 
     def _export_elements(self, count: int) -> Iterator[Any]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
-        for number in range(count):
-            rows, there, error = self._rows(1)
-            if not there:
-                raise exhausted(self, count, number, error)
-            yield jax.tree.unflatten(self._structure_known(), [leaf[0] for leaf in rows])
+        for _ in range(count):
+            yield jax.tree.unflatten(self._structure_known(), [row[0] for row in self._rows(1)])
 
     def _structure_known(self) -> Any:
         _ = self.avals

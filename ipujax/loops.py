@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -45,8 +46,8 @@ def repeat(
       OutOfRangeError: when run, if the data set ends before the loop.
     """
     _check_flag(use_while_v1)
-    loop = _Loop("repeat", body, inputs, infeed_queue)
     count = _count(n)
+    loop = _Loop("repeat", body, inputs, infeed_queue)
     if not streams.uses_streams(loop.body):
         return loop.result(_plain_repeat(loop, count))
     return loop.result(streams.repeat(loop.body, loop.consts, loop.initial, count, loop.structure))
@@ -106,6 +107,8 @@ class _Loop:
     ):
         if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
             raise LoopTypeError(f"infeed_queue must be an IPUInfeedQueue, not {infeed_queue!r}")
+        if not callable(body):
+            raise LoopTypeError(f"the body of {name} must be a function, not {body!r}")
         self.name = name
         self.variables = _as_list(inputs)
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
@@ -134,7 +137,8 @@ class _Loop:
         if structure != self.structure:
             raise LoopTypeError(
                 f"the body of {self.name} returned another structure than it got:\n"
-                f"  got      {self.structure}\n  returned {structure}\n"
+                f"  got      {self.structure}\n"
+                f"  returned {'nothing' if results is None else structure}\n"
                 "  fix:   return the loop variables in the order and structure of `inputs`"
             )
         arrays = [jnp.asarray(leaf) for leaf in leaves]
@@ -196,16 +200,13 @@ def _strong(leaf: Any) -> Any:
 
 def _count(n: Any) -> Any:
     """A trip count: a Python int if it is known, else an int32 scalar."""
-    if not isinstance(n, (bool, np.bool_)):
-        if not jaxpr.is_tracer(n):
-            try:
-                n = operator.index(n)
-            except TypeError:
-                n = None
-        elif n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
+    if jaxpr.is_tracer(n):
+        if n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
             return n.astype(jnp.int32)
-        if isinstance(n, int) and n >= 0:
-            return n
+    elif not isinstance(n, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            if (count := operator.index(n)) >= 0:
+                return count
     raise LoopTypeError(f"a number of iterations is an integer >= 0, not {n!r}")
 
 

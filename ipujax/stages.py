@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ipujax import _executable_cache, events
-from ipujax._arguments import split_static, struct
+from ipujax._arguments import Static, struct
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.placement import Placement, make_placement
@@ -34,6 +34,7 @@ class Lowered:
       program: the Program for all IPUs of the device.
       device: the logical device.
       engine: as it was asked for.
+      static: which arguments are compile-time constants.
       in_tree: structure of the arguments, `(args, kwargs)` without the static ones.
       out_tree: structure of the result.
       donated: which flat arguments are donated.
@@ -42,10 +43,13 @@ class Lowered:
     program: ir.Program
     device: LogicalDevice
     engine: str
-    static_argnums: tuple[int, ...]
+    static: Static
     in_tree: Any
     out_tree: Any
     donated: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<Lowered {self.program!r} for {self.device.name}>"
 
     def as_text(self, *, origins: bool = False) -> str:
         """The Program, one step per line; stable for equal programs.
@@ -65,8 +69,7 @@ class Lowered:
         Raises:
           TypeError: if their structure is another one than was lowered for.
         """
-        _, dynamic = split_static(args, self.static_argnums)
-        leaves, structure = jax.tree.flatten((dynamic, kwargs))
+        leaves, structure = jax.tree.flatten(self.static.split(args, kwargs)[1])
         if structure != self.in_tree:
             raise TypeError(
                 f"`{self.program.name}` was lowered for arguments of structure {self.in_tree}, "
@@ -178,6 +181,10 @@ class Executable:
         if not cached:
             _executable_cache.store(lowered)
             events.emit(IpuTraceEventType.COMPILE_END, program.name)
+
+    def __repr__(self) -> str:
+        name = self._lowered.device.name
+        return f"<Executable {self._lowered.program!r} for {name}, engine {self.engine!r}>"
 
     def _compiled_kernel(self) -> Any:
         if self._kernel is None:

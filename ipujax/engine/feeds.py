@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -12,68 +12,122 @@ import numpy as np
 
 from ipujax.errors import OutOfRangeError
 
+# How long a loop waits for a whole chunk before it goes on with the elements that there are.
+PATIENCE_SECONDS = 0.02
 
-@dc.dataclass(frozen=True)
-class Block:
-    """Consecutive elements of an infeed, stacked.
+
+@dc.dataclass
+class Fetch:
+    """Consecutive elements of an infeed, being stacked by the feeder's thread.
 
     Attributes:
+      count: iterations asked for.
       rows: one array per leaf, `[capacity * replicas, *shape]`, element after element.
-      leaves: the same memory as `[capacity, (replicas,) *shape]`; only the first `count` entries
-        are meant.
-      count: how many iterations there is data for.
-      error: why there are fewer than were asked for; raised once these are used up.
+      filled: elements that are in `rows` by now.
+      used: iterations that a kernel has been given.
+      cancelled: nobody wants the rest.
+      done: the thread's work; gives the data set's exception, if there was one.
     """
 
-    rows: list[np.ndarray]
-    leaves: list[np.ndarray]
     count: int
-    error: BaseException | None
+    rows: list[np.ndarray]
+    filled: int = 0
+    used: int = 0
+    cancelled: bool = False
+    done: Future[BaseException | None] = dc.field(default_factory=Future[BaseException | None])
 
 
 class Feeder:
     """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop."""
 
     def __init__(self, queue: Any, replicas: int):
-        self._queue, self._replicas = queue, replicas
+        self.queue, self._replicas = queue, replicas
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ipujax-{queue.name}")
-        self._pending: collections.deque[Future[Block]] = collections.deque()
-        self._remainder: tuple[Block, int] | None = None
+        self._fetches: collections.deque[Fetch] = collections.deque()
 
     def request(self, count: int, capacity: int) -> None:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
-        self._pending.append(self._thread.submit(self._fetch, count, capacity))
+        shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
+        dtypes = (aval.dtype for aval in self.queue.avals)
+        fetch = Fetch(count, list(map(np.empty, shapes, dtypes)))
+        self._fetches.append(fetch)
+        fetch.done = self._thread.submit(self._fill, fetch)
 
-    def take(self) -> Block:
-        """The oldest block that was requested; waits for it."""
-        return self._pending.popleft().result()
+    def _fill(self, fetch: Fetch) -> BaseException | None:
+        return self.queue.fill(fetch, fetch.count * self._replicas)
 
-    def _fetch(self, count: int, capacity: int) -> Block:
-        replicas = self._replicas
-        rows = [np.empty((capacity * replicas, *a.shape), a.dtype) for a in self._queue.avals]
-        there, error = self._queue.fill(rows, count * replicas)
-        complete = there // replicas
-        self._queue.give_back(rows, complete * replicas, there)
-        lead = (capacity,) if replicas == 1 else (capacity, replicas)
-        leaves = [row.reshape(*lead, *row.shape[1:]) for row in rows]
-        return Block(rows, leaves, complete, error)
+    def wait(self, idle: Callable[[], None]) -> int:
+        """Iterations of the oldest request that can run now: all, or some after a while, or none.
 
-    def unread(self, block: Block, start: int) -> None:
-        """Marks the iterations from `start` on of the block taken last as not used."""
-        self._remainder = (block, start)
+        None means that the data set has ended; `error` says more. `idle` is called whenever
+        nothing has come for `PATIENCE_SECONDS`.
+        """
+        fetch = self._fetches[0]
+        while not fetch.done.done():
+            try:
+                fetch.done.result(timeout=PATIENCE_SECONDS)
+            except TimeoutError:
+                idle()
+                if self._ready(fetch):
+                    break
+        return self._ready(fetch)
 
-    def close(self) -> None:
-        """Ends the thread; elements that were fetched and not taken go back to the queue."""
-        later = [(future.result(), 0) for future in self._pending]
-        self._pending.clear()
-        for block, start in reversed([self._remainder, *later] if self._remainder else later):
-            self._queue.give_back(block.rows, start * self._replicas, block.count * self._replicas)
-        self._thread.shutdown()
+    def _ready(self, fetch: Fetch) -> int:
+        return fetch.filled // self._replicas - fetch.used
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come for the oldest request."""
+        return self._fetches[0].done.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the data set raised, if that ended the oldest request."""
+        return self._fetches[0].done.result()
+
+    def leaves(self, count: int) -> list[np.ndarray]:
+        """The next `count` iterations' elements, `[capacity, (replicas,) *shape]` for each leaf.
+
+        Only the first `count` entries are meant.
+        """
+        fetch = self._fetches[0]
+        start, stop = (n * self._replicas for n in (fetch.used, fetch.used + count))
+        fetch.used += count
+        if fetch.used == fetch.count:
+            self._fetches.popleft()
+        rows = fetch.rows
+        if start or stop < fetch.filled or not fetch.done.done():
+            rows = [np.empty_like(row) for row in rows]  # the thread is writing to the others
+            for row, filled in zip(rows, fetch.rows, strict=True):
+                row[: stop - start] = filled[start:stop]
+        if self._replicas == 1:
+            return rows
+        lead = len(rows[0]) // self._replicas if rows else 0
+        return [row.reshape(lead, self._replicas, *row.shape[1:]) for row in rows]
+
+    def close(self, *, wait: bool = True) -> None:
+        """Ends the thread; elements that were fetched and not used go back to the queue.
+
+        Args:
+          wait: false does not wait for a data set that is working on its next element.
+        """
+        for fetch in self._fetches:
+            fetch.cancelled = True
+        returned = self._thread.submit(self._give_back, list(self._fetches))
+        self._thread.shutdown(wait=wait)
+        if wait:
+            returned.result()
+
+    def _give_back(self, fetches: list[Fetch]) -> None:
+        for fetch in reversed(fetches):
+            self.queue.give_back(fetch.rows, fetch.used * self._replicas, fetch.filled)
 
 
-def exhausted(queue: Any, requested: int, available: int, error: BaseException | None) -> Exception:
+def exhausted(
+    queue: Any, requested: int, available: int, error: BaseException | None
+) -> BaseException:
     """What to raise when a data set stopped short: the user's own exception, or that it ended."""
-    if isinstance(error, Exception):
+    if error is not None:
         return error
     return OutOfRangeError(
         f"infeed `{queue.name}`: the loop asked for {requested} elements, but the data set ended "
@@ -97,22 +151,26 @@ class Collector:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
         self._pending.append((structure, leaves, count))
         while len(self._pending) > self._depth:
-            self._deliver()
+            self.deliver()
 
     def flush(self) -> None:
         """Delivers all that is waiting."""
-        while self._pending:
-            self._deliver()
+        while self.deliver():
+            pass
 
-    def _deliver(self) -> None:
+    def deliver(self) -> bool:
+        """Delivers the oldest of what is waiting, once it is computed; false if nothing is."""
+        if not self._pending:
+            return False
         structure, leaves, count = self._pending.popleft()
         arrays = [np.asarray(leaf) for leaf in leaves]
         if count is None:
             self._queue.collect(structure, [a[np.newaxis] for a in arrays], self._replicas)
-            return
+            return True
         # A view would keep the whole buffer alive for its first few entries.
         kept = [a if len(a) == count else a[:count].copy() for a in arrays]
         self._queue.collect(structure, kept, self._replicas)
+        return True
 
 
 class Session:
@@ -136,8 +194,7 @@ class Session:
 
     def __exit__(self, *exc: object) -> None:
         try:
-            for collector in self._collectors.values():
-                collector.flush()
+            self.flush()
         finally:
             for queue in self._entered:
                 queue.end_run()
@@ -151,12 +208,19 @@ class Session:
         feeder = Feeder(queue, self.replicas)
         wanted = 1 if count is None else count
         feeder.request(wanted, wanted)
+        there = 0
         try:
-            block = feeder.take()
-            if block.count < wanted:
-                feeder.unread(block, 0)
-                asked, there = wanted * self.replicas, block.count * self.replicas
-                raise exhausted(queue, asked, there, block.error)
+            while there < wanted:
+                there = feeder.wait(self.flush)
+                if there < wanted and feeder.ended:
+                    asked, given = wanted * self.replicas, there * self.replicas
+                    raise exhausted(queue, asked, given, feeder.error)
+            leaves = feeder.leaves(wanted)
         finally:
             feeder.close()
-        return [leaf[0] if count is None else leaf for leaf in block.leaves]
+        return [leaf[0] if count is None else leaf for leaf in leaves]
+
+    def flush(self) -> None:
+        """Delivers all results that there are, since nothing else can be done now."""
+        for collector in self._collectors.values():
+            collector.flush()

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.engine.feeds import Block, Feeder, Session, exhausted
+from ipujax.engine.feeds import Feeder, Session, exhausted
 from ipujax.engine.placement import Axis, Placement
 from ipujax.errors import OutOfRangeError
 from lowering import ir, jaxpr
@@ -187,11 +187,16 @@ class StreamedLoop:
         carry = [self.own(c, values) for c in self.node.carry]
         consts = [values[value, self.ipu] for value in self.consts]
         feeders = [Feeder(step.queue, session.replicas) for step in self.ins]
+        interrupted = True
         try:
             carry = _Run(self, session, feeders, count).finish(carry, consts)
+            interrupted = False
+        except Exception:
+            interrupted = False
+            raise
         finally:
             for feeder in feeders:
-                feeder.close()
+                feeder.close(wait=not interrupted)
         for c, value in zip(self.node.carry, carry, strict=True):
             values[c.final, c.ipu] = value
 
@@ -220,14 +225,15 @@ class _Run:
         self.request()
         while self.done < self.count:
             self.request()
-            blocks = [feeder.take() for feeder in self.feeders]
-            planned = self.planned.popleft()
-            ready = min([planned, *(block.count for block in blocks)])
-            if ready:
-                carry = self.dispatch(ready, carry, consts, blocks)
+            waited = [feeder.wait(self.session.flush) for feeder in self.feeders]
+            ready = min([self.planned[0], *waited])
+            if not ready:
+                self.stop(waited, carry)
+            carry = self.dispatch(ready, carry, consts)
             self.done += ready
-            if ready < planned:
-                self.stop(blocks, carry)
+            self.planned[0] -= ready
+            if not self.planned[0]:
+                self.planned.popleft()
             self.adapt(ready)
         return carry
 
@@ -240,16 +246,14 @@ class _Run:
             for feeder in self.feeders:
                 feeder.request(size, self.capacity)
 
-    def dispatch(
-        self, ready: int, carry: list[Any], consts: list[Any], blocks: list[Block]
-    ) -> list[Any]:
+    def dispatch(self, ready: int, carry: list[Any], consts: list[Any]) -> list[Any]:
         loop, replicas = self.loop, self.session.replicas
         by_step = loop.by_step
         axis: Axis = None if replicas == 1 else (0 if by_step else 1)
         leaves = [
             loop.placement.elements(leaf[0] if by_step else leaf, loop.ipu, axis)
-            for block in blocks
-            for leaf in block.leaves
+            for feeder in self.feeders
+            for leaf in feeder.leaves(ready)
         ]
         function = loop.by_step_kernel if by_step else loop.chunk_kernel
         token, *results = function(np.int32(ready), *carry, *consts, *leaves)
@@ -267,17 +271,14 @@ class _Run:
             self.running.popleft().block_until_ready()
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now
-        if ready:
-            fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
-            self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
+        fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
+        self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, blocks: list[Block], carry: list[Any]) -> None:
+    def stop(self, waited: list[int], carry: list[Any]) -> None:
         """Raises what a data set that stopped short has to say."""
-        for feeder, block in zip(self.feeders, blocks, strict=True):
-            feeder.unread(block, min(other.count for other in blocks))
-        number, short = min(enumerate(blocks), key=lambda pair: pair[1].count)
-        queue, replicas = self.loop.ins[number].queue, self.session.replicas
-        error = exhausted(queue, self.count * replicas, self.done * replicas, short.error)
+        feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
+        asked, given = self.count * replicas, self.done * replicas
+        error = exhausted(feeder.queue, asked, given, feeder.error)
         if isinstance(error, OutOfRangeError) and self.loop.node.loop is not None:
             leaves = [x if replicas == 1 else x[0] for x in carry]
             structure = self.loop.node.loop

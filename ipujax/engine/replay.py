@@ -36,7 +36,7 @@ class Machine:
         self.program, self.placement = program, placement
         self._kernels: dict[int, Any] = {}
         self._homes = ir.homes(program)
-        self._spare = ir.read_once(program) & {program.inputs[number] for number in donated}
+        self._spare = ir.carried_once(program) & {program.inputs[number] for number in donated}
         self._needs = ir.Needs(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
         self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])

@@ -1,10 +1,10 @@
 """The Program: its data, where its values are, its text and its verifier."""
 
 from lowering.ir.liveness import Needs as Needs
+from lowering.ir.liveness import carried_once as carried_once
 from lowering.ir.liveness import dead_after as dead_after
 from lowering.ir.liveness import homes as homes
 from lowering.ir.liveness import queues as queues
-from lowering.ir.liveness import read_once as read_once
 from lowering.ir.places import Place as Place
 from lowering.ir.places import births as births
 from lowering.ir.program import Branch as Branch

@@ -17,6 +17,7 @@ from lowering.ir.program import (
     StreamIn,
     StreamOut,
     Switch,
+    While,
     reads,
     walk,
 )
@@ -48,6 +49,8 @@ def _steering(node: Node) -> tuple[ValueId, ...]:
     match node:
         case Repeat() if node.trips is not None:
             return (node.trips,)
+        case While():
+            return (node.predicate,)
         case Switch():
             return (node.index,)
         case _:
@@ -77,16 +80,17 @@ def dead_after(body: Sequence, results: Iterable[Place], needs_of: Needs) -> lis
     return dead[::-1]
 
 
-def read_once(program: Program) -> set[ValueId]:
-    """The values that exactly one step of the top level reads, in one place."""
-    counts = collections.Counter(program.outputs)
+def carried_once(program: Program) -> set[ValueId]:
+    """The values that only one loop reads, once: as a loop variable, at the top level."""
+    carried: collections.Counter[ValueId] = collections.Counter()
+    others = set(program.outputs)
     for node in program.body.steps:
         if isinstance(node, Repeat):
-            counts.update(c.initial for c in node.carry)
-            counts.update(reads(dc.replace(node, carry=())))
+            carried.update(c.initial for c in node.carry)
+            others.update(reads(dc.replace(node, carry=())))
         elif not isinstance(node, Copy):
-            counts.update(reads(node))
-    return {value for value, count in counts.items() if count == 1}
+            others.update(reads(node))
+    return {value for value, count in carried.items() if count == 1 and value not in others}
 
 
 def queues(program: Program, kind: type[StreamIn] | type[StreamOut]) -> list[Any]:

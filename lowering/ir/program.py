@@ -239,6 +239,10 @@ class Program:
     replicas: int
     faults: tuple[Fault, ...] = ()
 
+    def __repr__(self) -> str:
+        """One line; `to_text` has the rest."""
+        return f"Program({self.name}: {self.replicas} x {self.ipus} IPUs)"
+
     def describe(self, value: ValueId) -> str:
         """Shape and dtype of a value, as `float32[2,3]`."""
         aval = self.avals[value]

@@ -98,7 +98,9 @@ class _Printer:
                 yield "  body"
                 yield from self.block(node.body, "    ")
             case Switch():
-                yield f"switch {_names((node.index,))}: {self.typed(node.writes)}"
+                results = zip(node.writes, node.ipus, strict=True)
+                typed = ", ".join(f"{ipu_text(ipu)} {self.typed((v,))}" for v, ipu in results)
+                yield f"switch {_names((node.index,))}: {typed or '-'}"
                 for number, branch in enumerate(node.branches):
                     yield f"  branch {number}: {_names(branch.results)}"
                     yield from self.block(branch.body, "    ")

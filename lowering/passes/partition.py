@@ -249,6 +249,24 @@ def _ipu(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
+def _argument_homes(placed: PlacedBody) -> list[Home]:
+    """Where each argument of a loop's body is wanted: where it comes from, else at its first reader.
+
+    An argument that no IPU has yet would otherwise be sent from IPU 0 in every iteration.
+    """
+    readers: dict[Var, IpuId] = {}
+    for eqn, home in zip(placed.jaxpr.jaxpr.eqns, placed.homes, strict=True):
+        if home is not None and home != HOST:
+            for atom in eqn.invars:
+                if not isinstance(atom, Literal):
+                    readers.setdefault(atom, home)
+    invars = placed.jaxpr.jaxpr.invars
+    return [
+        readers.get(var) if home is None else home
+        for var, home in zip(invars, placed.inputs, strict=True)
+    ]
+
+
 def _loop_homes(inputs: Sequence[Home], outputs: Sequence[Home]) -> list[Home]:
     return [new if new is not None else old for new, old in zip(outputs, inputs, strict=True)]
 
@@ -261,9 +279,10 @@ def _scan(inner: _Inner) -> ir.Node:
     sequence, leaving = inner.body(0)
     results = inner.results()
     placed = inner.bodies[0]
-    homes = _loop_homes(placed.inputs[consts : consts + carry], placed.outputs[:carry])
+    arguments = _argument_homes(placed)
+    homes = _loop_homes(arguments[consts : consts + carry], placed.outputs[:carry])
     slices = zip(operands[consts + carry :], entering[carry:], strict=True)
-    slice_homes = placed.inputs[consts + carry :]
+    slice_homes = arguments[consts + carry :]
     stacks = zip(leaving[carry:], results[carry:], placed.outputs[carry:], strict=True)
     return ir.Repeat(
         count=params["length"],
@@ -293,7 +312,7 @@ def _repeat(inner: _Inner) -> ir.Node:
     entering = inner.enter(0, operands[:consts])
     sequence, leaving = inner.body(0)
     placed = inner.bodies[0]
-    homes = _loop_homes(placed.inputs[consts:], placed.outputs)
+    homes = _loop_homes(_argument_homes(placed)[consts:], placed.outputs)
     return ir.Repeat(
         count=params["count"],
         trips=trips,
@@ -315,7 +334,7 @@ def _while(inner: _Inner) -> ir.Node:
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
     placed = inner.bodies[1]
-    homes = _loop_homes(placed.inputs[second:], placed.outputs)
+    homes = _loop_homes(_argument_homes(placed)[second:], placed.outputs)
     return ir.While(
         condition=test,
         predicate=predicate,

@@ -497,9 +497,12 @@ def test_an_enqueue_under_a_predicate_that_is_equal_on_replicas(engine: str) -> 
 
 
 def test_names_that_are_taken() -> None:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="feed_name"):
         first = infeed(incr(3), feed_name="mine")
-    with pytest.warns(DeprecationWarning), pytest.raises(FeedError, match="named `mine` already"):
+    with (
+        pytest.warns(DeprecationWarning, match="feed_name"),
+        pytest.raises(FeedError, match="named `mine` already"),
+    ):
         infeed(incr(3), feed_name="mine")
     assert first.name == "mine"
 
@@ -555,8 +558,8 @@ def test_conditions_that_are_none() -> None:
 
 
 def test_something_else_in_the_place_of_an_infeed() -> None:
+    not_a_queue: Any = [1, 2, 3]
     with pytest.raises(LoopTypeError, match="IPUInfeedQueue"):
-        not_a_queue: Any = [1, 2, 3]
         ipu.compile(lambda x: repeat(2, lambda x, y: x, [x], not_a_queue))(1.0)
 
 
@@ -595,7 +598,7 @@ def test_a_value_that_leaked_out_of_a_compiled_function() -> None:
     assert isinstance(caught.value, ValueError)
     says(caught.value, "leak", "`uses_it`", "return", where(uses_it, "# here"))
     with pytest.raises(jax.errors.UnexpectedTracerError):
-        kept[0] + 1  # outside of compiled code it is JAX's own error
+        _ = kept[0] + 1  # outside of compiled code it is JAX's own error
     kept.clear()
 
 
@@ -789,12 +792,14 @@ PLACES = [
 
 
 @ENGINES
-@pytest.mark.parametrize("ipus", [2, 4])
-@pytest.mark.parametrize("program", PLACES)
+@pytest.mark.parametrize(
+    ("program", "ipus"),
+    [*((program, 4) for program in PLACES), (plain, 1), (in_a_repeat_with_queues, 1)],
+)
 def test_a_division_by_zero_is_caught_wherever_it_is(
     program: Callable[..., Any], ipus: int, engine: str
 ) -> None:
-    """With two and four IPUs: replicas, except for the program with two shards."""
+    """On four IPUs there are four replicas, or two of the program with two shards."""
     catching("div0", ipus=ipus)
     run = ipu.compile(program, engine=engine)
     with pytest.raises(FloatingPointError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ ENGINES = pytest.mark.parametrize("engine", ["fused", "replay"])
 f32 = np.float32
 
 
-def counting_into(sink: IPUOutfeedQueue, n: int) -> Any:
+def counting_into(sink: IPUOutfeedQueue, n: int) -> Callable[[Any], Any]:
     """n times: send v, then count it up."""
 
     def body(v: jax.Array) -> jax.Array:
@@ -212,7 +213,7 @@ def test_two_runs_of_a_program_without_a_loop(mode: IPUOutfeedMode) -> None:
     sink = outfeed(mode)
 
     @ipu.compile
-    def run(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> None:
+    def run(a: Any, b: Any, c: Any, d: Any) -> None:
         sink.enqueue((a + b, c - d))
 
     run(full(1, (10, 10)), full(1, (10, 10)), full(1), full(1))
@@ -240,7 +241,8 @@ def test_tuples_of_replicas(engine: str) -> None:
     run = ipu.compile(lambda v: repeat(5, body, [v], source), engine=engine)
     np.testing.assert_array_equal(run(full(0, (2,))), [48, 48])
     before, after = sink.dequeue()
-    wanted = np.float32([0, 1, 4, 11, 23, 48])[:, None, None] + np.zeros((6, 2, 2), np.float32)
+    values = np.array([0, 1, 4, 11, 23, 48], np.float32)
+    wanted = np.broadcast_to(values[:, None, None], (6, 2, 2))
     np.testing.assert_array_equal(before, wanted[:5])
     np.testing.assert_array_equal(after, wanted[1:])
 
@@ -277,9 +279,7 @@ def test_what_is_in_an_outfeed_has_one_shape_and_one_factor() -> None:
 
 
 @pytest.mark.fact("outfeed.synthetic_last")
-@pytest.mark.parametrize(
-    "flags", ["--use_synthetic_data", "--synthetic_data_categories=outfeed"]
-)
+@pytest.mark.parametrize("flags", ["--use_synthetic_data", "--synthetic_data_categories=outfeed"])
 def test_synthetic_data_has_no_last_value(flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     sink = outfeed(LAST)

@@ -111,7 +111,7 @@ def test_other_initializers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_made_up_infeed_reads_no_more_than_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def dataset() -> Iterator[np.ndarray]:
+    def dataset() -> Iterator[Any]:
         for number in range(3):
             read.append(number)
             yield np.float32(number + 1)

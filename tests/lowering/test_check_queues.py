@@ -66,10 +66,19 @@ def test_rejects_one_in_a_loop_and_one_outside():
         checked(fn, S)
 
 
-def test_rejects_elements_in_recomputed_code():
+def test_elements_are_taken_once_though_used_in_recomputed_code():
     def loss(x):
         return jax.checkpoint(lambda y: jnp.sin(y * take()))(x)
 
+    names = [eqn.primitive.name for eqn in checked(jax.grad(loss), S).jaxpr.eqns]
+    assert names.count("ipu_dequeue") == 1
+
+
+def test_rejects_elements_taken_by_recomputed_code():
+    def fn(x):
+        with jax.named_scope("rematted_computation"):  # as JAX calls it
+            return x * take()
+
     with pytest.raises(EnqueueError, match="infeed `in` is read inside `jax.checkpoint`") as error:
-        checked(jax.grad(loss), S)
+        checked(fn, S)
     assert __file__ in error.value.where

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from lowering import ir, streams
+from lowering.passes.drop_dead import drop_dead
+from lowering.passes.inline_calls import inline_calls
+from lowering.passes.partition import partition
+from lowering.passes.place import place
+from tests.lowering.samples import N, Queue, S, V, W, X, kernels, outside, shard, trace
+
+
+def parted(fn, *args, ipus=2):
+    placed = place(drop_dead(inline_calls(trace(fn, *args))))
+    return partition(placed, name="main", ipus=ipus, replicas=1)
+
+
+def text(fn, *args):
+    return ir.to_text(parted(fn, *args))
+
+
+def test_layers(golden):
+    def fn(w, x):
+        for number in (0, 1, 0):
+            with shard(number):
+                x = jnp.tanh(x @ w)
+        return x
+
+    golden(text(fn, W, X))
+
+
+def test_independent_shards_stand_side_by_side(golden):
+    def fn(x):
+        with shard(0):
+            a = jnp.sin(x)
+        with shard(1):
+            b = jnp.cos(x)
+        with shard(0):
+            a = a * 2
+        with shard(1):
+            b = b * 3
+        with shard(0):
+            return a + b
+
+    golden(text(fn, V))
+
+
+def test_scan(golden):
+    def fn(c, x):
+        table = jnp.arange(3.0)
+
+        def step(c, row):
+            with shard(0):
+                h = c * row + table
+            with shard(1):
+                return jnp.sin(h), (h.sum(), 1.0)
+
+        return lax.scan(step, c, x, reverse=True)
+
+    golden(text(fn, V, X))
+
+
+def test_while(golden):
+    def fn(x, n):
+        def condition(c):
+            with shard(0):
+                return c[0] < n
+
+        def body(c):
+            with shard(1):
+                return c[0] + 1, c[1] * 2
+
+        return lax.while_loop(condition, body, (0, x))
+
+    golden(text(fn, V, N))
+
+
+def test_switch(golden):
+    def fn(x, n):
+        def first(a):
+            with shard(0):
+                return jnp.sin(a), 2.0
+
+        def second(a):
+            with shard(1):
+                return a * 2, a.sum()
+
+        return lax.switch(n, [first, second, lambda a: (a, 0.0)], x)
+
+    golden(text(fn, V, N))
+
+
+def test_queues_and_host_calls_are_steps(golden):
+    queue, other = Queue("in"), Queue("out")
+
+    def fn(x):
+        (y,) = streams.dequeue(queue, [jax.typeof(jnp.zeros(3, jnp.float32))])
+        with shard(1):
+            z = x * y
+        with outside("save"):
+            z = jnp.log(z)
+        with shard(1):
+            streams.enqueue(other, [z, x], None)
+        return z
+
+    golden(text(fn, V))
+
+
+def test_ordered_effects_keep_their_order():
+    seen: list[str] = []
+
+    def fn(x):
+        for number, name in enumerate("abcd"):
+            with shard(number % 2):
+                jax.experimental.io_callback(
+                    lambda v, name=name: seen.append(name), None, x, ordered=True
+                )
+        return x
+
+    steps = [node.ipu for node in kernels(parted(fn, S))]
+    assert steps == [0, 1, 0, 1]
+
+
+def test_shared_bodies_have_values_of_their_own():
+    @jax.jit
+    def layer(c):
+        def step(d, _):
+            with shard(0):
+                h = d + 1
+            with shard(1):
+                return h * 2, None
+
+        return lax.scan(step, c, None, length=2)[0]
+
+    program = parted(lambda x: layer(layer(x)), V)
+    written = [value for node in ir.walk(program.body) for value in ir.writes(node)]
+    assert len(set(written)) == len(written)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_equation_is_in_one_kernel(number):
+    def fn(x):
+        with shard(number):
+            y = jnp.sin(x)
+        with shard(1 - number):
+            z = jnp.cos(y) + y
+        return z * y, z
+
+    equations = len(trace(fn, V).jaxpr.eqns)
+    assert sum(len(k.kernel.jaxpr.jaxpr.eqns) for k in kernels(parted(fn, V))) == equations
+
+
+def test_literal_results_become_constants():
+    program = parted(lambda x: (x, 2.5, 3), V)
+    assert [data for _, data in program.constants] == [2.5, 3]
+    assert program.body.steps == ()

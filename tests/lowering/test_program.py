@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import dataclasses as dc
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from lowering import ir, streams
+from lowering.ir.places import arguments, births, needs
+from lowering.ir.program import children
+from lowering.units import HOST, IpuId, ValueId
+from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
+
+AVAL = jax.typeof(jnp.zeros(3, jnp.float32))
+
+
+def looped(x, y):
+    def step(c, row):
+        with shard(0):
+            h = c * row + y
+        with shard(1):
+            return jnp.sin(h), h
+
+    return lax.scan(step, y, x)
+
+
+def branched(x, n):
+    def body(c):
+        with shard(0):
+            h = c[1] + x
+        with shard(1):
+            return c[0] + 1, h * 2
+
+    def left():
+        with shard(0):
+            return x + 1
+
+    return lax.cond(n > 3, left, lambda: lax.while_loop(lambda c: c[0] < n, body, (0, x))[1])
+
+
+def only(program, kind):
+    (node,) = [node for node in ir.walk(program.body) if isinstance(node, kind)]
+    return node
+
+
+def test_walk_gives_parents_before_children_in_order():
+    names = [type(node).__name__ for node in ir.walk(lowered(branched, V, N).body)]
+    assert names.index("Switch") < names.index("While") < len(names) - 1
+    assert names.count("Switch") == names.count("While") == 1
+
+
+def test_children():
+    program = lowered(branched, V, N)
+    assert len(children(only(program, ir.Switch))) == 2
+    loop = only(program, ir.While)
+    assert children(loop) == (loop.condition, loop.body)
+    assert children(kernels(program)[0]) == ()
+
+
+def test_reads_and_writes_of_a_loop():
+    program = lowered(looped, X, V)
+    loop = only(program, ir.Repeat)
+    x, y = program.inputs
+    assert set(ir.reads(loop)) == {x, y}
+    assert set(ir.writes(loop)) == set(program.outputs)
+
+
+def test_reads_of_branches_are_free_values_only():
+    program = lowered(branched, V, N)
+    switch = only(program, ir.Switch)
+    inner = {value for node in ir.walk(switch.branches[1].body) for value in ir.writes(node)}
+    assert not inner & set(ir.reads(switch))
+    assert switch.index in ir.reads(switch)
+    assert set(program.inputs) <= set(ir.reads(switch)) | set(ir.reads(kernels(program)[0]))
+
+
+def test_streams_knows_what_the_host_must_drive():
+    def body(c):
+        streams.enqueue(Queue("q"), [c], None)
+        return [c + 1]
+
+    def fn(x):
+        return streams.repeat(trace(body, AVAL), [], [x], 2, None)
+
+    program = lowered(fn, V)
+    assert ir.streams(only(program, ir.Repeat))
+    assert not ir.streams(only(lowered(looped, X, V), ir.Repeat))
+    with_host = lowered(lambda x: _on_host(x), V)
+    assert ir.streams(only(with_host, ir.HostCall))
+
+
+def _on_host(x):
+    with outside():
+        return x + 1
+
+
+def test_places_of_a_loop():
+    program = lowered(looped, X, V)
+    loop = only(program, ir.Repeat)
+    (carry,) = loop.carry
+    (stack,) = loop.stacks
+    assert set(births(loop)) == {(carry.final, carry.ipu), (stack.stacked, stack.ipu)}
+    (element,) = loop.slices
+    entering = {(carry.entering, carry.ipu), (element.element, element.ipu)}
+    assert set(arguments(loop)) == entering
+    read = set(ir.Needs()(loop))
+    assert {(carry.initial, carry.ipu), (carry.leaving, carry.ipu)} <= read
+
+
+def test_places_of_leaves():
+    a, b = ValueId(0), ValueId(1)
+    copy = ir.Copy((a, b), HOST, IpuId(1))
+    none = ir.Needs()
+    assert list(births(copy)) == [(a, 1), (b, 1)]
+    assert list(needs(copy, none)) == [(a, HOST), (b, HOST)]
+    taken = ir.StreamIn(Queue("q"), IpuId(1), (a,))
+    sent = ir.StreamOut(Queue("q"), IpuId(1), (a,), None)
+    assert (list(births(taken)), list(needs(taken, none))) == ([(a, 1)], [])
+    assert (list(births(sent)), list(needs(sent, none))) == ([], [(a, 1)])
+
+
+def test_programs_are_frozen():
+    program = lowered(looped, X, V)
+    with pytest.raises(dc.FrozenInstanceError):
+        program.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(dc.FrozenInstanceError):
+        kernels(program)[0].ipu = 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_describe():
+    program = lowered(lambda x: (x, jax.random.key(0)), X)
+    assert program.describe(program.inputs[0]) == "float32[2,3]"
+    assert program.describe(program.outputs[1]) == "key<fry>[]"
