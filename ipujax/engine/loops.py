@@ -29,7 +29,7 @@ CHUNK_SECONDS = 0.02
 GROWTH = 8
 # Bounds on one chunk's buffers, whatever the size of an element.
 CHUNK_ELEMENTS = 2048
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 8 << 20
 
 Values = dict[ir.Place, Any]
 
