@@ -169,12 +169,21 @@ def _shard_index(index: Any) -> int:
     except TypeError:
         number = None
     if number is None:
-        raise ScopeError(f"a shard index is an integer, not {index!r} ({type(index).__name__})")
+        raise ScopeError(
+            f"a shard index is an integer, not {index!r} ({type(index).__name__}){_where()}\n"
+            "  fix:   give ipu_shard a Python int; which IPU runs what is known before the run"
+        )
     if number < 0:
         raise ScopeError(
-            f"a shard index is not negative, but this one is {number}; IPUs are counted from 0"
+            f"a shard index is not negative, but this one is {number}{_where()}\n"
+            "  fix:   count IPUs from 0"
         )
     return number
+
+
+def _where() -> str:
+    line = jaxpr.current_user_line()
+    return f"\n  where: {line}" if line else ""
 
 
 def _stack(name: str) -> list[str]:

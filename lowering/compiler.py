@@ -17,7 +17,7 @@ from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.partition import partition
-from lowering.passes.place import place, shards_used
+from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
 
@@ -33,7 +33,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     Raises:
       LoweringError: one of its kinds, for programs that the user must change.
     """
-    ipus, replicas = split_device(shards_used(closed), options.num_ipus)
+    ipus, replicas = split_device(closed, options.num_ipus)
     show = options.on_pass or (lambda name, text: None)
 
     # Marks and queues must be at the top level of their bodies before anything looks for them.
@@ -59,18 +59,19 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     return program
 
 
-def split_device(shards: frozenset[int], num_ipus: int) -> tuple[int, int]:
+def split_device(closed: ClosedJaxpr, num_ipus: int) -> tuple[int, int]:
     """IPUs per replica and number of replicas of a program on a device.
 
     Shards are rounded up to a power of two, S; a device of N IPUs then runs N / S replicas
     (facts devices.shards_power2 and devices.shards_divide).
     """
-    used = max(shards, default=0) + 1
+    used = max(shards_used(closed), default=0) + 1
     ipus = 1 << math.ceil(math.log2(used))
     if used > num_ipus:
         raise ShardError(
             f"the program uses shard {used - 1}, but its device has {num_ipus} "
             f"IPU{'' if num_ipus == 1 else 's'} (shards 0 to {num_ipus - 1})",
+            where=line_of_shard(closed.jaxpr, used - 1),
             fix=f"set IPUConfig.auto_select_ipus = {ipus}, or use smaller shard indices",
         )
     if num_ipus % ipus:
@@ -78,6 +79,7 @@ def split_device(shards: frozenset[int], num_ipus: int) -> tuple[int, int]:
             f"the program needs {ipus} IPUs per replica (shards 0 to {used - 1}, rounded up to a "
             "power of two), and the number of shards must divide the number of IPUs of its "
             f"device, {num_ipus}",
+            where=line_of_shard(closed.jaxpr, used - 1),
             fix=f"set IPUConfig.auto_select_ipus to a multiple of {ipus}",
         )
     return ipus, num_ipus // ipus

@@ -10,8 +10,10 @@ from ipujax._attachments import attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, ListedDevice, format_listing
 from ipujax.cli.inventory import describe, tile_clock_speed
+from ipujax.cli.pipe import ends_with_its_reader
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints what was asked for; returns the exit code.
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ipujax._attachments import AttachedProcess, attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, ListedDevice
+from ipujax.cli.pipe import ends_with_its_reader
 
 # A virtual IPU has no thermometer: better to say so than to make numbers up.
 SIMULATED = "N/A (simulated)"
@@ -70,6 +71,7 @@ def tile_clock_speed() -> str:
     return f"{MACHINE.clock_hz // 1_000_000}MHz"
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the inventory; returns the exit code."""
     parser = argparse.ArgumentParser(

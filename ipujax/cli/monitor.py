@@ -12,6 +12,7 @@ from ipujax._attachments import AttachedProcess, attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, IPUS
 from ipujax.cli.inventory import tile_clock_speed, version
+from ipujax.cli.pipe import ends_with_its_reader
 from ipujax.cli.table import Row, boxed
 
 _NONE = "N/A"  # what a virtual IPU has no sensor for
@@ -20,6 +21,7 @@ _PROCESSES = ("PID", "Command", "Time", "User", "ID", "Clock", "Temp", "Temp", "
 _PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the two tables; returns the exit code."""
     parser = argparse.ArgumentParser(

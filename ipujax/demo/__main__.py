@@ -85,6 +85,10 @@ def main() -> float:
     def predict(parameters: Any, images: Any) -> Any:
         return jnp.argmax(logits_of(parameters, images), axis=1)
 
+    print(
+        f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH}; "
+        f"a layer of {HIDDEN} neurons is on IPU 0, one of 10 and the loss are on IPU 1"
+    )
     parameters = initial_parameters()
     state = OPTIMIZER.init(parameters)
     print(who_runs_what(train.lower(parameters, state).program))

@@ -138,6 +138,9 @@ class _Verifier:
 
     def switch(self, node: Switch) -> None:
         self.known(node.index, "switch")
+        counts = {len(node.writes), len(node.ipus), *(len(b.results) for b in node.branches)}
+        if len(counts) > 1:
+            raise InternalError("switch: results, their IPUs and those of its branches do not pair up")
         for branch in node.branches:
             mark = len(self.added)
             self.sequence(branch.body)
@@ -199,7 +202,7 @@ class _Verifier:
 
     def ipu(self, ipu: IpuId) -> None:
         if ipu != HOST and not 0 <= ipu < self.program.ipus:
-            raise InternalError(f"{ipu_text(ipu)} of a program over {self.program.ipus}")
+            raise InternalError(f"{ipu_text(ipu)} of a program over {self.program.ipus} IPUs")
 
     def avals(self, values: Iterable[ValueId]) -> list[Aval]:
         return [self.program.avals[value] for value in values]

@@ -87,6 +87,17 @@ def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
     return _Shards()(closed.jaxpr)
 
 
+def line_of_shard(jaxpr: Jaxpr, shard: int) -> str:
+    """The user's `file:line` of an equation with this mark, or '' if there is none."""
+    for eqn in jaxpr.eqns:
+        if marks.read(name_stack(eqn)).shard == shard:
+            return user_line(eqn)
+        line = next(filter(None, (line_of_shard(sub, shard) for sub in sub_jaxprs(eqn))), "")
+        if line:
+            return line
+    return ""
+
+
 def _place(
     closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
 ) -> PlacedBody:

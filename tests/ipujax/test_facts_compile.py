@@ -21,6 +21,7 @@ from ipujax.errors import (
 from ipujax.events import IpuTraceEventType as Type
 from ipujax.replication_ops import replication_index
 from ipujax.scopes import ipu_scope, ipu_shard, outside_compilation_scope
+from lowering import jaxpr, marks
 from tests.ipujax.feeding import compilations, configure, executions, infeed, outfeed
 
 ENGINES = pytest.mark.parametrize("engine", ["fused", "replay"])
@@ -186,8 +187,6 @@ def test_frontend_attributes_nest() -> None:
             x = jnp.sin(x)
         return jnp.sin(x)
 
-    from lowering import jaxpr, marks
-
     closed = jax.make_jaxpr(program)(1.0)
     seen = [dict(marks.read(jaxpr.name_stack(eqn)).attributes) for eqn in closed.jaxpr.eqns]
     assert seen == [{"attr_a": "a"}, {"attr_a": "c", "attr_b": "b"}, {"attr_a": "a"}, {}]
@@ -201,8 +200,6 @@ def test_frontend_attributes_nest() -> None:
 
 @pytest.mark.fact("compile.stoch_round_nest")
 def test_stochastic_rounding_scopes_nest() -> None:
-    from lowering import jaxpr, marks
-
     rounding = ipu.scopes.stochastic_rounding
 
     def program(x: jax.Array) -> jax.Array:

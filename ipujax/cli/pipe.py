@@ -1,0 +1,27 @@
+"""Readers that stop early, such as `head`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+Main = Callable[[Sequence[str] | None], int]
+
+
+def ends_with_its_reader(main: Main) -> Callable[..., int]:
+    """A `main` that ends quietly when whoever reads its output has gone."""
+
+    @functools.wraps(main)
+    def quiet(argv: Sequence[str] | None = None) -> int:
+        try:
+            code = main(argv)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more when it ends; that must not fail either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        return code
+
+    return quiet

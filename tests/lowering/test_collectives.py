@@ -1,0 +1,66 @@
+"""Collectives under plain JAX: as with one replica."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowering import collectives
+from lowering.errors import CollectiveError
+
+X = np.arange(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_one_replica_is_alone(compiled):
+    def fn(x):
+        return (
+            collectives.cross_replica_sum(x),
+            collectives.cross_replica_sum(x, 1),
+            collectives.all_gather(x, 1),
+            collectives.replication_index(),
+            collectives.replica_count(),
+        )
+
+    total, own, gathered, index, count = (jax.jit(fn) if compiled else fn)(X)
+    np.testing.assert_array_equal(total, X)
+    np.testing.assert_array_equal(own, X)
+    np.testing.assert_array_equal(gathered, X[None])
+    assert (int(index), int(count)) == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
+def test_types_are_kept(dtype):
+    x = jnp.ones(2, dtype)
+    for value in (collectives.cross_replica_sum(x), collectives.all_gather(x, 1)):
+        assert value.dtype == dtype
+    assert collectives.replication_index().dtype == collectives.replica_count().dtype == jnp.int32
+
+
+def test_derivatives():
+    def fn(x):
+        return collectives.cross_replica_sum(x * x).sum() + collectives.all_gather(x, 1).sum()
+
+    np.testing.assert_array_equal(jax.grad(fn)(X), 2 * X + 1)
+    np.testing.assert_array_equal(jax.jit(jax.grad(fn))(X), 2 * X + 1)
+    np.testing.assert_array_equal(jax.hessian(fn)(X), 2 * np.eye(3))
+    np.testing.assert_array_equal(jax.jvp(fn, (X,), (X,))[1], (2 * X * X + X).sum())
+
+
+def test_vmap():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(jax.vmap(collectives.cross_replica_sum)(x), x)
+    gathered = jax.vmap(lambda row: collectives.all_gather(row, 1), in_axes=1)(x)
+    np.testing.assert_array_equal(gathered, x.T[:, None])
+
+
+@pytest.mark.parametrize("operation", [collectives.cross_replica_sum, collectives.all_gather])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rejects_larger_groups(operation, compiled):
+    def fn(x):
+        return operation(x, 2)
+
+    with pytest.raises(CollectiveError, match="groups of 2 replicas in a program of 1"):
+        (jax.jit(fn) if compiled else fn)(X)

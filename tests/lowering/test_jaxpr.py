@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from lowering import jaxpr, streams
+from tests.lowering.samples import Queue, S, V, W, shard, trace
+
+
+def test_call_body_knows_every_call():
+    @jax.custom_vjp
+    def f(x):
+        return x * 2
+
+    f.defvjp(lambda x: (x * 2, None), lambda _, g: (g,))
+    functions = [jax.jit(jnp.sin), jax.checkpoint(jnp.sin), f]
+    for fn in functions:
+        (eqn,) = trace(fn, V).jaxpr.eqns
+        body = jaxpr.call_body(eqn)
+        assert body is not None
+        assert [e.primitive.name for e in body.jaxpr.eqns] in (["sin"], ["mul"])
+    (loop,) = trace(lambda x: lax.scan(lambda c, _: (c, None), x, None, length=2), V).jaxpr.eqns
+    assert jaxpr.call_body(loop) is None
+
+
+def test_sub_jaxprs_of_any_parameter():
+    eqns = trace(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x), S).jaxpr.eqns
+    assert len(list(jaxpr.sub_jaxprs(eqns[-1]))) == 2
+    assert list(jaxpr.sub_jaxprs(eqns[0])) == []
+
+
+def test_map_sub_jaxprs_keeps_the_signature():
+    closed = trace(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)[0], V)
+
+    def doubled(body):
+        return jaxpr.trace_flat(
+            lambda *xs: jaxpr.run_equations(body.jaxpr, body.consts, [x * 2 for x in xs]),
+            body.in_avals,
+        )
+
+    (eqn,) = closed.jaxpr.eqns
+    changed = jaxpr.map_sub_jaxprs(eqn, doubled)
+    x = jnp.arange(3.0)
+    (got,) = jaxpr.bind_equation(changed, [x])
+    np.testing.assert_allclose(got, jnp.sin(2 * jnp.sin(2 * x)), rtol=1e-6)
+
+
+def test_bind_equation_keeps_name_stack_and_line():
+    def fn(x):
+        with jax.named_scope("inner"):
+            return jnp.sin(x)
+
+    (eqn,) = trace(fn, V).jaxpr.eqns
+
+    def again(x):
+        with jax.named_scope("outer"):
+            return jaxpr.bind_equation(eqn, [x])
+
+    (copy,) = trace(again, V).jaxpr.eqns
+    assert jaxpr.name_stack(copy) == "outer/inner"
+    assert jaxpr.user_line(copy) == jaxpr.user_line(eqn)
+    assert jaxpr.user_line(eqn).startswith(f"{__file__}:")
+    assert jaxpr.user_line(eqn).endswith("fn)")
+
+
+def test_forward_and_backward_share_their_frames():
+    def fn(x):
+        y = jnp.sin(x)
+        return (y * y).sum()
+
+    eqns = trace(jax.grad(fn), V).jaxpr.eqns
+    forward = next(e for e in eqns if e.primitive.name == "cos")
+    backward = [e for e in eqns if "transpose" in jaxpr.name_stack(e)]
+    assert jaxpr.frames_key(forward) in {jaxpr.frames_key(e) for e in backward}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(jnp.float32, "float32"), (jnp.bool_, "bool"), (jnp.bfloat16, "bfloat16")]
+)
+def test_dtype_names(dtype, name):
+    assert jaxpr.dtype_name(jaxpr.ShapedArray((), dtype)) == name
+
+
+def test_signatures_tell_shapes_and_dtypes_apart():
+    avals = [jax.typeof(jnp.ones((2, 3))), jax.typeof(jax.random.key(0))]
+    assert jaxpr.signature(avals) == (((2, 3), "float32"), ((), "key<fry>"))
+
+
+def test_hoisted_constants():
+    table = jnp.arange(3.0)
+    closed, consts = jaxpr.hoisted(trace(lambda x: x + table, V))
+    assert closed.consts == []
+    (got,) = jaxpr.run_equations(closed.jaxpr, (), [*consts, jnp.ones(3)])
+    assert got.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_ordered_effects():
+    def fn(x):
+        streams.enqueue(Queue("q"), [x], None)
+        jax.debug.print("{}", x)
+        jax.debug.print("{}", x, ordered=True)
+        return x + 1
+
+    ordered = [jaxpr.is_ordered(eqn) for eqn in trace(fn, S).jaxpr.eqns]
+    assert ordered == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("fn", "slow"),
+    [
+        (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), True),
+        (lambda x, w: _channels_last(x, w), False),
+        (lambda x, w: jax.grad(lambda k: _channels_last(x, k).sum())(w), True),
+        (lambda x, w: jax.jit(jax.grad(lambda k: _channels_last(x, k).sum()))(w), True),
+        (lambda x, w: x + w, False),
+    ],
+)
+def test_slow_convolutions(fn, slow):
+    image = jax.ShapeDtypeStruct((3, 3, 3, 3), jnp.float32)
+    assert jaxpr.has_slow_convolution(trace(fn, image, image).jaxpr) == slow
+
+
+def _channels_last(x, w):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
+
+
+def test_operations_count_products_exactly():
+    counted = jaxpr.operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
+    assert counted == 2 * 27 + 9
+
+    def looped(a):
+        return lax.scan(lambda c, _: (c @ c, None), a, None, length=5)[0]
+
+    assert jaxpr.operations(trace(looped, W).jaxpr) == 5 * 54
+
+
+@pytest.mark.parametrize(
+    ("fn", "may"),
+    [
+        (lambda x: lax.psum(x, "r"), False),
+        (lambda x: lax.cond(x > 0, lambda: lax.psum(x, "r"), lambda: x), True),
+        (lambda x: lax.while_loop(lambda c: c < 9, lambda c: c + lax.psum(c, "r"), x), True),
+        (lambda x: lax.cond(x > 0, lambda: x + lax.axis_index("r"), lambda: x), False),
+        (lambda x: lax.fori_loop(0, 3, lambda _, c: lax.psum(c, "r"), x), False),
+    ],
+)
+def test_replicas_may_part_ways_under_conditions(fn, may):
+    aval = jax.typeof(jnp.float32(0))
+    closed = jaxpr.trace_flat(lambda x: [fn(x)], [aval], ("r", 2))
+    assert jaxpr.may_part_ways(closed.jaxpr) == may
+
+
+def test_scopes_can_be_added():
+    def fn(x):
+        with shard(1):
+            return jnp.sin(x)
+
+    (eqn,) = trace(fn, V).jaxpr.eqns
+    assert jaxpr.name_stack(jaxpr.with_scope(eqn, "more")) == "ipu_shard[1]/more"
