@@ -129,7 +129,8 @@ class CompiledFunction:
             try:
                 return self._jitted(*args, **kwargs)
             except _HostDriven as signal:
-                return self._run_lowered(signal.lowered, args, kwargs)
+                lowered = signal.lowered
+            return self._run_lowered(lowered, args, kwargs)  # its errors have no cause in here
         return self._call(args, kwargs)
 
     def __repr__(self) -> str:
@@ -172,10 +173,11 @@ class CompiledFunction:
         )
         try:
             result = self._jitted(*args, **kwargs)
+            self._generation = generation
+            return result
         except _HostDriven as signal:
-            return self._run_lowered(signal.lowered, args, kwargs)
-        self._generation = generation
-        return result
+            lowered = signal.lowered
+        return self._run_lowered(lowered, args, kwargs)
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
         """The function that `jax.jit` traces for each signature: lowered and fused on the way."""

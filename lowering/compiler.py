@@ -20,6 +20,7 @@ from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
+from lowering.passes.take_turns import take_turns
 
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
@@ -45,7 +46,9 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     checked, faults = insert_checks(resolved, options, replicas)
     # After all that can remove or double an equation.
     single = check_queues(checked)
-    placed = place(drop_dead(single), step_slow_loops=options.step_slow_loops)
+    # Last of these, so that all of them see the operations themselves.
+    turned = take_turns(single, replicas)
+    placed = place(drop_dead(turned), step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     show("partition", to_text(program))
     program = insert_copies(program)

@@ -254,6 +254,17 @@ def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
     return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(text)))
 
 
+def can_vectorize(eqn: JaxprEqn) -> bool:
+    """Whether vmap knows what to do with an equation, its bodies left aside."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "pure_callback":
+        return params["vmap_method"] is not None
+    if name == "io_callback":
+        return not params["ordered"]
+    has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
+    return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
+
+
 def may_part_ways(jaxpr: Jaxpr, inside: bool = False) -> bool:
     """Whether a collective stands under a condition on which replicas could disagree."""
     for eqn in jaxpr.eqns:

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from lowering.errors import EnqueueError
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    map_sub_jaxprs,
-    name_stack,
-    sub_jaxprs,
-    user_line,
-)
-from lowering.passes.rewrite import Rewriter
+from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, sub_jaxprs, user_line
+from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 from lowering.streams import dequeue_p, enqueue_p, uses_streams
 
 _RECOMPUTED = "rematted_computation"
@@ -27,28 +19,25 @@ def check_queues(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
     if not uses_streams(closed.jaxpr):
         return closed
-    single = _without_recomputed(closed)
+    single = rewritten(closed, Anywhere(_is_recomputed), _drop)
     _check_once(single.jaxpr, {})
     return single
 
 
-def _without_recomputed(closed: ClosedJaxpr) -> ClosedJaxpr:
-    rewriter = Rewriter(closed.jaxpr)
-    for eqn in closed.jaxpr.eqns:
-        if _RECOMPUTED in name_stack(eqn) and eqn.primitive is enqueue_p:
-            continue
-        if _RECOMPUTED in name_stack(eqn) and eqn.primitive is dequeue_p:
-            raise EnqueueError(
-                f"infeed `{eqn.params['queue'].name}` is read inside `jax.checkpoint`: "
-                "recomputing would take other elements",
-                where=user_line(eqn),
-                fix="take the element outside the checkpointed function and pass it in",
-            )
-        if any(uses_streams(inner) for inner in sub_jaxprs(eqn)):
-            rewriter.keep(map_sub_jaxprs(eqn, _without_recomputed))
-        else:
-            rewriter.keep(eqn)
-    return rewriter.closed(closed.consts)
+def _is_recomputed(eqn: JaxprEqn) -> bool:
+    return eqn.primitive in (dequeue_p, enqueue_p) and _RECOMPUTED in name_stack(eqn)
+
+
+def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    """Leaves out an enqueue: its forward twin has sent the value. A dequeue has no such excuse."""
+    del rewriter
+    if eqn.primitive is dequeue_p:
+        raise EnqueueError(
+            f"infeed `{eqn.params['queue'].name}` is read inside `jax.checkpoint`: recomputing "
+            "would take other elements",
+            where=user_line(eqn),
+            fix="take the element outside the checkpointed function and pass it in",
+        )
 
 
 def _check_once(jaxpr: Jaxpr, seen: dict[str, JaxprEqn]) -> None:

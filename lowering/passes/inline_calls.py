@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lowering import marks
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    Jaxpr,
-    call_body,
-    map_sub_jaxprs,
-    name_stack,
-    sub_jaxprs,
-)
-from lowering.passes.rewrite import Rewriter
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, name_stack
+from lowering.passes.rewrite import Anywhere, Rewriter
 from lowering.streams import uses_streams
 
 
@@ -24,42 +15,27 @@ def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
     After:  no call contains a mark, a queue operation or a host operation, except outlined
             functions that were asked to stay on one IPU; calls without them stay closed.
     """
-    return _inlined(closed, _SplitCalls())
+    return _inlined(closed, Anywhere(_is_seen))
 
 
-class _SplitCalls:
-    """Which jaxprs the placement must look into; remembered, since bodies are shared."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, bool] = {}
-
-    def __call__(self, jaxpr: Jaxpr) -> bool:
-        key = id(jaxpr)
-        if key not in self._known:
-            self._known[key] = uses_streams(jaxpr) or any(
-                _splits(name_stack(eqn)) or any(self(inner) for inner in sub_jaxprs(eqn))
-                for eqn in jaxpr.eqns
-            )
-        return self._known[key]
+def _is_seen(eqn: JaxprEqn) -> bool:
+    """Whether the placement must see the equation by itself."""
+    found = marks.read(name_stack(eqn))
+    return found.shard is not None or found.outside is not None or uses_streams(eqn)
 
 
-def _splits(stack: str) -> bool:
-    found = marks.read(stack)
-    return found.shard is not None or found.outside is not None
-
-
-def _inlined(closed: ClosedJaxpr, splits: Callable[[Jaxpr], bool]) -> ClosedJaxpr:
-    if not splits(closed.jaxpr):
+def _inlined(closed: ClosedJaxpr, seen: Anywhere) -> ClosedJaxpr:
+    if not seen(closed.jaxpr):
         return closed
     rewriter = Rewriter(closed.jaxpr)
     for eqn in closed.jaxpr.eqns:
         body = call_body(eqn)
-        if not any(splits(inner) for inner in sub_jaxprs(eqn)):
+        if not seen.inside(eqn):
             rewriter.keep(eqn)
         elif body is None:
-            rewriter.keep(map_sub_jaxprs(eqn, lambda inner: _inlined(inner, splits)))
+            rewriter.keep(map_sub_jaxprs(eqn, lambda inner: _inlined(inner, seen)))
         elif marks.read(name_stack(eqn)).unit is not None and not uses_streams(body):
             rewriter.keep(eqn)
         else:
-            rewriter.open(eqn, _inlined(body, splits))
+            rewriter.open(eqn, _inlined(body, seen))
     return rewriter.closed(closed.consts)

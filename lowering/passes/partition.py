@@ -250,7 +250,7 @@ def _ipu(home: Home) -> IpuId:
 
 
 def _argument_homes(placed: PlacedBody) -> list[Home]:
-    """Where each argument of a loop's body is wanted: where it comes from, else at its first reader.
+    """Where each argument of a loop's body is wanted: where it comes from, or at its first reader.
 
     An argument that no IPU has yet would otherwise be sent from IPU 0 in every iteration.
     """

@@ -1,8 +1,8 @@
-"""A tool of the passes: a list of equations that grows while call bodies are opened."""
+"""Tools of the passes: to find equations at any depth, and to put others in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowering.jaxpr import (
@@ -14,9 +14,54 @@ from lowering.jaxpr import (
     Var,
     fresh_var,
     is_dropped,
+    map_sub_jaxprs,
+    sub_jaxprs,
     under,
     with_eqns,
 )
+
+
+class Anywhere:
+    """Whether an equation that passes a test occurs in a jaxpr, at any depth.
+
+    Answers are remembered by jaxpr, since one body may be shared by many equations.
+    """
+
+    def __init__(self, test: Callable[[JaxprEqn], bool]):
+        self.test = test
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, jaxpr: Jaxpr) -> bool:
+        """Whether the jaxpr has one."""
+        key = id(jaxpr)
+        if key not in self._known:
+            self._known[key] = any(
+                self.test(eqn) or any(self(inner) for inner in sub_jaxprs(eqn))
+                for eqn in jaxpr.eqns
+            )
+        return self._known[key]
+
+    def inside(self, eqn: JaxprEqn) -> bool:
+        """Whether one of the equation's bodies has one."""
+        return any(self(inner) for inner in sub_jaxprs(eqn))
+
+
+def rewritten(
+    closed: ClosedJaxpr, where: Anywhere, change: Callable[[Rewriter, JaxprEqn], None]
+) -> ClosedJaxpr:
+    """Lets `change` deal with each equation that passes a test, at any depth, bodies first."""
+    if not where(closed.jaxpr):
+        return closed
+    rewriter = Rewriter(closed.jaxpr)
+    for original in closed.jaxpr.eqns:
+        eqn = original
+        if where.inside(original):
+            eqn = map_sub_jaxprs(original, lambda inner: rewritten(inner, where, change))
+        if where.test(original):
+            change(rewriter, eqn)
+        else:
+            rewriter.keep(eqn)
+    return rewriter.closed(closed.consts)
 
 
 class Rewriter:

@@ -9,15 +9,12 @@ from jax import lax
 
 from lowering.jaxpr import (
     ClosedJaxpr,
-    Jaxpr,
     JaxprEqn,
-    map_sub_jaxprs,
     run_equations,
     shape_of,
-    sub_jaxprs,
     trace_flat,
 )
-from lowering.passes.rewrite import Rewriter
+from lowering.passes.rewrite import Anywhere, rewritten
 
 
 def scalar_predicates(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -27,32 +24,9 @@ def scalar_predicates(closed: ClosedJaxpr) -> ClosedJaxpr:
     After:  conditions are scalars; the body keeps the values of examples that are done. That is
             what JAX's own lowering of such a loop does.
     """
-    return _Scalarizer().closed(closed)
-
-
-class _Scalarizer:
-    def __init__(self) -> None:
-        self._affected: dict[int, bool] = {}
-
-    def affected(self, jaxpr: Jaxpr) -> bool:
-        key = id(jaxpr)
-        if key not in self._affected:
-            self._affected[key] = any(
-                _is_batched(eqn) or any(self.affected(inner) for inner in sub_jaxprs(eqn))
-                for eqn in jaxpr.eqns
-            )
-        return self._affected[key]
-
-    def closed(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        if not self.affected(closed.jaxpr):
-            return closed
-        rewriter = Rewriter(closed.jaxpr)
-        for eqn in closed.jaxpr.eqns:
-            inner = eqn
-            if any(self.affected(body) for body in sub_jaxprs(eqn)):
-                inner = map_sub_jaxprs(eqn, self.closed)
-            rewriter.keep(_scalar(inner) if _is_batched(eqn) else inner)
-        return rewriter.closed(closed.consts)
+    return rewritten(
+        closed, Anywhere(_is_batched), lambda rewriter, eqn: rewriter.keep(_scalar(eqn))
+    )
 
 
 def _is_batched(eqn: JaxprEqn) -> bool:

@@ -836,3 +836,52 @@ def test_what_vmap_does_not_know_runs_on_every_replica(engine: str) -> None:
 
     wanted_ = sum(((V + replica) * 2 + 1) * 2 for replica in range(4))
     same(ipu.compile(fn, engine=engine)(V), jnp.asarray(wanted_))
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_ordered_effects_of_replicas_take_turns(engine: str) -> None:
+    use_ipus(2)
+    seen: list[float] = []
+
+    def fn(x):
+        own = x + ipu.replication_ops.replication_index().astype(x.dtype)
+        for scale in (1, 10):
+            jax.experimental.io_callback(lambda v: seen.append(float(v)), None, own * scale, ordered=True)
+        return own
+
+    same(ipu.compile(fn, engine=engine)(jnp.float32(1)), jnp.float32(1))
+    jax.effects_barrier()
+    assert seen == [1.0, 2.0, 10.0, 20.0]
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_a_donated_argument_that_an_inner_loop_starts_from(engine: str) -> None:
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue([np.float32(i) for i in range(6)])
+
+    def fn(x):
+        def inner():
+            return ipu.loops.repeat(3, lambda d, e: d + e, [x], infeed)
+
+        return ipu.loops.repeat(2, lambda c: c + inner(), [jnp.zeros(())])
+
+    run = ipu.compile(fn, engine=engine, donate_argnums=0)
+    assert float(run(jnp.float32(1))) == 2 + sum(range(6))
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_a_loop_whose_condition_was_computed_before_it(engine: str) -> None:
+    use_ipus(2)
+
+    def fn(x):
+        with ipu.scopes.ipu_shard(0):
+            go = x.sum() > 100
+
+        def body(c):
+            with ipu.scopes.ipu_shard(0):
+                a = c * 2
+            with ipu.scopes.ipu_shard(1):
+                return a + 1
+
+        return lax.while_loop(lambda c: go, body, x)
+
+    same(ipu.compile(fn, engine=engine)(V), jnp.asarray(V))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.errors import LoopTypeError, ScopeError, ShardError
+from ipujax.errors import LoopTypeError, OutOfRangeError, ScopeError, ShardError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.loops import repeat
@@ -117,6 +117,13 @@ def test_arguments_of_repeat_in_another_order(call: Callable[[], Any], message: 
 def test_a_body_that_forgets_to_return() -> None:
     with pytest.raises(LoopTypeError, match="returned nothing"):
         repeat(2, lambda x: None, [1.0])
+
+
+def test_an_error_of_the_first_run_comes_alone() -> None:
+    total = ipu.compile(lambda: repeat(5, lambda s, x: s + x, [0.0], IPUInfeedQueue([1.0] * 3)))
+    with pytest.raises(OutOfRangeError) as caught:
+        total()
+    assert caught.value.__context__ is None
 
 
 def test_inputs_of_the_original_compile_that_are_no_list() -> None:

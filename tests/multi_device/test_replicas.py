@@ -170,3 +170,54 @@ assert not spread(run, jnp.ones(3))
 same(run(jnp.ones(3)), jnp.ones(3))
 ''',
     )
+
+
+def test_effects_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+use_ipus(4)
+seen = []
+
+def fn(x, ordered):
+    own = x + index().astype(x.dtype)
+    for scale in (1, 10):
+        note = lambda v: seen.append(float(v))
+        jax.experimental.io_callback(note, None, own * scale, ordered=ordered)
+    return total(own)
+
+for ordered in (False, True):
+    for engine in ("auto", "fused", "replay"):
+        run = ipu.compile(fn, engine=engine, static_argnums=1)
+        seen.clear()
+        assert float(run(jnp.float32(1), ordered)) == 10.0
+        jax.effects_barrier()
+        assert sorted(seen) == [1, 2, 3, 4, 10, 20, 30, 40], (ordered, engine, seen)
+        if ordered:  # within a replica
+            assert all(seen.index(own) < seen.index(10 * own) for own in (1, 2, 3, 4)), seen
+''',
+    )
+
+
+def test_callbacks_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None:
+    run_with_devices(
+        4,
+        START
+        + HELPERS
+        + '''
+use_ipus(4)
+
+def fn(x):
+    own = x + index().astype(x.dtype)
+    host = jax.pure_callback(
+        lambda v: np.asarray(v) * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), own
+    )
+    return total(host)
+
+run = ipu.compile(fn)
+assert spread(run, jnp.ones(2))
+same(run(jnp.ones(2)), jnp.full(2, 20.0, jnp.float32))
+''',
+    )
