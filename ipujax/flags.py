@@ -19,6 +19,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from ipujax.errors import FlagError
+from ipujax.log import get_logger
 
 _VARIABLE = "TF_POPLAR_FLAGS"
 
@@ -33,8 +34,16 @@ class SyntheticDataCategory(enum.Enum):
     Parameters = 4
 
 
-def _flag(default: Any, doc: str, *, in_key: bool = False) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": doc, "in_key": in_key})
+def _flag(default: Any, doc: str, *, in_key: bool = False, inert: str = "") -> Any:
+    """A flag; `inert` says why it changes nothing here, and is shown to whoever sets it."""
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "in_key": in_key, "inert": inert}
+    )
+
+
+_XLA_DECIDES = "XLA decides"
+_NO_POPLAR = "there is no Poplar compiler behind virtual IPUs"
+_NEVER_BUSY = "virtual IPUs are never busy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,34 +67,75 @@ class PoplarFlags:
     )
     use_ipu_model: bool = _flag(False, "Run on the IPU Model instead of IPUs.", in_key=True)
     log_cycle_count: int = _flag(
-        -1, "Log the cycles of a run on the device with this ordinal; -1: never.", in_key=True
+        -1,
+        "Log the cycles of a run on the device with this ordinal; -1: never.",
+        in_key=True,
+        inert="cycles are not modelled yet",
     )
     while_loop_brute_force_max_trip_count: int = _flag(
-        128, "How many iterations to try when looking for a loop's trip count.", in_key=True
+        128,
+        "How many iterations to try when looking for a loop's trip count.",
+        in_key=True,
+        inert=_XLA_DECIDES,
     )
-    max_compilation_threads: int = _flag(-1, "Threads that compile; -1: no limit.")
-    max_infeed_threads: int = _flag(-1, "Threads that feed a queue; -1: no limit.")
-    save_vertex_graph: str = _flag("", "Directory for the vertex graph of each program.")
-    save_interval_report: str = _flag("", "Directory for the interval report of each program.")
+    max_compilation_threads: int = _flag(
+        -1, "Threads that compile; -1: no limit.", inert=_XLA_DECIDES
+    )
+    max_infeed_threads: int = _flag(
+        -1,
+        "Threads that feed a queue; -1: no limit.",
+        inert="each loop reads each infeed in one thread",
+    )
+    save_vertex_graph: str = _flag(
+        "", "Directory for the vertex graph of each program.", inert=_NO_POPLAR
+    )
+    save_interval_report: str = _flag(
+        "", "Directory for the interval report of each program.", inert=_NO_POPLAR
+    )
     executable_cache_path: str = _flag(
         "", "Directory in which compiled programs are kept; created if need be."
     )
-    dump_schedule_as_dot: bool = _flag(False, "Write the schedule as a DOT file.")
-    tensor_map_file_path: str = _flag("", "Directory for the tile mapping of each program.")
-    null_data_feed: bool = _flag(False, "Feed infeeds with nothing, to time them.")
-    fallback_scheduler: bool = _flag(
-        False, "Use the simple scheduler when the best order is too slow to find.", in_key=True
+    dump_schedule_as_dot: bool = _flag(False, "Write the schedule as a DOT file.", inert=_NO_POPLAR)
+    tensor_map_file_path: str = _flag(
+        "",
+        "Directory for the tile mapping of each program.",
+        inert="tile mappings are not modelled yet",
     )
-    show_progress_bar: str = _flag("auto", "Show progress while compiling: auto, true, false.")
+    null_data_feed: bool = _flag(False, "Feed infeeds with zeros, without reading their data sets.")
+    fallback_scheduler: bool = _flag(
+        False,
+        "Use the simple scheduler when the best order is too slow to find.",
+        in_key=True,
+        inert=_XLA_DECIDES,
+    )
+    show_progress_bar: str = _flag(
+        "auto",
+        "Show progress while compiling: auto, true, false.",
+        inert="compilation is not shown as a bar",
+    )
     on_demand_device_poll_time: int = _flag(
-        1000, "How often to try to attach on demand, in milliseconds; less than 100 counts as 100."
+        1000,
+        "How often to try to attach on demand, in milliseconds; less than 100 counts as 100.",
+        inert=_NEVER_BUSY,
     )
     on_demand_device_timeout: int = _flag(
-        3_600_000, "How long to try to attach on demand, in milliseconds."
+        3_600_000, "How long to try to attach on demand, in milliseconds.", inert=_NEVER_BUSY
     )
-    sync_replica_start: bool = _flag(False, "Start all replicas together.", in_key=True)
-    enable_hlo_verifier: bool = _flag(False, "Check the program after every pass.")
-    allow_nans: bool = _flag(False, "Do not assume that values are no NaNs.", in_key=True)
+    sync_replica_start: bool = _flag(
+        False,
+        "Start all replicas together.",
+        in_key=True,
+        inert="replicas of one run always start together",
+    )
+    enable_hlo_verifier: bool = _flag(
+        False, "Check the program after every pass.", inert="programs are always verified"
+    )
+    allow_nans: bool = _flag(
+        False,
+        "Do not assume that values are no NaNs.",
+        in_key=True,
+        inert="values may always be NaNs",
+    )
 
     def synthetic(self, category: SyntheticDataCategory) -> bool:
         """Whether data of a category is made up on the device."""
@@ -128,9 +178,17 @@ def _parse(text: str) -> PoplarFlags:
     named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
     flags = PoplarFlags(**named)
     _check(flags)
+    _warn_of_inert(flags)
     if flags.help:
         print(_help())
     return flags
+
+
+def _warn_of_inert(flags: PoplarFlags) -> None:
+    for field in dataclasses.fields(flags):
+        why = field.metadata["inert"]
+        if why and getattr(flags, field.name) != field.default:
+            get_logger().warning("%s: --%s has no effect: %s", _VARIABLE, field.name, why)
 
 
 def _help() -> str:

@@ -14,6 +14,7 @@ from ipujax._elements import Elements, Leaves, Target
 from ipujax._queues import Queue
 from ipujax.engine.feeds import Fetch, exhausted
 from ipujax.errors import FeedError
+from ipujax.flags import poplar_flags
 from ipujax.synthetic import synthetic_array
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import streams
@@ -183,7 +184,10 @@ class IPUInfeedQueue(Queue):
                 )
             super().begin_run(replicas)
             self._replicas = replicas
-            synthetic = use_synthetic_data_for(SyntheticDataCategory.Infeed)
+            synthetic = (
+                use_synthetic_data_for(SyntheticDataCategory.Infeed)
+                or poplar_flags().null_data_feed
+            )
             if synthetic and self._synthetic is None:
                 self._synthetic = [synthetic_array(aval) for aval in self.avals]
             elif not synthetic:

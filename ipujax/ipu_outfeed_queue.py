@@ -55,7 +55,9 @@ class IPUOutfeedQueue(Queue):
     ):
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
-            raise FeedError(f"outfeed_mode must be an IPUOutfeedMode, not {outfeed_mode!r}")
+            raise FeedError(
+                f"outfeed_mode must be an IPUOutfeedMode, ALL or LAST, not {outfeed_mode!r}"
+            )
         if io_batch_size != 1:
             raise FeedError(
                 f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "

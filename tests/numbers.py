@@ -52,7 +52,7 @@ def _type_of(leaf: Any) -> tuple[Any, ...]:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """A leaf as an array of numbers that NumPy can compare: keys as their data, small floats wide."""
+    """A leaf as numbers that NumPy can compare: keys as their data, small floats wide."""
     assert isinstance(leaf, jax.Array)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return np.asarray(jax.random.key_data(leaf))

@@ -140,9 +140,7 @@ class _Verifier:
         self.known(node.index, "switch")
         counts = {len(node.writes), len(node.ipus), *(len(b.results) for b in node.branches)}
         if len(counts) > 1:
-            raise InternalError(
-                "switch: results, their IPUs and those of its branches do not pair up"
-            )
+            raise InternalError("switch: results, IPUs and branches' results do not pair up")
         for branch in node.branches:
             mark = len(self.added)
             self.sequence(branch.body)

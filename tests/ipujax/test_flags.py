@@ -6,8 +6,10 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import ipujax as ipu
 from ipujax import log
 from ipujax.errors import FlagError
 from ipujax.flags import PoplarFlags, SyntheticDataCategory, flags_key, poplar_flags
@@ -198,3 +200,18 @@ def test_a_level_that_the_program_chose_is_kept(monkeypatch: pytest.MonkeyPatch)
     assert log.get_logger().level == logging.DEBUG
     monkeypatch.delenv("POPLAR_LOG_LEVEL")
     log.get_logger()
+
+
+def test_a_flag_without_effect_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--max_infeed_threads=7")
+    poplar_flags()
+    assert "--max_infeed_threads has no effect: each loop reads each infeed" in caplog.text
+
+
+def test_null_data_feed_does_not_read_the_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--null_data_feed")
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue([np.float32(5)])
+    run = ipu.compile(lambda: ipu.loops.repeat(3, lambda v, x: v + x + 1, [0.0], infeed))
+    assert run() == 3.0

@@ -84,7 +84,9 @@ def branch(step: Step, a: Any, b: Any, captured: Any) -> Sequence[Any]:
             carry, stacked = lax.scan(slices, (a, b), rows, reverse=reverse)
             return *carry, stacked[0]
         case "while":
-            return lax.while_loop(lambda c: c[0] < c[1].sum() % 4, counted, (jnp.int32(0), a, b))[1:]
+            return lax.while_loop(lambda c: c[0] < c[1].sum() % 4, counted, (jnp.int32(0), a, b))[
+                1:
+            ]
         case "vmapped while":
 
             def one(limit: Any) -> Any:
@@ -92,7 +94,9 @@ def branch(step: Step, a: Any, b: Any, captured: Any) -> Sequence[Any]:
 
             return [rows.sum(0) for rows in jax.vmap(one)(abs(a) % 3)]
         case "cond":
-            return lax.cond(a.sum() > b[0], lambda: evaluate(body, a, b), lambda: evaluate(other, a))
+            return lax.cond(
+                a.sum() > b[0], lambda: evaluate(body, a, b), lambda: evaluate(other, a)
+            )
         case "switch":
             ways = [lambda: (a, b), lambda: evaluate(body, b), lambda: evaluate(other, a, b)]
             return lax.switch(a[0] % 3, ways)

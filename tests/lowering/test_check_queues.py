@@ -79,6 +79,8 @@ def test_rejects_elements_taken_by_recomputed_code():
         with jax.named_scope("rematted_computation"):  # as JAX calls it
             return x * take()
 
-    with pytest.raises(EnqueueError, match="infeed `in` is read inside `jax.checkpoint`") as error:
+    with pytest.raises(
+        EnqueueError, match=r"infeed `in` is read inside `jax\.checkpoint`"
+    ) as error:
         checked(fn, S)
     assert __file__ in error.value.where

@@ -55,7 +55,7 @@ def test_three_shards_take_four_ipus():
 
 @pytest.mark.fact("devices.shards_divide")
 def test_six_ipus_are_no_multiple_of_four():
-    with pytest.raises(ShardError, match="must divide the number of IPUs .* 6"):
+    with pytest.raises(ShardError, match=r"must divide the number of IPUs .* 6"):
         split_device(using(3), 6)
 
 

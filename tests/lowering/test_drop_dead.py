@@ -3,10 +3,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from lowering import streams
 from lowering.jaxpr import run_equations
 from lowering.passes.drop_dead import drop_dead
 from tests.lowering.samples import Queue, V, jaxpr_text, trace
-from lowering import streams
 
 
 def test_unread_results_go(golden):

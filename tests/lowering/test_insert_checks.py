@@ -76,21 +76,26 @@ def divided(c, by):
     return c / by
 
 
+def divided_in_while(x):
+    def body(c):
+        return divided(c[0], x * 0), c[1] + 1
+
+    return lax.while_loop(lambda c: c[1] < 2, body, (x, 0))
+
+
 @pytest.mark.parametrize(
     "fn",
     [
         lambda x: jax.jit(divided)(x, x * 0),
         lambda x: lax.scan(lambda c, e: (divided(c, e), c), x[0], x * 0)[0],
         lambda x: lax.scan(lambda c, e: (c + 1, divided(e, c)), 0.0, x, reverse=True)[1],
-        lambda x: lax.while_loop(lambda c: c[1] < 2, lambda c: (divided(c[0], x * 0), c[1] + 1), (x, 0)),
+        divided_in_while,
         lambda x: lax.cond(x[0] > 0, lambda: divided(x, x * 0), lambda: x),
-        lambda x: jax.vmap(lambda a: lax.while_loop(lambda c: c[1] < 2,
-                                                    lambda c: (divided(c[0], a * 0), c[1] + 1),
-                                                    (a, 0)))(x),
+        jax.vmap(divided_in_while),
         lambda x: jax.checkpoint(lambda a: divided(a, a * 0))(x),
     ],
     ids=["jit", "scan", "scan's stacks", "while", "cond", "vmap of while", "remat"],
-)  # fmt: skip
+)
 def test_faults_come_out_of_bodies(fn):
     assert fault_of(fn, X) == ("division by zero", "div")
 

@@ -92,7 +92,7 @@ def test_nothing_moves_without_need():
     assert insert_copies(program) == program
 
 
-def test_a_second_run_changes_nothing():
+def test_copies_can_be_made_anew():
     def fn(x):
         with shard(0):
             a = jnp.sin(x)
@@ -101,6 +101,7 @@ def test_a_second_run_changes_nothing():
 
     program = lowered(fn, V)
     bare = dc.replace(
-        program, body=ir.Sequence(tuple(s for s in program.body.steps if not isinstance(s, ir.Copy)))
+        program,
+        body=ir.Sequence(tuple(s for s in program.body.steps if not isinstance(s, ir.Copy))),
     )
     assert insert_copies(bare) == program

@@ -83,7 +83,8 @@ def test_numeric_scopes():
 
 
 @pytest.mark.parametrize(
-    ("enclosing", "stack", "joined"), [("", "", ""), ("a", "", "a"), ("", "b", "b"), ("a", "b", "a/b")]
+    ("enclosing", "stack", "joined"),
+    [("", "", ""), ("a", "", "a"), ("", "b", "b"), ("a", "b", "a/b")],
 )
 def test_joined(enclosing, stack, joined):
     assert marks.joined(enclosing, stack) == joined

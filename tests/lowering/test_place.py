@@ -7,9 +7,9 @@ from jax import lax
 
 from lowering import streams
 from lowering.errors import OutsideCompilationError
+from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.place import place, shards_used
-from lowering.passes.drop_dead import drop_dead
 from tests.lowering.samples import (
     Queue,
     S,

@@ -72,6 +72,7 @@ def test_without_collectives_nothing_changes():
 @pytest.mark.fact("cross_replica.bad_group")
 def test_rejects_groups_that_do_not_divide_the_replicas(operation, replicas):
     closed = trace(lambda x: operation(x, 3), V)
-    with pytest.raises(CollectiveError, match=f"groups of 3 replicas in a program of {replicas}") as e:
+    message = f"groups of 3 replicas in a program of {replicas}"
+    with pytest.raises(CollectiveError, match=message) as error:
         resolve_replicas(closed, replicas)
-    assert __file__ in e.value.where
+    assert __file__ in error.value.where

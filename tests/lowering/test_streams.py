@@ -167,7 +167,7 @@ def test_enqueued_queues_are_found_inside():
 
 def test_rejects_enqueue_under_vmap():
     _, sink = queues()
-    with pytest.raises(EnqueueError, match="out: enqueue under `jax.vmap`") as error:
+    with pytest.raises(EnqueueError, match=r"out: enqueue under `jax\.vmap`") as error:
         jax.vmap(lambda x: streams.enqueue(sink, [x], None))(jnp.ones(3))
     assert __file__ in error.value.where
     assert "outside the vmapped function" in error.value.fix
@@ -194,6 +194,6 @@ def test_rejects_queues_in_branches_of_differentiated_loops():
     def fn(c):
         return streams.repeat(trace(body, AVAL), [], [c], 3, None)[0]
 
-    with pytest.raises(EnqueueError, match="inside `cond` in a loop that is differentiated") as error:
+    with pytest.raises(EnqueueError, match="inside `cond` in a loop that") as error:
         jax.grad(fn)(jnp.float32(1))
     assert __file__ in error.value.where

@@ -77,7 +77,10 @@ BROKEN: dict[str, tuple[ir.Program, str]] = {
     "written twice": (program(HERE, run(0, 1), run(0, 1)), "writes %1, which is written already"),
     "argument overwritten": (program(HERE, run(0, 0)), "writes %0, which is written already"),
     "copy of nothing": (program(copy(1, ZERO, ONE)), "copy reads %1 on ipu 0"),
-    "result is not on the host": (program(HERE, run(0, 1), outputs=[1]), "outputs reads %1 on host"),
+    "result is not on the host": (
+        program(HERE, run(0, 1), outputs=[1]),
+        "outputs reads %1 on host",
+    ),
     "result that nobody wrote": (program(outputs=[7]), "outputs reads %7 on host"),
     "kernel takes another shape": (
         program(copy(0, HOST, ZERO), run(0, 1, aval=MATRIX)),

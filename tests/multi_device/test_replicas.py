@@ -20,7 +20,7 @@ def test_collectives_over_four_devices(run_with_devices: RunWithDevices) -> None
         4,
         START
         + HELPERS
-        + '''
+        + """
 from lowering import collectives
 
 use_ipus(4)
@@ -62,7 +62,7 @@ for _ in range(3):
     mean = sum(values) / 4
     values = [mean + r for r in range(4)]
 same(run(x), (jnp.asarray(values[0]), jnp.stack(kept)), exact=False)
-''',
+""",
     )
 
 
@@ -71,7 +71,7 @@ def test_two_shards_of_two_replicas(run_with_devices: RunWithDevices) -> None:
         4,
         START
         + HELPERS
-        + '''
+        + """
 use_ipus(4)
 
 def fn(x):
@@ -88,7 +88,7 @@ for engine in ("auto", "fused", "replay"):
     assert (placement.ipus, placement.replicas, placement.spread) == (2, 2, True)
     assert len(set(placement.devices)) == 4
     same(run(x), wanted)
-''',
+""",
     )
 
 
@@ -97,7 +97,7 @@ def test_queues_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None
         4,
         START
         + HELPERS
-        + '''
+        + """
 elements = [np.full(2, i, np.float32) for i in range(12)]
 
 for count, shards in ((4, 1), (4, 2), (2, 1)):
@@ -123,8 +123,9 @@ for count, shards in ((4, 1), (4, 2), (2, 1)):
         read = np.stack(elements[: 3 * replicas]).reshape(3, replicas, 2)
         np.testing.assert_array_equal(xs, read)
         for i in range(3):
-            np.testing.assert_array_equal(sums[i], np.tile(read[i].sum(0) + replicas * i, (replicas, 1)))
-''',
+            wanted = np.tile(read[i].sum(0) + replicas * i, (replicas, 1))
+            np.testing.assert_array_equal(sums[i], wanted)
+""",
     )
 
 
@@ -133,7 +134,7 @@ def test_too_few_devices_share_one(run_with_devices: RunWithDevices) -> None:
         2,
         START.replace("== 4", "== 2")
         + HELPERS
-        + '''
+        + """
 use_ipus(8)
 
 def fn(x):
@@ -147,7 +148,7 @@ for engine in ("auto", "fused", "replay"):
     run = ipu.compile(fn, engine=engine)
     assert not spread(run, x)
     same(run(x), jnp.full(3, 10.0, jnp.float32))
-''',
+""",
     )
 
 
@@ -158,7 +159,7 @@ def test_a_collective_under_a_condition_keeps_replicas_together(
         4,
         START
         + HELPERS
-        + '''
+        + """
 use_ipus(4)
 
 def fn(x):
@@ -168,7 +169,7 @@ def fn(x):
 run = ipu.compile(fn)
 assert not spread(run, jnp.ones(3))
 same(run(jnp.ones(3)), jnp.ones(3))
-''',
+""",
     )
 
 
@@ -177,7 +178,7 @@ def test_effects_of_replicas_on_devices(run_with_devices: RunWithDevices) -> Non
         4,
         START
         + HELPERS
-        + '''
+        + """
 use_ipus(4)
 seen = []
 
@@ -197,7 +198,7 @@ for ordered in (False, True):
         assert sorted(seen) == [1, 2, 3, 4, 10, 20, 30, 40], (ordered, engine, seen)
         if ordered:  # within a replica
             assert all(seen.index(own) < seen.index(10 * own) for own in (1, 2, 3, 4)), seen
-''',
+""",
     )
 
 
@@ -206,7 +207,7 @@ def test_callbacks_of_replicas_on_devices(run_with_devices: RunWithDevices) -> N
         4,
         START
         + HELPERS
-        + '''
+        + """
 use_ipus(4)
 
 def fn(x):
@@ -219,5 +220,5 @@ def fn(x):
 run = ipu.compile(fn)
 assert spread(run, jnp.ones(2))
 same(run(jnp.ones(2)), jnp.full(2, 20.0, jnp.float32))
-''',
+""",
     )

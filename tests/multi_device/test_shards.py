@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.conftest import RunWithDevices
 
-START = '''
+START = """
 import time
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
@@ -20,14 +20,14 @@ assert len(DEVICES) == 4
 
 def where(array):
     return sorted(device.id for device in array.devices())
-'''
+"""
 
 
 def test_kernels_run_on_the_devices_of_their_shards(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
         START
-        + '''
+        + """
 use_ipus(4)
 seen = {}
 
@@ -62,7 +62,7 @@ same(result, jax.jit(fn)(x), exact=False)
 assert len(seen) == 4 and all(len(devices) == 1 for devices in seen.values()), seen
 assert len(set.union(*seen.values())) == 4, seen
 assert where(result) == [0], where(result)
-''',
+""",
     )
 
 
@@ -70,7 +70,7 @@ def test_every_engine_gives_the_same_numbers(run_with_devices: RunWithDevices) -
     run_with_devices(
         4,
         START
-        + '''
+        + """
 use_ipus(2)
 
 def layers(params, x):
@@ -110,7 +110,7 @@ big = jnp.ones((1200, 1200)) / 1200
 assert ipu.compile(heavy).lower(big, big).compile().engine == "replay"
 small = jnp.ones((4, 4))
 assert ipu.compile(heavy).lower(small, small).compile().engine == "fused"
-''',
+""",
     )
 
 
@@ -161,7 +161,7 @@ def test_arguments_on_other_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
         START
-        + '''
+        + """
 use_ipus(2)
 
 def fn(x, y):
@@ -182,7 +182,7 @@ for engine in ("auto", "fused", "replay"):
         given = jax.device_put(x.copy(), device), jax.device_put(y.copy(), device)
         same(donating(*given), wanted, exact=False)
         assert all(array.is_deleted() for array in given), engine
-''',
+""",
     )
 
 
@@ -190,7 +190,7 @@ def test_host_operations_between_devices(run_with_devices: RunWithDevices) -> No
     run_with_devices(
         4,
         START
-        + '''
+        + """
 use_ipus(2)
 
 def fn(x):
@@ -210,7 +210,7 @@ for engine in ("auto", "fused", "replay"):
     run = ipu.compile(fn, engine=engine)
     assert "host-call again" in run.lower(x).as_text()
     same(run(x), jax.jit(fn)(x), exact=False)
-''',
+""",
     )
 
 
@@ -218,7 +218,7 @@ def test_queues_in_loops_over_two_devices(run_with_devices: RunWithDevices) -> N
     run_with_devices(
         4,
         START
-        + '''
+        + """
 def program(elements, n):
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(elements)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -266,5 +266,5 @@ for engine in ("auto", "fused", "replay"):
         assert len(outfeed.dequeue()["y"]) == 9
     else:
         raise AssertionError("the data set is shorter than the loop")
-''',
+""",
     )
