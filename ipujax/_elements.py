@@ -120,6 +120,12 @@ class Elements:
         iterator: Any = self._iterator
         leaves, structure = jax.tree.flatten(next(iterator))
         arrays = [np.array(_array(leaf)) for leaf in leaves]
+        for number, array in enumerate(arrays):
+            if not jaxpr.is_number(array.dtype):
+                raise FeedError(
+                    f"infeed `{self.name}`: leaf {number} of element 0 is "
+                    f"{leaves[number]!r:.60}, no array of numbers; convert it in the data set"
+                )
         self._expect(arrays)
         dtypes = (dtype for _, dtype in self._expected)
         self._kept.append([a.astype(d) for a, d in zip(arrays, dtypes, strict=True)])

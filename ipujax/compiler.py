@@ -87,7 +87,7 @@ def compile(
         )
     if not callable(fn):
         raise TypeError(f"ipu.compile takes a function, not {type(fn).__name__}")
-    if device == DEFAULT_DEVICE:
+    if device is DEFAULT_DEVICE:  # the very object: nobody passed a device
         device = current_device() or device
     settings = Settings(
         device=device,

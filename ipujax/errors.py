@@ -78,12 +78,22 @@ class OutOfRangeError(IPUError, EOFError):
     Attributes:
       requested: how many elements the loop asked for, over all replicas.
       available: how many of them the data set had.
-      carried: the loop variables after the last complete iteration, in the structure of the
-        loop's inputs; `None` until the loop that failed has filled it in.
+      carried: the loop variables after the last complete iteration, a tuple in the order of the
+        loop's inputs; None outside loops.
+      infeed: the queue, where there is one.
     """
 
-    def __init__(self, message: str, *, requested: int, available: int, carried: Any = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested: int,
+        available: int,
+        carried: Any = None,
+        infeed: Any = None,
+    ):
         super().__init__(message)
+        self.infeed = infeed
         self.requested = requested
         self.available = available
         self.carried = carried

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
+from typing import TypeVar
 
 from lowering.errors import InternalError, ShardError
 from lowering.ir.program import Program
@@ -22,6 +24,8 @@ from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
 from lowering.passes.take_turns import take_turns
 
+_Level = TypeVar("_Level", ClosedJaxpr, Program)
+
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
     """Lowers a traced function to the Program of all IPUs.
@@ -35,31 +39,38 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
       LoweringError: one of its kinds, for programs that the user must change.
     """
     ipus, replicas = split_device(closed, options.num_ipus)
-    show = options.on_pass or (lambda name, text: None)
+    show = functools.partial(_shown, options)
 
     # Marks and queues must be at the top level of their bodies before anything looks for them.
-    opened = inline_calls(closed)
+    closed = show("inline_calls", inline_calls(closed))
     # Before loops are rebuilt or split: both know conditions of one boolean only.
-    opened = scalar_predicates(opened)
+    closed = show("scalar_predicates", scalar_predicates(closed))
     # Before faults are watched: with one replica a collective is no operation at all.
-    resolved = resolve_replicas(opened, replicas)
-    checked, faults = insert_checks(resolved, options, replicas)
+    closed = show("resolve_replicas", resolve_replicas(closed, replicas))
+    closed, faults = insert_checks(closed, options, replicas)
     # After all that can remove or double an equation.
-    single = check_queues(checked)
-    # Last of these, so that all of them see the operations themselves.
-    turned = take_turns(single, replicas)
-    placed = place(drop_dead(turned), step_slow_loops=options.step_slow_loops)
+    closed = show("check_queues", check_queues(closed))
+    # After all that must see the operations themselves.
+    closed = show("take_turns", take_turns(closed, replicas))
+    closed = show("drop_dead", drop_dead(closed))
+
+    placed = place(closed, step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    show("partition", to_text(program))
-    program = insert_copies(program)
-    program = dc.replace(program, faults=faults)
-    show("insert_copies", to_text(program))
+    program = show("partition", dc.replace(program, faults=faults))
+    program = show("insert_copies", insert_copies(program))
     try:
         verify(program)
     except InternalError as broken:
         broken.add_note(f"after `insert_copies`:\n{to_text(program)}")
         raise
     return program
+
+
+def _shown(options: Options, name: str, result: _Level) -> _Level:
+    """Hands the text of a pass's result to whoever wants to see it."""
+    if options.on_pass is not None:
+        options.on_pass(name, to_text(result) if isinstance(result, Program) else str(result))
+    return result
 
 
 def split_device(closed: ClosedJaxpr, num_ipus: int) -> tuple[int, int]:

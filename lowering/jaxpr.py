@@ -314,3 +314,9 @@ def _product(extents: Iterable[int]) -> int:
 def is_tracer(value: Any) -> bool:
     """Whether a value is one of a trace that is going on, so that its contents are unknown."""
     return isinstance(value, Tracer)
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether JAX computes with a NumPy dtype; bfloat16 and its like are NumPy's kind V."""
+    kinds = (jax.numpy.number, jax.numpy.bool_)
+    return any(jax.numpy.issubdtype(dtype, kind) for kind in kinds)

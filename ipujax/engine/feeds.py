@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
+import queue as queue_module
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
+import jax
 import numpy as np
 
 from ipujax.errors import OutOfRangeError
@@ -37,12 +40,45 @@ class Fetch:
     done: Future[BaseException | None] = dc.field(default_factory=Future[BaseException | None])
 
 
+class _Worker:
+    """Does its tasks one after the other, in a thread that does not keep a process from ending.
+
+    A data set may block for ever; the threads of `concurrent.futures` would be waited for.
+    """
+
+    def __init__(self, name: str):
+        self._tasks: queue_module.SimpleQueue[Callable[[], None] | None]
+        self._tasks = queue_module.SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Has a function called after the earlier ones."""
+        future: Future[Any] = Future()
+
+        def task() -> None:
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._tasks.put(task)
+        return future
+
+    def stop(self) -> None:
+        """Ends the thread after what has been submitted."""
+        self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
 class Feeder:
     """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop."""
 
     def __init__(self, queue: Any, replicas: int):
         self.queue, self._replicas = queue, replicas
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ipujax-{queue.name}")
+        self._thread = _Worker(f"ipujax-{queue.name}")
         self._fetches: collections.deque[Fetch] = collections.deque()
 
     def request(self, count: int, capacity: int) -> None:
@@ -74,6 +110,12 @@ class Feeder:
 
     def _ready(self, fetch: Fetch) -> int:
         return fetch.filled // self._replicas - fetch.used
+
+    @property
+    def left(self) -> int:
+        """Elements of the oldest request that no kernel has been given."""
+        fetch = self._fetches[0]
+        return fetch.filled - fetch.used * self._replicas
 
     @property
     def ended(self) -> bool:
@@ -114,7 +156,7 @@ class Feeder:
         for fetch in self._fetches:
             fetch.cancelled = True
         returned = self._thread.submit(self._give_back, list(self._fetches))
-        self._thread.shutdown(wait=wait)
+        self._thread.stop()
         if wait:
             returned.result()
 
@@ -124,19 +166,57 @@ class Feeder:
 
 
 def exhausted(
-    queue: Any, requested: int, available: int, error: BaseException | None
-) -> BaseException:
-    """What to raise when a data set stopped short: the user's own exception, or that it ended."""
+    queue: Any, requested: int, available: int, error: BaseException | None, replicas: int = 1
+) -> Any:
+    """What to raise when a data set stopped short: the user's own exception, or that it ended.
+
+    Args:
+      queue: the infeed.
+      requested: elements that were asked for, over all replicas.
+      available: how many of them there were.
+      error: what the data set raised, if it did.
+      replicas: copies of the graph, each of which takes its own element.
+    """
     if error is not None:
         return error
+    shared = f" ({requested // replicas} for each of {replicas} replicas)" if replicas > 1 else ""
     return OutOfRangeError(
-        f"infeed `{queue.name}`: the loop asked for {requested} elements, but the data set ended "
-        f"after {available}\n"
+        f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{shared} were asked "
+        f"for, but the data set ended after {available}\n"
         "  fix:   repeat the data set (itertools.cycle, .repeat()), or ask for fewer iterations; "
         "`error.carried` holds the loop variables after the last complete iteration",
         requested=requested,
         available=available,
+        infeed=queue,
     )
+
+
+def of_the_loop(
+    error: OutOfRangeError,
+    structure: Any,
+    iterations: int | None,
+    done: int,
+    carried: Sequence[Any],
+    replicas: int,
+) -> BaseException:
+    """The error of one iteration as the whole loop's: what all iterations asked for and got.
+
+    Args:
+      error: from iteration `done`, counting from 0.
+      structure: of the loop's variables.
+      iterations: of the whole loop; None where nobody knows.
+      done: complete iterations.
+      carried: the flat loop variables after them, of all replicas.
+      replicas: copies of the graph.
+    """
+    iterations = loop.count if isinstance(loop, ir.Repeat) and loop.count else done + 1
+    each = error.requested
+    whole = exhausted(
+        error.infeed, iterations * each, done * each + error.available, None, replicas
+    )
+    leaves = [x if replicas == 1 else x[0] for x in carried][: structure.num_leaves]
+    whole.carried = jax.tree.unflatten(structure, leaves)
+    return whole
 
 
 class Collector:
@@ -213,8 +293,8 @@ class Session:
             while there < wanted:
                 there = feeder.wait(self.flush)
                 if there < wanted and feeder.ended:
-                    asked, given = wanted * self.replicas, there * self.replicas
-                    raise exhausted(queue, asked, given, feeder.error)
+                    asked = wanted * self.replicas
+                    raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
             leaves = feeder.leaves(wanted)
         finally:
             feeder.close()

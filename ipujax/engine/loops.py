@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.engine.feeds import Feeder, Session, exhausted
+from ipujax.engine.feeds import Feeder, Session, exhausted, of_the_loop
 from ipujax.engine.placement import Axis, Placement
 from ipujax.errors import OutOfRangeError
 from lowering import ir, jaxpr
@@ -277,12 +277,11 @@ class _Run:
     def stop(self, waited: list[int], carry: list[Any]) -> None:
         """Raises what a data set that stopped short has to say."""
         feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
-        asked, given = self.count * replicas, self.done * replicas
-        error = exhausted(feeder.queue, asked, given, feeder.error)
-        if isinstance(error, OutOfRangeError) and self.loop.node.loop is not None:
-            leaves = [x if replicas == 1 else x[0] for x in carry]
-            structure = self.loop.node.loop
-            error.carried = jax.tree.unflatten(structure, leaves[: structure.num_leaves])
+        # As of one iteration, to be made the whole loop's.
+        error = exhausted(feeder.queue, replicas, feeder.left, feeder.error, replicas)
+        structure = self.loop.node.loop
+        if isinstance(error, OutOfRangeError) and structure is not None:
+            error = of_the_loop(error, structure, self.count, self.done, carry, replicas)
         raise error
 
 

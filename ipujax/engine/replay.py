@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.engine.feeds import Session
+from ipujax.engine.feeds import Session, of_the_loop
 from ipujax.engine.loops import StreamedLoop, is_streamable
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.errors import EnqueueError, OutOfRangeError
@@ -237,7 +237,7 @@ class Machine:
                 for s in node.slices:
                     row = _row(values[s.stacked, s.ipu], index, session.replicas)
                     values[s.element, s.ipu] = row
-                _body(body, node, values, session, done)
+                _body(body, node, values, session, done, count)
                 for kept, s in zip(stacks, node.stacks, strict=True):
                     kept.append(values[s.element, s.ipu])
                 advance(node.carry, values)
@@ -270,7 +270,7 @@ class Machine:
                 condition(values, session)
                 if not test(values):
                     break
-                _body(body, node, values, session, done)
+                _body(body, node, values, session, done, None)
                 advance(node.carry, values)
                 done += 1
             finish(node.carry, values)
@@ -316,25 +316,21 @@ def finish(carry: Sequence[ir.Carry], values: Values) -> None:
 
 
 def _body(
-    body: Step, node: ir.Repeat | ir.While, values: Values, session: Session, done: int
+    body: Step,
+    node: ir.Repeat | ir.While,
+    values: Values,
+    session: Session,
+    done: int,
+    count: int | None,
 ) -> None:
     """One iteration; a data set that ends in it learns what the loop had computed."""
     try:
         body(values, session)
     except OutOfRangeError as error:
-        if node.loop is not None and error.carried is None:
-            carried = [values[c.entering, c.ipu] for c in node.carry]
-            fill_carried(error, node, carried, session.replicas)
-            error.args = (f"{error.args[0]} ({done} iterations were complete)",)
-        raise
-
-
-def fill_carried(
-    error: OutOfRangeError, node: ir.Repeat | ir.While, carried: Sequence[Any], replicas: int
-) -> None:
-    """Puts the loop variables into an error, in the structure of the loop's inputs."""
-    leaves = [x if replicas == 1 else x[0] for x in carried][: node.loop.num_leaves]
-    error.carried = jax.tree.unflatten(node.loop, leaves)
+        if node.loop is None or error.carried is not None:
+            raise
+        carried = [values[c.entering, c.ipu] for c in node.carry]
+        raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
 
 
 def _on_host(function: Any, operands: Sequence[Any], host: Any) -> list[Any]:

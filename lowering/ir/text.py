@@ -19,6 +19,7 @@ from lowering.ir.program import (
     Switch,
     While,
 )
+from lowering.jaxpr import JaxprEqn
 from lowering.units import HOST, IpuId, ValueId
 
 _SHOWN = 6  # primitives named in one kernel's line; the rest are counted
@@ -133,9 +134,15 @@ class _Printer:
 
 def kernel_text(kernel: Kernel) -> str:
     """The primitives of a kernel, the first few by name."""
-    names = [eqn.primitive.name for eqn in kernel.jaxpr.jaxpr.eqns]
+    names = [operation_name(eqn) for eqn in kernel.jaxpr.jaxpr.eqns]
     shown = " ".join(names[:_SHOWN]) or "pass"
     return f"[{shown} +{len(names) - _SHOWN}]" if len(names) > _SHOWN else f"[{shown}]"
+
+
+def operation_name(eqn: JaxprEqn) -> str:
+    """The primitive's name; an inner jit's own name with it."""
+    name = eqn.primitive.name
+    return f"{name}:{eqn.params['name']}" if name in ("jit", "pjit") else name
 
 
 def _names(values: tuple[ValueId, ...]) -> str:

@@ -1,9 +1,4 @@
-"""Cuts a placed jaxpr into kernels, one IPU each, and control flow into branches of the tree.
-
-An equation's level is the number of times that data had to change IPU before it. Equations of
-one IPU and one level become one kernel; kernels of one level share no value, so they may overlap.
-Control flow that is split, queue operations and host calls are steps of their own.
-"""
+"""Cuts a placed jaxpr into kernels, one IPU each, and control flow into branches of the tree."""
 
 from __future__ import annotations
 
@@ -18,14 +13,14 @@ from lowering.jaxpr import (
     JaxprEqn,
     Literal,
     Var,
-    is_ordered,
     make_jaxpr_of,
     name_stack,
     user_line,
 )
-from lowering.marks import joined, read
+from lowering.marks import joined
+from lowering.passes.group import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
-from lowering.streams import dequeue_p, enqueue_p, repeat_p
+from lowering.streams import dequeue_p, repeat_p
 from lowering.units import HOST, IpuId, ValueId
 
 
@@ -89,89 +84,18 @@ def _bind_constants(table: _Table, placed: PlacedBody) -> None:
         table.ids[var] = table.constant(var.aval, data)
 
 
-@dc.dataclass(slots=True)
-class _Group:
-    """Equations that run together: one kernel's, or a single step of its own."""
-
-    level: int
-    order: int
-    home: Home
-    eqns: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
-    index: int = -1
-    outside: str | None = None
-
-    @property
-    def is_kernel(self) -> bool:
-        return self.index < 0
-
-
 class _Body:
     """One body being cut."""
 
     def __init__(self, table: _Table, placed: PlacedBody, enclosing: str):
         self.table, self.placed, self.enclosing = table, placed, enclosing
-        self.group_of: dict[Var, _Group] = {}
-        self.kernels: dict[tuple[int, IpuId], _Group] = {}
-        self.groups: list[_Group] = []
-        self.last_ordered: _Group | None = None
 
     def sequence(self) -> ir.Sequence:
-        for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
-            self.add(index, eqn)
-        self.groups.sort(key=lambda group: (group.level, group.order))
-        shared = self.shared_variables()
-        return ir.Sequence(tuple(self.step(group, shared) for group in self.groups))
+        grouping = group_equations(self.placed, self.enclosing)
+        steps = (self.step(group, grouping.shared) for group in grouping.groups)
+        return ir.Sequence(tuple(steps))
 
-    def add(self, index: int, eqn: JaxprEqn) -> None:
-        home = self.placed.homes[index]
-        alone = index in self.placed.bodies or eqn.primitive in (dequeue_p, enqueue_p)
-        level = self.level(eqn, None if alone or home == HOST else home)
-        group = self.group(level, home, index if alone else -1, eqn)
-        group.eqns.append(eqn)
-        if is_ordered(eqn):
-            self.last_ordered = group
-        self.group_of.update((var, group) for var in eqn.outvars)
-
-    def level(self, eqn: JaxprEqn, home: Home) -> int:
-        """One more than the producers' highest, except for producers in kernels of `home`."""
-        before = [
-            self.group_of[a]
-            for a in eqn.invars
-            if not isinstance(a, Literal) and a in self.group_of
-        ]
-        if is_ordered(eqn) and self.last_ordered is not None:
-            before.append(self.last_ordered)
-        level = 0
-        for group in before:
-            same = home is not None and group.is_kernel and group.home == home
-            level = max(level, group.level if same else group.level + 1)
-        return level
-
-    def group(self, level: int, home: Home, index: int, eqn: JaxprEqn) -> _Group:
-        if index >= 0 or home is None:
-            group = _Group(level, len(self.groups), home, index=index)
-            self.groups.append(group)
-            return group
-        key = (level, home)
-        if key not in self.kernels:
-            outside = read(joined(self.enclosing, name_stack(eqn))).outside
-            self.kernels[key] = _Group(level, len(self.groups), home, outside=outside)
-            self.groups.append(self.kernels[key])
-        return self.kernels[key]
-
-    def shared_variables(self) -> set[Var]:
-        """Variables that are read outside the group that makes them."""
-        shared = {a for a in self.placed.jaxpr.jaxpr.outvars if not isinstance(a, Literal)}
-        for group in self.groups:
-            for eqn in group.eqns:
-                shared.update(
-                    a
-                    for a in eqn.invars
-                    if not isinstance(a, Literal) and self.group_of.get(a) is not group
-                )
-        return shared
-
-    def step(self, group: _Group, shared: set[Var]) -> ir.Node:
+    def step(self, group: Group, shared: set[Var]) -> ir.Node:
         if group.is_kernel:
             return self.kernel_step(group, shared)
         (eqn,) = group.eqns
@@ -181,7 +105,7 @@ class _Body:
         stack = joined(self.enclosing, name_stack(eqn))
         return _BRANCHES[eqn.primitive.name](_Inner(self.table, eqn, bodies, stack))
 
-    def kernel_step(self, group: _Group, shared: set[Var]) -> ir.Node:
+    def kernel_step(self, group: Group, shared: set[Var]) -> ir.Node:
         made = {var for eqn in group.eqns for var in eqn.outvars}
         used = (a for eqn in group.eqns for a in eqn.invars if not isinstance(a, Literal))
         invars = list(dict.fromkeys(a for a in used if a not in made))

@@ -182,7 +182,7 @@ def _log1pexp_jvp(primals, tangents):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _clipped(limit, x) -> Any:
+def _clipped(limit, x):
     return x * 2
 
 
@@ -204,13 +204,16 @@ def custom_jvp(v):
 
 @case(V)
 def custom_vjp(v):
-    return _clipped(0.5, v), jax.grad(lambda a: (_clipped(0.5, a) ** 2).sum())(v)
+    return _clipped(0.5, v), jax.grad(lambda a: jnp.square(_clipped(0.5, a)).sum())(v)
 
 
 @case(X)
 def custom_vjp_in_scan(x):
     def loss(y):
-        return lax.scan(lambda c, row: (_clipped(1.0, c) * 0.3 + row, None), y[0], y)[0].sum()
+        def step(c, row):
+            return jnp.multiply(_clipped(1.0, c), 0.3) + row, None
+
+        return lax.scan(step, y[0], y)[0].sum()
 
     return jax.value_and_grad(loss)(x)
 
@@ -837,10 +840,6 @@ def test_what_vmap_does_not_know_runs_on_every_replica(engine: str) -> None:
 
     wanted_ = sum(((V + replica) * 2 + 1) * 2 for replica in range(4))
     same(ipu.compile(fn, engine=engine)(V), jnp.asarray(wanted_))
-
-
-def _append(seen: list[float], value: Any) -> None:
-    seen.append(float(value))
 
 
 @pytest.mark.parametrize("engine", ["fused", "replay"])

@@ -1,0 +1,156 @@
+"""Decides which equations of a placed body run together, and in which order.
+
+An equation's level is the number of times that data had to change IPU before it. Equations of
+one IPU and one level become one kernel; kernels of one level share no value, so they may overlap.
+Control flow that is split, queue operations and host calls are steps of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+
+from lowering.jaxpr import JaxprEqn, Literal, Var, is_ordered, name_stack
+from lowering.marks import joined, read
+from lowering.passes.place import Home, PlacedBody
+from lowering.streams import dequeue_p, enqueue_p
+from lowering.units import HOST, IpuId
+
+
+@dc.dataclass(slots=True)
+class Group:
+    """Equations that run together: one kernel's, or a single step of its own."""
+
+    level: int
+    order: int
+    home: Home
+    eqns: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
+    index: int = -1
+    outside: str | None = None
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the group is a kernel, and not a step of its own."""
+        return self.index < 0
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Grouping:
+    """The groups of a body in an order that keeps all dependencies.
+
+    Attributes:
+      groups: one per kernel or step.
+      shared: variables that are read outside the group that makes them.
+    """
+
+    groups: list[Group]
+    shared: set[Var]
+
+
+def group_equations(placed: PlacedBody, enclosing: str) -> Grouping:
+    """Groups the equations of a body.
+
+    Args:
+      placed: the body; every equation has a home.
+      enclosing: the name stack of the equation that the body belongs to.
+    """
+    grouper = _Grouper(placed, enclosing)
+    grouper.run()
+    groups = sorted(grouper.groups, key=lambda group: (group.level, group.order))
+    return Grouping(groups, grouper.shared_variables())
+
+
+class _Grouper:
+    """One body being grouped."""
+
+    def __init__(self, placed: PlacedBody, enclosing: str):
+        self.placed, self.enclosing = placed, enclosing
+        self.group_of: dict[Var, Group] = {}
+        self.kernels: dict[tuple[int, IpuId], Group] = {}
+        self.groups: list[Group] = []
+        self.last_ordered: Group | None = None
+        self.waiting: dict[Var, tuple[JaxprEqn, IpuId]] = {}
+
+    def run(self) -> None:
+        for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
+            self.add(index, eqn)
+        for atom in self.placed.jaxpr.jaxpr.outvars:
+            if not isinstance(atom, Literal):
+                self.release(atom)
+
+    def add(self, index: int, eqn: JaxprEqn) -> None:
+        home = self.placed.homes[index]
+        alone = index in self.placed.bodies or eqn.primitive in (dequeue_p, enqueue_p)
+        kernel_home = None if alone or home == HOST else home
+        operands = [a for a in eqn.invars if not isinstance(a, Literal)]
+        if kernel_home is not None and self.can_wait(eqn, operands, kernel_home):
+            self.waiting.update((var, (eqn, kernel_home)) for var in eqn.outvars)
+            return
+        for var in operands:
+            if var in self.waiting and self.waiting[var][1] != kernel_home:
+                self.release(var)
+        group = self.group(self.level(eqn, kernel_home), home, index if alone else -1, eqn)
+        for var in operands:
+            self.release(var, group)
+        group.eqns.append(eqn)
+        if is_ordered(eqn):
+            self.last_ordered = group
+        self.group_of.update((var, group) for var in eqn.outvars)
+
+    def can_wait(self, eqn: JaxprEqn, operands: Sequence[Var], home: IpuId) -> bool:
+        """Whether an equation makes constants only: it then joins the kernel that reads them."""
+        waiting = (var in self.waiting and self.waiting[var][1] == home for var in operands)
+        return not eqn.effects and all(waiting)
+
+    def release(self, var: Var, group: Group | None = None) -> None:
+        """Puts the equation of a waiting variable into a kernel; if none is given, a first one."""
+        if var not in self.waiting:
+            return
+        eqn, home = self.waiting[var]
+        group = self.group(0, home, -1, eqn) if group is None else group
+        for atom in eqn.invars:
+            if not isinstance(atom, Literal):
+                self.release(atom, group)
+        group.eqns.append(eqn)
+        for made in eqn.outvars:
+            self.waiting.pop(made, None)
+            self.group_of[made] = group
+
+    def level(self, eqn: JaxprEqn, home: Home) -> int:
+        """One more than the producers' highest, except for producers in kernels of `home`."""
+        before = [
+            self.group_of[a]
+            for a in eqn.invars
+            if not isinstance(a, Literal) and a in self.group_of
+        ]
+        if is_ordered(eqn) and self.last_ordered is not None:
+            before.append(self.last_ordered)
+        level = 0
+        for group in before:
+            same = home is not None and group.is_kernel and group.home == home
+            level = max(level, group.level if same else group.level + 1)
+        return level
+
+    def group(self, level: int, home: Home, index: int, eqn: JaxprEqn) -> Group:
+        if index >= 0 or home is None:
+            group = Group(level, len(self.groups), home, index=index)
+            self.groups.append(group)
+            return group
+        key = (level, home)
+        if key not in self.kernels:
+            outside = read(joined(self.enclosing, name_stack(eqn))).outside
+            self.kernels[key] = Group(level, len(self.groups), home, outside=outside)
+            self.groups.append(self.kernels[key])
+        return self.kernels[key]
+
+    def shared_variables(self) -> set[Var]:
+        """Variables that are read outside the group that makes them."""
+        shared = {a for a in self.placed.jaxpr.jaxpr.outvars if not isinstance(a, Literal)}
+        for group in self.groups:
+            for eqn in group.eqns:
+                shared.update(
+                    a
+                    for a in eqn.invars
+                    if not isinstance(a, Literal) and self.group_of.get(a) is not group
+                )
+        return shared
