@@ -209,11 +209,9 @@ def of_the_loop(
       carried: the flat loop variables after them, of all replicas.
       replicas: copies of the graph.
     """
-    iterations = loop.count if isinstance(loop, ir.Repeat) and loop.count else done + 1
     each = error.requested
-    whole = exhausted(
-        error.infeed, iterations * each, done * each + error.available, None, replicas
-    )
+    asked, given = (iterations or done + 1) * each, done * each + error.available
+    whole = exhausted(error.infeed, asked, given, None, replicas)
     leaves = [x if replicas == 1 else x[0] for x in carried][: structure.num_leaves]
     whole.carried = jax.tree.unflatten(structure, leaves)
     return whole
