@@ -103,7 +103,9 @@ class _Body:
         if bodies is None:
             return self.stream_step(eqn, group.home)
         stack = joined(self.enclosing, name_stack(eqn))
-        return _BRANCHES[eqn.primitive.name](_Inner(self.table, eqn, bodies, stack))
+        return _BRANCHES[eqn.primitive.name](
+            _Inner(self.table, eqn, bodies, self.placed.results[group.index], stack)
+        )
 
     def kernel_step(self, group: Group, shared: set[Var]) -> ir.Node:
         made = {var for eqn in group.eqns for var in eqn.outvars}
@@ -137,6 +139,7 @@ class _Inner:
     table: _Table
     eqn: JaxprEqn
     bodies: tuple[PlacedBody, ...]
+    homes: tuple[Home, ...]
     stack: str
 
     def operands(self) -> list[ValueId]:
@@ -159,7 +162,9 @@ class _Inner:
     def results(self) -> list[ValueId]:
         return list(self.table.bind(self.eqn.outvars))
 
-    def carry(self, homes: Sequence[Home], *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
+    def carry(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
+        """The loop variables, given their four names; they are the first results."""
+        homes = self.homes[: len(names[0])]
         return tuple(
             ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(homes, *names, strict=True)
         )
@@ -173,28 +178,6 @@ def _ipu(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
-def _argument_homes(placed: PlacedBody) -> list[Home]:
-    """Where each argument of a loop's body is wanted: where it comes from, or at its first reader.
-
-    An argument that no IPU has yet would otherwise be sent from IPU 0 in every iteration.
-    """
-    readers: dict[Var, IpuId] = {}
-    for eqn, home in zip(placed.jaxpr.jaxpr.eqns, placed.homes, strict=True):
-        if home is not None and home != HOST:
-            for atom in eqn.invars:
-                if not isinstance(atom, Literal):
-                    readers.setdefault(atom, home)
-    invars = placed.jaxpr.jaxpr.invars
-    return [
-        readers.get(var) if home is None else home
-        for var, home in zip(invars, placed.inputs, strict=True)
-    ]
-
-
-def _loop_homes(inputs: Sequence[Home], outputs: Sequence[Home]) -> list[Home]:
-    return [new if new is not None else old for new, old in zip(outputs, inputs, strict=True)]
-
-
 def _scan(inner: _Inner) -> ir.Node:
     params = inner.eqn.params
     consts, carry = params["num_consts"], params["num_carry"]
@@ -202,26 +185,19 @@ def _scan(inner: _Inner) -> ir.Node:
     entering = inner.enter(0, operands[:consts])
     sequence, leaving = inner.body(0)
     results = inner.results()
-    placed = inner.bodies[0]
-    arguments = _argument_homes(placed)
-    homes = _loop_homes(arguments[consts : consts + carry], placed.outputs[:carry])
-    slices = zip(operands[consts + carry :], entering[carry:], strict=True)
-    slice_homes = arguments[consts + carry :]
-    stacks = zip(leaving[carry:], results[carry:], placed.outputs[carry:], strict=True)
+    slice_homes = inner.bodies[0].inputs[consts + carry :]
+    slices = zip(operands[consts + carry :], entering[carry:], slice_homes, strict=True)
+    stacks = zip(leaving[carry:], results[carry:], inner.homes[carry:], strict=True)
     return ir.Repeat(
         count=params["length"],
         body=sequence,
         carry=inner.carry(
-            homes,
             operands[consts : consts + carry],
             entering[:carry],
             leaving[:carry],
             results[:carry],
         ),
-        slices=tuple(
-            ir.Slice(stacked, element, _ipu(home))
-            for (stacked, element), home in zip(slices, slice_homes, strict=True)
-        ),
+        slices=tuple(ir.Slice(stacked, e, _ipu(home)) for stacked, e, home in slices),
         stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
         reverse=params["reverse"],
         origin=inner.origin,
@@ -235,13 +211,11 @@ def _repeat(inner: _Inner) -> ir.Node:
     consts = params["num_consts"]
     entering = inner.enter(0, operands[:consts])
     sequence, leaving = inner.body(0)
-    placed = inner.bodies[0]
-    homes = _loop_homes(_argument_homes(placed)[consts:], placed.outputs)
     return ir.Repeat(
         count=params["count"],
         trips=trips,
         body=sequence,
-        carry=inner.carry(homes, operands[consts:], entering, leaving, inner.results()),
+        carry=inner.carry(operands[consts:], entering, leaving, inner.results()),
         loop=params["loop"],
         origin=inner.origin,
     )
@@ -257,13 +231,11 @@ def _while(inner: _Inner) -> ir.Node:
     _bind_constants(inner.table, inner.bodies[0])
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
-    placed = inner.bodies[1]
-    homes = _loop_homes(_argument_homes(placed)[second:], placed.outputs)
     return ir.While(
         condition=test,
         predicate=predicate,
         body=sequence,
-        carry=inner.carry(homes, operands[first + second :], entering, leaving, inner.results()),
+        carry=inner.carry(operands[first + second :], entering, leaving, inner.results()),
         origin=inner.origin,
     )
 
@@ -271,17 +243,15 @@ def _while(inner: _Inner) -> ir.Node:
 def _cond(inner: _Inner) -> ir.Node:
     index, *operands = inner.operands()
     branches: list[ir.Branch] = []
-    homes: list[Home] = [None] * len(inner.eqn.outvars)
-    for number, placed in enumerate(inner.bodies):
+    for number in range(len(inner.bodies)):
         inner.enter(number, operands)
         sequence, results = inner.body(number)
         branches.append(ir.Branch(sequence, tuple(results)))
-        homes = [h if h is not None else o for h, o in zip(homes, placed.outputs, strict=True)]
     return ir.Switch(
         index=index,
         branches=tuple(branches),
         writes=tuple(inner.results()),
-        ipus=tuple(map(_ipu, homes)),
+        ipus=tuple(map(_ipu, inner.homes)),
         origin=inner.origin,
     )
 

@@ -39,13 +39,15 @@ class PlacedBody:
       jaxpr: the body.
       homes: one per equation; None for control flow that is split over IPUs or streams.
       bodies: the placed bodies of each split equation, by its index, in parameter order.
-      inputs: one home per invar.
+      results: the homes of each split equation's results, by its index.
+      inputs: one home per invar: where it comes from, or else where it is read first.
       outputs: one home per outvar.
     """
 
     jaxpr: ClosedJaxpr
     homes: tuple[Home, ...]
     bodies: dict[int, tuple[PlacedBody, ...]]
+    results: dict[int, tuple[Home, ...]]
     inputs: tuple[Home, ...]
     outputs: tuple[Home, ...]
 
@@ -120,6 +122,8 @@ class _Placer:
         }
         self.homes: list[Home] = [None] * len(self.eqns)
         self.bodies: dict[int, tuple[PlacedBody, ...]] = {}
+        self.results: dict[int, tuple[Home, ...]] = {}
+        self.wants: dict[int, Sequence[Home]] = {}
         self.twins = _Twins()
         self.step_slow_loops = False
 
@@ -188,7 +192,10 @@ class _Placer:
         def place_inner(body: ClosedJaxpr, homes: Sequence[Home]) -> PlacedBody:
             return _place(body, stack, homes, self.shards)
 
-        self.bodies[index], results = _SPLITTERS[eqn.primitive.name](eqn, operands, place_inner)
+        self.bodies[index], results, self.wants[index] = _SPLITTERS[eqn.primitive.name](
+            eqn, operands, place_inner
+        )
+        self.results[index] = tuple(results)
         for var, home in zip(eqn.outvars, results, strict=True):
             if home is not None:
                 self.home_of[var] = home
@@ -199,13 +206,16 @@ class _Placer:
         for index in range(len(self.eqns) - 1, -1, -1):
             eqn = self.eqns[index]
             if index in self.bodies:
-                continue
-            home = self.homes[index]
-            if home is None:
-                home = next((wanted[v] for v in eqn.outvars if v in wanted), None)
-                self.assign(index, eqn, home)
-            if home is not None and home != HOST:
-                wanted.update((a, home) for a in eqn.invars if not isinstance(a, Literal))
+                wants = self.wants[index]
+            else:
+                home = self.homes[index]
+                if home is None:
+                    home = next((wanted[v] for v in eqn.outvars if v in wanted), None)
+                    self.assign(index, eqn, home)
+                wants = [home] * len(eqn.invars)
+            for atom, home in zip(eqn.invars, wants, strict=True):
+                if home is not None and home != HOST and not isinstance(atom, Literal):
+                    wanted[atom] = home
 
     def settle(self) -> None:
         for index, eqn in enumerate(self.eqns):
@@ -218,7 +228,23 @@ class _Placer:
             None if isinstance(a, Literal) else self.home_of.get(a)
             for a in self.closed.jaxpr.outvars
         )
-        return PlacedBody(self.closed, tuple(self.homes), self.bodies, self.inputs, outputs)
+        return PlacedBody(
+            self.closed, tuple(self.homes), self.bodies, self.results, self.wanted(), outputs
+        )
+
+    def wanted(self) -> tuple[Home, ...]:
+        """Where each argument is wanted; one without a home would be sent from IPU 0 each time."""
+        readers: dict[Var, IpuId] = {}
+        for eqn, home in zip(self.eqns, self.homes, strict=True):
+            if home is not None and home != HOST:
+                for atom in eqn.invars:
+                    if not isinstance(atom, Literal):
+                        readers.setdefault(atom, home)
+        invars = self.closed.jaxpr.invars
+        return tuple(
+            readers.get(var) if home is None else home
+            for var, home in zip(invars, self.inputs, strict=True)
+        )
 
 
 class _Twins:
@@ -266,46 +292,52 @@ def _elements(aval: Any) -> int:
 
 
 # How each kind of control flow hands homes to its bodies and takes them back: equation, homes of
-# its operands, and a function that places a body -> placed bodies, homes of its results.
+# its operands, and a function that places a body -> placed bodies, homes of its results, and where
+# its operands are wanted.
 
 _PlaceInner = Callable[[ClosedJaxpr, Sequence[Home]], PlacedBody]
-_Split = tuple[tuple[PlacedBody, ...], Sequence[Home]]
+_Split = tuple[tuple[PlacedBody, ...], Sequence[Home], Sequence[Home]]
 
 
 def _first(*homes: Home) -> Home:
-    return next((home for home in homes if home is not None), IpuId(0))
+    return next((home for home in homes if home is not None), None)
 
 
-def _loop_homes(carry: Sequence[Home], leaving: Sequence[Home]) -> list[Home]:
-    """A loop variable lives where the body computes it, else where it came from."""
-    return [_first(new, old) for new, old in zip(leaving, carry, strict=True)]
+def _loop_homes(entering: Sequence[Home], leaving: Sequence[Home]) -> list[Home]:
+    """A loop variable lives where the body computes it, else where it is wanted or came from."""
+    return [_first(new, old) for new, old in zip(leaving, entering, strict=True)]
 
 
 def _split_scan(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
     body = place_inner(eqn.params["jaxpr"], operands)
-    homes = _loop_homes(operands[consts : consts + carry], body.outputs[:carry])
-    return (body,), [*homes, *map(_first, body.outputs[carry:])]
+    homes = _loop_homes(body.inputs[consts : consts + carry], body.outputs[:carry])
+    wanted = [*body.inputs[:consts], *homes, *body.inputs[consts + carry :]]
+    return (body,), [*homes, *body.outputs[carry:]], wanted
 
 
 def _split_repeat(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    inner = operands if eqn.params["count"] is not None else operands[1:]
-    body = place_inner(eqn.params["body"], inner)
-    return (body,), _loop_homes(inner[eqn.params["num_consts"] :], body.outputs)
+    trips = 0 if eqn.params["count"] is not None else 1
+    consts = eqn.params["num_consts"]
+    body = place_inner(eqn.params["body"], operands[trips:])
+    homes = _loop_homes(body.inputs[consts:], body.outputs)
+    return (body,), homes, [*operands[:trips], *body.inputs[:consts], *homes]
 
 
 def _split_while(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    carry = operands[first + second :]
     body = place_inner(eqn.params["body_jaxpr"], operands[first:])
-    homes = _loop_homes(carry, body.outputs)
+    homes = _loop_homes(body.inputs[second:], body.outputs)
     condition = place_inner(eqn.params["cond_jaxpr"], [*operands[:first], *homes])
-    return (condition, body), homes
+    wanted = [*condition.inputs[:first], *body.inputs[:second], *homes]
+    return (condition, body), homes, wanted
 
 
 def _split_cond(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     branches = tuple(place_inner(branch, operands[1:]) for branch in eqn.params["branches"])
-    return branches, [_first(*homes) for homes in zip(*(b.outputs for b in branches), strict=True)]
+    results = [_first(*homes) for homes in zip(*(b.outputs for b in branches), strict=True)]
+    wanted = [_first(*homes) for homes in zip(*(b.inputs for b in branches), strict=True)]
+    return branches, results, [operands[0], *wanted]
 
 
 _SPLITTERS: dict[str, Callable[[JaxprEqn, Sequence[Home], _PlaceInner], _Split]] = {
