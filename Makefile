@@ -37,7 +37,6 @@ format: $(STAMP)-test
 notebooks: $(STAMP)-test
 	@mkdir -p build/notebooks
 	@set -e; for source in notebooks/*.py; do \
-	  test -e "$$source" || { echo "no notebooks yet"; break; }; \
 	  target=build/notebooks/$$(basename "$$source" .py).ipynb; \
 	  echo "executing $$source"; \
 	  $(BIN)/jupytext --quiet --to ipynb --output "$$target" "$$source"; \

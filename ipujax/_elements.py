@@ -71,7 +71,7 @@ class Elements:
     def start(self) -> None:
         """Begins to read, if that has not happened yet."""
         if self._iterator is None:
-            self._iterator = _iterate(self._dataset)
+            self._iterator = iterate(self._dataset)
 
     def stop(self) -> None:
         """Forgets the data set's position and all that was read ahead."""
@@ -119,7 +119,7 @@ class Elements:
     def _read_first(self) -> None:
         iterator: Any = self._iterator
         leaves, structure = jax.tree.flatten(next(iterator))
-        arrays = [np.array(_array(leaf)) for leaf in leaves]
+        arrays = [np.array(as_array(leaf)) for leaf in leaves]
         for number, array in enumerate(arrays):
             if not jaxpr.is_number(array.dtype):
                 raise FeedError(
@@ -170,7 +170,7 @@ class Elements:
     ) -> Any:
         if not jax.tree_util.all_leaves([leaf]):
             raise self._other_structure(element)
-        array = _array(leaf)
+        array = as_array(leaf)
         if array.shape != shape:
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self.read} has shape "
@@ -191,14 +191,16 @@ def _narrowed(dtype: np.dtype) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
-def _iterate(dataset: Any) -> Iterator[Any]:
+def iterate(dataset: Any) -> Iterator[Any]:
+    """The elements of an iterable, or of what a callable gives; tf.data's as NumPy arrays."""
     source = dataset if hasattr(dataset, "__iter__") else dataset()
     if hasattr(source, "as_numpy_iterator"):  # tf.data
         return source.as_numpy_iterator()
     return iter(source)
 
 
-def _array(leaf: Any) -> np.ndarray:
+def as_array(leaf: Any) -> np.ndarray:
+    """A leaf of an element as a NumPy array."""
     if hasattr(leaf, "detach"):  # a torch tensor, also one that requires grad
         leaf = leaf.detach().cpu()
     return np.asarray(leaf)

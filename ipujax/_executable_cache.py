@@ -6,20 +6,21 @@ compiled before, in this process or another, counts as loaded and not as compile
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Generator
+import threading
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 from ipujax.config import config_key
 from ipujax.flags import flags_key, poplar_flags
 from lowering import ir
 
+_lock = threading.Lock()
 _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -45,22 +46,21 @@ def store(lowered: Any) -> None:
     partial.replace(entry)
 
 
-@contextlib.contextmanager
-def enabled() -> Generator[None]:
-    """XLA's persistent cache in the folder that the flag names, if it does."""
+def activate() -> bool:
+    """Has XLA keep its kernels in the folder that the flag names; false if it names none.
+
+    XLA's cache is one for the process, so it stays on, also for functions of plain JAX.
+    """
     folder = _folder()
     if folder is None:
-        yield
-        return
+        return False
     wanted = {"jax_compilation_cache_dir": str(folder), **_OPTIONS}
-    before = {name: getattr(jax.config, name) for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+    with _lock:
+        if any(getattr(jax.config, name) != value for name, value in wanted.items()):
+            for name, value in wanted.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()  # it opens its folder only once
+    return True
 
 
 def _folder() -> Path | None:

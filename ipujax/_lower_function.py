@@ -126,10 +126,10 @@ def _check_enqueues(frames: Sequence[_tracing.Frame], closed: Any) -> None:
 
 
 def _check_queue_devices(program: ir.Program, device: LogicalDevice) -> None:
-    for node in ir.walk(program.body):
-        if isinstance(node, (ir.StreamIn, ir.StreamOut)):
-            queue: Any = node.queue
-            queue.check_device(device.ordinal)
+    for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
+        queue.check_device(device.ordinal)
+    for queue in ir.queues(program, ir.StreamOut):
+        queue.expect(program.replicas)
 
 
 def _first_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 import weakref
 
 from ipujax.errors import FeedError
@@ -11,6 +12,15 @@ from ipujax.errors import FeedError
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
 _names_lock = threading.Lock()
+
+
+def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
+    """Warns, at the line that makes the queue, about an argument that does nothing any more."""
+    warnings.warn(
+        f"{queue.__name__}({argument}=...) is deprecated: {instead}",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 class Queue:
@@ -49,9 +59,10 @@ class Queue:
         del replicas
         with self.changed:
             if self.deleted:
+                again = ", or call its initializer again" if self.kind == "infeed" else ""
                 raise FeedError(
                     f"{self.kind} `{self.name}` is used after its deleter has run; make a new "
-                    "queue, or call its initializer again"
+                    f"queue{again}"
                 )
             self.running += 1
 

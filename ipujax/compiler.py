@@ -14,7 +14,7 @@ from typing import Any, overload
 
 import jax
 
-from ipujax import events
+from ipujax import _executable_cache, events
 from ipujax._arguments import Settings, Static
 from ipujax._lower_function import DEFAULT_DEVICE, lower_function
 from ipujax.engine.choose import check_engine
@@ -70,7 +70,8 @@ def compile(
 
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
-      tracers it is `fn` itself, so `grad`, `vmap` and `jit` of it work.
+      tracers it is `fn` itself, so `grad`, `vmap` and `jit` of it work. `TF_POPLAR_FLAGS` is read
+      at its first call under a configuration.
 
     Raises:
       ConfigError: an unknown engine.
@@ -107,6 +108,20 @@ class _HostDriven(Exception):
         self.lowered = lowered
 
 
+class _BoundFunction:
+    """A compiled function as a method of an instance, which is its first argument."""
+
+    def __init__(self, function: CompiledFunction, instance: Any):
+        self._function, self._instance = function, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """As `CompiledFunction.lower`, without the instance."""
+        return self._function.lower(self._instance, *args, **kwargs)
+
+
 class CompiledFunction:
     """What `ipu.compile` returns."""
 
@@ -138,7 +153,7 @@ class CompiledFunction:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A compiled method is bound like any other."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else _BoundFunction(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers for these arguments (arrays or `jax.ShapeDtypeStruct`s).
@@ -154,7 +169,8 @@ class CompiledFunction:
         if self._executables_generation != SYSTEM.generation:
             self._executables.clear()
             self._executables_generation = SYSTEM.generation
-            self._host_driven = self._settings.engine == "replay"
+            # With an executable cache, what is compiled must be known program by program.
+            self._host_driven = self._settings.engine == "replay" or _executable_cache.activate()
         if not self._host_driven and not events.ACTIVE:
             return self._call_jitted(args, kwargs)
         executable = self._executables.get(self._signature(args, kwargs))

@@ -85,7 +85,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Args:
       tensors: a pytree of arrays.
       inplace: hand on the arrays themselves. Otherwise they are copied, as in the original; since
-        arrays cannot be changed, only the program's text, memory and cycles show it.
+        arrays cannot be changed, only the program's text shows it.
 
     Returns:
       A pytree like `tensors`, with the same values.

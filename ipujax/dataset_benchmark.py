@@ -8,11 +8,12 @@ import queue
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
+from ipujax._elements import iterate
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
 
 _PREFETCH_DEPTH = 8
@@ -60,8 +61,7 @@ def dataset_benchmark(
             "zero-argument callable that gives one"
         )
     total = _total(number_of_epochs, elements_per_epochs)
-    elements = cast(Any, dataset if isinstance(dataset, Iterable) else dataset())
-    limited = itertools.islice(elements, total)
+    limited = itertools.islice(iterate(dataset), total)
     source = _prefetched(limited) if apply_options else _plain(limited)
     return _benchmark(source, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 

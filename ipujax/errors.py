@@ -101,7 +101,3 @@ class OutOfRangeError(IPUError, EOFError):
 
 class FloatingPointError(IPUError, FloatingPointError):
     """An operation did what `floating_point_behaviour` was asked to catch."""
-
-
-class MissingExtraError(IPUError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""

@@ -30,7 +30,7 @@ def outlined_function(
       unique_sharding: run the whole call on one IPU, the smallest that a shard in `func` names (a
         shard around the call counts first), and copy all inputs there before. Otherwise shards
         inside `func` are obeyed one by one.
-      keep_input_layouts: a hint for the machine model, in the compiled code as the frontend
+      keep_input_layouts: a hint about tile layouts, kept in the compiled code as the frontend
         attribute `keep_input_layouts`: whether inputs stay on their tiles (True) or are laid out
         anew for the function (False). `None` leaves it open.
       name: the function's name in program texts; that of `func` by default.

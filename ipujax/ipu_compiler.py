@@ -9,7 +9,9 @@ from ipujax.compiler import compile as _compile
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Compiles `computation` for the device of the current `ipu_scope`, and runs it.
+    """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.
+
+    To run a computation many times, compile it once with `ipu.compile`.
 
     Args:
       computation: a function of n arguments, n being the number of inputs.

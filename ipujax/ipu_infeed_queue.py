@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ import jax
 import numpy as np
 
 from ipujax._elements import Elements, Leaves, Target
-from ipujax._queues import Queue
+from ipujax._queues import Queue, deprecated
 from ipujax.engine.feeds import Fetch, exhausted
-from ipujax.errors import FeedError
+from ipujax.errors import FeedError, OutOfRangeError
 from ipujax.flags import poplar_flags
 from ipujax.synthetic import synthetic_array
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -53,11 +52,11 @@ class IPUInfeedQueue(Queue):
         prefetch_depth: int | None = None,
     ):
         if replication_factor != 1:
-            _deprecated("replication_factor", "it follows from the program")
+            deprecated(type(self), "replication_factor", "it follows from the program")
         if data_to_prefetch != 1:
-            _deprecated("data_to_prefetch", "use prefetch_depth")
+            deprecated(type(self), "data_to_prefetch", "use prefetch_depth")
         if feed_name is not None:
-            _deprecated("feed_name", "names are generated")
+            deprecated(type(self), "feed_name", "names are generated")
         if not callable(dataset) and not hasattr(dataset, "__iter__"):
             raise FeedError(
                 f"an infeed takes an iterable of elements or a callable that gives one, not "
@@ -73,7 +72,7 @@ class IPUInfeedQueue(Queue):
         self._synthetic: Leaves | None = None
         self._dequeued = False
 
-    # --- the seed's interface -------------------------------------------------------------------
+    # --- the original's interface ---------------------------------------------------------------
 
     @property
     def dequeued(self) -> bool:
@@ -126,11 +125,15 @@ class IPUInfeedQueue(Queue):
             raise exhausted(self, 1, 0, error)
         return known
 
-    def next_element(self) -> tuple[list[Any], dict[str, Any]]:
-        """Takes an element inside a traced function; gives the body's arguments."""
+    def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Takes an element inside a traced loop body; gives the body's arguments.
+
+        Args:
+          loop: the pytree structure of the loop's variables.
+        """
         structure = self._structure_known()
         self._dequeued = True
-        return _arguments(structure, streams.dequeue(self, self.avals))
+        return _arguments(structure, streams.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What an element becomes, with avals in the place of arrays."""
@@ -182,8 +185,6 @@ class IPUInfeedQueue(Queue):
                     f"infeed `{self.name}` was first used with {self._replicas} replica(s), now "
                     f"with {replicas}; use one queue for each replication factor"
                 )
-            super().begin_run(replicas)
-            self._replicas = replicas
             synthetic = (
                 use_synthetic_data_for(SyntheticDataCategory.Infeed)
                 or poplar_flags().null_data_feed
@@ -192,11 +193,17 @@ class IPUInfeedQueue(Queue):
                 self._synthetic = [synthetic_array(aval) for aval in self.avals]
             elif not synthetic:
                 self._synthetic = None
+            super().begin_run(replicas)
+            self._replicas = replicas
 
     def _export_elements(self, count: int) -> Iterator[Any]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
-        for _ in range(count):
-            yield jax.tree.unflatten(self._structure_known(), [row[0] for row in self._rows(1)])
+        for number in range(count):
+            try:
+                rows = self._rows(1)
+            except OutOfRangeError:
+                raise exhausted(self, count, number, None) from None
+            yield jax.tree.unflatten(self._structure_known(), [row[0] for row in rows])
 
     def _structure_known(self) -> Any:
         _ = self.avals
@@ -240,11 +247,3 @@ def _checked_depth(depth: int | None) -> int | None:
     if not 0 < depth < 256:
         raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
     return depth
-
-
-def _deprecated(argument: str, instead: str) -> None:
-    warnings.warn(
-        f"IPUInfeedQueue({argument}=...) is deprecated: {instead}",
-        DeprecationWarning,
-        stacklevel=3,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import enum
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import _tracing
-from ipujax._queues import Queue
+from ipujax._queues import Queue, deprecated
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import jaxpr, streams
@@ -64,16 +63,17 @@ class IPUOutfeedQueue(Queue):
                 "loop, or with accumulate_outfeed in a pipeline"
             )
         if replication_factor is not None:
-            _deprecated("replication_factor", "it follows from the program")
+            deprecated(type(self), "replication_factor", "it follows from the program")
         if feed_name is not None:
-            _deprecated("feed_name", "names are generated")
+            deprecated(type(self), "feed_name", "names are generated")
         super().__init__(feed_name, device_ordinal)
         self.outfeed_mode = mode
         self._blocks: collections.deque[_Block] = collections.deque()
         self._expected: _Block | None = None
+        self._fresh = False  # whether there is an element that iterating has not yielded
         self._discards = False
 
-    # --- the seed's interface -------------------------------------------------------------------
+    # --- the original's interface ---------------------------------------------------------------
 
     @property
     def enqueued(self) -> bool:
@@ -93,11 +93,21 @@ class IPUOutfeedQueue(Queue):
         original's habit of returning the operation from a loop body goes on working.
         """
         leaves, structure = jax.tree.flatten(tensors)
-        arrays = [jnp.asarray(leaf) for leaf in leaves]
+        arrays = [self._array(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         _tracing.note_enqueue(self, line)
         self._expected = _Block.empty(structure, [jax.typeof(array) for array in arrays])
         streams.enqueue(self, arrays, structure)
+
+    def _array(self, leaf: Any) -> Any:
+        array = jnp.asarray(leaf)
+        if not jaxpr.is_number(array.dtype):
+            raise FeedError(
+                f"outfeed `{self.name}`: a {array.dtype} cannot be sent to the host at "
+                f"{jaxpr.current_user_line() or 'an unknown line'}; send a key's "
+                "jax.random.key_data"
+            )
+        return array
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
         """What has been enqueued since the last time, as NumPy arrays in the enqueued structure.
@@ -124,21 +134,32 @@ class IPUOutfeedQueue(Queue):
             if self.keeps_last:
                 return self._last()
             blocks, self._blocks = list(self._blocks), collections.deque()
+            self._fresh = False
         return _joined(blocks or [self._expected])
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields one element after the other; waits for more while a program that enqueues runs."""
+        """Yields one element after the other; waits for more while a program that enqueues runs.
+
+        In mode LAST an element that has been yielded is still there for `dequeue`.
+        """
         while True:
             with self.changed:
-                while not self._blocks and self.running:
+                while not self._fresh and self.running:
                     self.changed.wait()
-                if not self._blocks:
+                if not self._fresh:
                     return
-                block = self._blocks.popleft()
-                element, rest = block.first()
-                if rest is not None:
-                    self._blocks.appendleft(rest)
+                element = self._next()
             yield element
+
+    def _next(self) -> Any:
+        """The oldest element that has not been yielded."""
+        block = self._blocks[0]
+        element, rest = block.first()
+        if not self.keeps_last:
+            self._blocks.popleft()
+            self._blocks.extendleft([rest] if rest is not None else [])
+        self._fresh = bool(self._blocks) and not self.keeps_last
+        return element
 
     # --- collecting -----------------------------------------------------------------------------
 
@@ -153,9 +174,16 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             self._discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
 
-    def collect(self, structure: Any, arrays: Sequence[np.ndarray], replicas: int) -> None:
-        """Takes consecutive elements, `[elements, (replicas,) *shape]` for each leaf."""
-        block = _Block(structure, list(arrays), replicas)
+    def expect(self, replicas: int) -> None:
+        """A program that enqueues here was lowered for this many copies of the graph."""
+        if self._expected is not None and replicas > 1:
+            self._expected = self._expected.without_elements(replicas)
+
+    def collect(
+        self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
+    ) -> None:
+        """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
+        block = _Block(structure, list(arrays), replicas, count)
         if self._discards or not block.count:
             return
         with self.changed:
@@ -169,6 +197,7 @@ class IPUOutfeedQueue(Queue):
                     "program that enqueues something else, or use two queues"
                 )
             self._blocks.append(block)
+            self._fresh = True
             self.changed.notify_all()
 
     def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
@@ -176,7 +205,8 @@ class IPUOutfeedQueue(Queue):
         arrays = [np.asarray(leaf) for leaf in leaves]
         self.begin_run(1)
         try:
-            self.collect(structure, [a if count is not None else a[None] for a in arrays], 1)
+            stacked = [a if count is not None else a[None] for a in arrays]
+            self.collect(structure, stacked, 1, 1 if count is None else count)
         finally:
             self.end_run()
 
@@ -196,30 +226,42 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             self.delete()
             self._blocks.clear()
+            self._fresh = False
 
 
 class _Block:
     """Consecutive elements of one structure, stacked."""
 
-    def __init__(self, structure: Any, arrays: list[np.ndarray], replicas: int):
-        self.structure, self.arrays, self.replicas = structure, arrays, replicas
-        self.count = len(arrays[0]) if arrays else 0
+    def __init__(self, structure: Any, arrays: list[np.ndarray], replicas: int, count: int):
+        self.structure, self.arrays = structure, arrays
+        self.replicas, self.count = replicas, count
 
     @classmethod
     def empty(cls, structure: Any, avals: Sequence[Any]) -> _Block:
         """No elements, of the given shapes and dtypes."""
-        return cls(structure, [np.empty((0, *aval.shape), aval.dtype) for aval in avals], 1)
+        return cls(structure, [np.empty((0, *aval.shape), aval.dtype) for aval in avals], 1, 0)
+
+    def without_elements(self, replicas: int) -> _Block:
+        """No elements, with an axis of replicas."""
+        shapes = [a.shape[1 if self.replicas == 1 else 2 :] for a in self.arrays]
+        arrays = [
+            np.empty((0, replicas, *shape), a.dtype)
+            for shape, a in zip(shapes, self.arrays, strict=True)
+        ]
+        return _Block(self.structure, arrays, replicas, 0)
 
     def first(self) -> tuple[Any, _Block | None]:
         """The first element, and a block of the others if there are any."""
         element = jax.tree.unflatten(self.structure, [array[0] for array in self.arrays])
         if self.count == 1:
             return element, None
-        return element, _Block(self.structure, [a[1:] for a in self.arrays], self.replicas)
+        rest = [array[1:] for array in self.arrays]
+        return element, _Block(self.structure, rest, self.replicas, self.count - 1)
 
     def tail(self) -> _Block:
         """The last element alone."""
-        return _Block(self.structure, [array[-1:].copy() for array in self.arrays], self.replicas)
+        last = [array[-1:].copy() for array in self.arrays]
+        return _Block(self.structure, last, self.replicas, 1)
 
     def fits(self, other: _Block) -> bool:
         """Whether both can be dequeued as one."""
@@ -236,11 +278,3 @@ def _joined(blocks: Sequence[_Block]) -> Any:
     columns = zip(*(block.arrays for block in blocks), strict=True)
     leaves = [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in columns]
     return jax.tree.unflatten(blocks[0].structure, leaves)
-
-
-def _deprecated(argument: str, instead: str) -> None:
-    warnings.warn(
-        f"IPUOutfeedQueue({argument}=...) is deprecated: {instead}",
-        DeprecationWarning,
-        stacklevel=3,
-    )

@@ -92,7 +92,12 @@ def while_loop(
 
     def step(carried: Any) -> Any:
         done, flat = carried
-        return done + 1, jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *flat])
+        stepped = jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *flat])
+        # JAX would take variables that never change out of the loop; the error that a data set's
+        # end raises has to find all of them there.
+        return done + 1, [
+            jnp.copy(new) if new is old else new for new, old in zip(stepped, flat, strict=True)
+        ]
 
     limit = None if maximum_iterations is None else _count(maximum_iterations)
     _, final = lax.while_loop(test, step, (jnp.int32(0), loop.initial))
@@ -118,7 +123,7 @@ class _Loop:
 
         def flat_body(*flat: Any) -> list[Any]:
             variables = jax.tree.unflatten(self.structure, flat)
-            args, kwargs = infeed_queue.next_element() if infeed_queue is not None else ([], {})
+            args, kwargs = infeed_queue.next_element(self.structure) if infeed_queue else ([], {})
             return self._leaving(body(*variables, *args, **kwargs))
 
         self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))

@@ -136,6 +136,8 @@ def frontend_attribute(
 def partials_type(override_type: Any) -> Generator[None]:
     """Asks for a type of the partial results of convolutions and matrix products in the block.
 
+    The request is in the program, as a frontend attribute; numbers do not depend on it yet.
+
     Args:
       override_type: float16 or float32, as NumPy or JAX names it.
     """
@@ -148,7 +150,9 @@ def partials_type(override_type: Any) -> Generator[None]:
 
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Generator[None]:
-    """Switches stochastic rounding on or off for the operations of the block.
+    """Asks for stochastic rounding, or for none, in the block.
+
+    The request is in the program, as a frontend attribute; numbers do not depend on it yet.
 
     Args:
       override: whether to round stochastically, whatever the configuration says.

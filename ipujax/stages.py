@@ -14,6 +14,7 @@ from ipujax import _executable_cache, events
 from ipujax._arguments import Static, struct
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
+from ipujax.engine.loops import slow_inside_loops
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
 from ipujax.errors import FloatingPointError
@@ -21,7 +22,7 @@ from ipujax.events import IpuTraceEventType
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import fuse, ir, is_one_kernel, jaxpr
+from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
 
 _ATTACHING = (DeviceConnectionType.ALWAYS, DeviceConnectionType.ON_DEMAND)
 
@@ -95,8 +96,8 @@ class Lowered:
         """The JAX devices of the program's IPUs."""
         p = self.program
         kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
-        may_spread = not any(map(jaxpr.may_part_ways, kernels))
-        return make_placement(self.device.ipus, p.ipus, p.replicas, may_spread)
+        may_spread = not any(jaxpr.may_part_ways(k, collectives.REPLICAS) for k in kernels)
+        return make_placement(self.device.first, p.ipus, p.replicas, may_spread)
 
     @functools.cached_property
     def chosen_engine(self) -> str:
@@ -129,14 +130,10 @@ def _needs_host(node: ir.Node) -> bool:
     """Whether a fused program leaves a node to the host: queues, host calls, slow loops."""
     if ir.streams(node):
         return True
-    return (
-        isinstance(node, ir.Repeat)
-        and any(
-            isinstance(step, ir.Execute) and jaxpr.has_slow_convolution(step.kernel.jaxpr.jaxpr)
-            for step in ir.walk(node.body)
-        )
-        and jax.default_backend() == "cpu"
+    kernels = (
+        step.kernel for step in ir.walk(ir.Sequence((node,))) if isinstance(step, ir.Execute)
     )
+    return isinstance(node, ir.Repeat) and any(slow_inside_loops(k.jaxpr) for k in kernels)
 
 
 def _run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[Any]:
@@ -166,6 +163,7 @@ class Executable:
         self._lowered = lowered
         self._loaded = False
         program = lowered.program
+        _executable_cache.activate()
         cached = _executable_cache.look_up(lowered)
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
@@ -191,8 +189,7 @@ class Executable:
             return None
         kernel = self._kernel
         jitted = jax.jit(lambda *flat: kernel(flat), donate_argnums=self._lowered.donated)
-        with _executable_cache.enabled():
-            return jitted.lower(*map(struct, self._avals)).compile()
+        return jitted.lower(*map(struct, self._avals)).compile()
 
     @property
     def program(self) -> ir.Program:
@@ -222,11 +219,10 @@ class Executable:
             events.emit(IpuTraceEventType.LOAD_ENGINE, lowered.program.name)
             self._loaded = True
         events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
-        with _executable_cache.enabled():
-            if self._jitted is not None:
-                results = self._jitted(*flat)
-            else:
-                results = self._machine(self._owned(flat))
+        if self._jitted is not None:
+            results = self._jitted(*flat)
+        else:
+            results = self._machine(self._owned(flat))
         return lowered.unflatten(results)
 
     def _owned(self, flat: list[Any]) -> list[Any]:

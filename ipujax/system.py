@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
-from typing import Any, cast
 
 from ipujax import _attachments
 from ipujax._config_enums import DeviceConnectionType
 from ipujax._config_schema import snapshot
 from ipujax._machine import DEVICES, ListedDevice, first_free, shard_order
-from ipujax.config import IPUConfig, check_consistency
+from ipujax.config import IPUConfig, check_consistency, floating_point_effective
 from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
 from ipujax.flags import poplar_flags
 from ipujax.log import get_logger
@@ -34,6 +33,8 @@ class LogicalDevice:
       ordinal: its place in the configuration, from 0.
       device_id: its id in the listing of `gc-info -l`.
       ipus: the physical IPU (by PCIe id) of each shard.
+      first: its first IPU's place among the IPUs of all devices, from 0; JAX devices are dealt
+        out by these places, in turn.
       config: the configuration in force; a frozen copy.
     """
 
@@ -41,6 +42,7 @@ class LogicalDevice:
     ordinal: int
     device_id: int
     ipus: tuple[int, ...]
+    first: int
     config: IPUConfig = dataclasses.field(compare=False, repr=False)
 
     @property
@@ -102,6 +104,7 @@ class VirtualSystem:
           DeviceError: if the machine has no such IPUs.
         """
         check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
+        _warn_of_inert(config)
         devices = _place(snapshot(config, frozen=True))
         with self._lock:
             self.reset()
@@ -209,16 +212,12 @@ def is_ipu_device_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def jax_device_of(position: int) -> Any:
-    """The `jax.Device` that stands for an IPU: IPUs are spread over `jax.devices()` in turn.
-
-    Args:
-      position: the IPU's number, from 0.
-    """
-    import jax
-
-    devices = cast(list[Any], jax.devices())  # pyright: ignore[reportUnknownMemberType]
-    return devices[position % len(devices)]
+def _warn_of_inert(config: IPUConfig) -> None:
+    """Says which options that would change numbers do not change them yet."""
+    _, _, _, esr, nanoo = floating_point_effective(config)
+    for name, asked in (("esr", esr), ("nanoo", nanoo)):
+        if asked:
+            get_logger().warning("floating_point_behaviour.%s has no effect on numbers yet", name)
 
 
 def _place(config: IPUConfig) -> tuple[LogicalDevice, ...]:
@@ -230,7 +229,8 @@ def _place(config: IPUConfig) -> tuple[LogicalDevice, ...]:
         order = shard_order(count, config.selection_order)
         ipus = tuple(listed.ipus[position].index for position in order)
         name = f"/device:IPU:{ordinal}"
-        devices.append(LogicalDevice(name, ordinal, listed.id, ipus, config))
+        first = sum(device.num_ipus for device in devices)
+        devices.append(LogicalDevice(name, ordinal, listed.id, ipus, first, config))
     return tuple(devices)
 
 

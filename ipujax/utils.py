@@ -13,7 +13,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Restarts a device's random numbers, those of stochastic rounding included.
+    """Sets where a device's random numbers start; nothing draws from them yet.
 
     Args:
       seed: where they start; any integer of 64 bits.
@@ -246,12 +246,14 @@ def export_inputs_to_file(
 def _elements(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
     import jax
 
+    from ipujax._elements import as_array, iterate  # late, as JAX: the module serves tools too
+
     if hasattr(dataset, "_export_elements"):
         elements = dataset._export_elements(count)
     else:
-        elements = cast(Any, dataset)() if callable(dataset) else dataset
+        elements = iterate(dataset)
     for element in itertools.islice(elements, count):
-        yield [np.asarray(leaf) for leaf in jax.tree.leaves(element)]
+        yield [as_array(leaf) for leaf in jax.tree.leaves(element)]
 
 
 def _signature(leaves: list[np.ndarray[Any, Any]]) -> list[str]:

@@ -265,15 +265,16 @@ def can_vectorize(eqn: JaxprEqn) -> bool:
     return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
 
 
-def may_part_ways(jaxpr: Jaxpr, inside: bool = False) -> bool:
-    """Whether a collective stands under a condition on which replicas could disagree."""
+def may_part_ways(jaxpr: Jaxpr, axis: str, inside: bool = False) -> bool:
+    """Whether a collective over an axis stands under a condition that need not hold everywhere."""
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         axes = eqn.params.get("axes", eqn.params.get("axis_name"))
-        if inside and axes is not None and name != "axis_index":
+        over = axes if isinstance(axes, (tuple, list)) else (axes,)
+        if inside and axis in over and name != "axis_index":
             return True
         branches = inside or name in ("cond", "while")
-        if any(may_part_ways(inner, branches) for inner in sub_jaxprs(eqn)):
+        if any(may_part_ways(inner, axis, branches) for inner in sub_jaxprs(eqn)):
             return True
     return False
 

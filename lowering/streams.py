@@ -43,9 +43,18 @@ for _primitive in (dequeue_p, enqueue_p, repeat_p):
     _primitive.multiple_results = True
 
 
-def dequeue(queue: Any, avals: Sequence[Aval], count: int | None = None) -> list[Any]:
-    """Takes the queue's next element (the next `count`, stacked), as flat arrays."""
-    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count)
+def dequeue(
+    queue: Any, avals: Sequence[Aval], count: int | None = None, loop: Any = None
+) -> list[Any]:
+    """Takes the queue's next element, as flat arrays.
+
+    Args:
+      queue: the infeed.
+      avals: shape and dtype of each leaf.
+      count: if given, so many elements are taken and stacked.
+      loop: the pytree structure of the variables of the user's loop around, for messages' sake.
+    """
+    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=loop)
 
 
 def enqueue(queue: Any, leaves: Sequence[Any], structure: Any, count: int | None = None) -> None:
@@ -97,8 +106,8 @@ def _stacked(aval: Aval, count: int | None) -> Aval:
 
 
 @dequeue_p.def_effectful_abstract_eval
-def _dequeue_avals(*, queue: Any, avals: Any, count: Any) -> Any:
-    del queue
+def _dequeue_avals(*, queue: Any, avals: Any, count: Any, loop: Any) -> Any:
+    del queue, loop
     return [_stacked(aval, count) for aval in avals], {STREAM}
 
 
@@ -118,8 +127,8 @@ def _repeat_avals(*operands: Any, body: ClosedJaxpr, **rest: Any) -> Any:
 
 
 @dequeue_p.def_impl
-def _dequeue_now(*, queue: Any, avals: Any, count: Any) -> list[Any]:
-    del avals
+def _dequeue_now(*, queue: Any, avals: Any, count: Any, loop: Any) -> list[Any]:
+    del avals, loop
     return [jnp.asarray(leaf) for leaf in queue.pull(count)]
 
 
@@ -167,8 +176,8 @@ def _callback_rule(call: Callable[..., Sequence[Any]]) -> Any:
     return rule
 
 
-def _pull(*, queue: Any, avals: Any, count: Any) -> Sequence[Any]:
-    del avals
+def _pull(*, queue: Any, avals: Any, count: Any, loop: Any) -> Sequence[Any]:
+    del avals, loop
     return queue.pull(count)
 
 

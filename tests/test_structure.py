@@ -42,23 +42,8 @@ RULES = (
     Rule("lowering", FILES_AND_ENVIRONMENT, "no files or environment; settings are in Options"),
     Rule(
         "lowering/ir",
-        ("lowering.passes", "lowering.schedules", "lowering.pipeline", "lowering.machine"),
+        ("lowering.passes",),
         "the program's form does not depend on who makes or reads it",
-    ),
-    Rule(
-        "lowering/passes",
-        ("lowering.schedules", "lowering.machine"),
-        "passes, schedules and machine share through lowering.ir",
-    ),
-    Rule(
-        "lowering/machine",
-        ("lowering.schedules", "lowering.passes"),
-        "passes, schedules and machine share through lowering.ir",
-    ),
-    Rule(
-        "lowering/schedules",
-        ("lowering.passes", "lowering.machine", "jax", "jaxlib"),
-        "a schedule is plain data",
     ),
     *(
         Rule(

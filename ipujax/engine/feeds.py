@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses as dc
 import queue as queue_module
 import threading
@@ -95,7 +96,7 @@ class Feeder:
     def wait(self, idle: Callable[[], None]) -> int:
         """Iterations of the oldest request that can run now: all, or some after a while, or none.
 
-        None means that the data set has ended; `error` says more. `idle` is called whenever
+        Zero means that the data set has ended; `error` says more. `idle` is called whenever
         nothing has come for `PATIENCE_SECONDS`.
         """
         fetch = self._fetches[0]
@@ -166,7 +167,12 @@ class Feeder:
 
 
 def exhausted(
-    queue: Any, requested: int, available: int, error: BaseException | None, replicas: int = 1
+    queue: Any,
+    requested: int,
+    available: int,
+    error: BaseException | None,
+    replicas: int = 1,
+    carried: Any = None,
 ) -> Any:
     """What to raise when a data set stopped short: the user's own exception, or that it ended.
 
@@ -176,17 +182,20 @@ def exhausted(
       available: how many of them there were.
       error: what the data set raised, if it did.
       replicas: copies of the graph, each of which takes its own element.
+      carried: the loop variables after the last complete iteration, if it was a loop's end.
     """
     if error is not None:
         return error
+    resume = "; `error.carried` holds the loop variables after the last complete iteration"
     shared = f" ({requested // replicas} for each of {replicas} replicas)" if replicas > 1 else ""
     return OutOfRangeError(
-        f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{shared} were asked "
-        f"for, but the data set ended after {available}\n"
-        "  fix:   repeat the data set (itertools.cycle, .repeat()), or ask for fewer iterations; "
-        "`error.carried` holds the loop variables after the last complete iteration",
+        f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{shared} "
+        f"{'was' if requested == 1 else 'were'} asked for, but the data set ended after "
+        f"{available}\n  fix:   repeat the data set (itertools.cycle, .repeat()), or ask for fewer "
+        f"elements{resume if carried is not None else ''}",
         requested=requested,
         available=available,
+        carried=carried,
         infeed=queue,
     )
 
@@ -206,15 +215,14 @@ def of_the_loop(
       structure: of the loop's variables.
       iterations: of the whole loop; None where nobody knows.
       done: complete iterations.
-      carried: the flat loop variables after them, of all replicas.
+      carried: the flat loop variables after them, of all replicas, and no others.
       replicas: copies of the graph.
     """
     each = error.requested
     asked, given = (iterations or done + 1) * each, done * each + error.available
-    whole = exhausted(error.infeed, asked, given, None, replicas)
-    leaves = [x if replicas == 1 else x[0] for x in carried][: structure.num_leaves]
-    whole.carried = jax.tree.unflatten(structure, leaves)
-    return whole
+    leaves = [x if replicas == 1 else x[0] for x in carried]
+    variables = jax.tree.unflatten(structure, leaves)
+    return exhausted(error.infeed, asked, given, None, replicas, variables)
 
 
 class Collector:
@@ -243,11 +251,11 @@ class Collector:
         structure, leaves, count = self._pending.popleft()
         arrays = [np.asarray(leaf) for leaf in leaves]
         if count is None:
-            self._queue.collect(structure, [a[np.newaxis] for a in arrays], self._replicas)
+            self._queue.collect(structure, [a[np.newaxis] for a in arrays], self._replicas, 1)
             return True
         # A view would keep the whole buffer alive for its first few entries.
         kept = [a if len(a) == count else a[:count].copy() for a in arrays]
-        self._queue.collect(structure, kept, self._replicas)
+        self._queue.collect(structure, kept, self._replicas, count)
         return True
 
 
@@ -262,20 +270,22 @@ class Session:
         self.replicas = replicas
         self._infeeds = tuple(infeeds)
         self._collectors = {queue: Collector(queue, replicas) for queue in outfeeds}
-        self._entered: list[Any] = []
+        self._feeders: dict[Any, Feeder] = {}
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Session:
-        for queue in (*self._infeeds, *self._collectors):
-            queue.begin_run(self.replicas)
-            self._entered.append(queue)
+        with contextlib.ExitStack() as begun:
+            for queue in (*self._infeeds, *self._collectors):
+                queue.begin_run(self.replicas)
+                begun.callback(queue.end_run)
+            begun.callback(self.flush)
+            self._open = begun.pop_all()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self.flush()
-        finally:
-            for queue in self._entered:
-                queue.end_run()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        with self._open:
+            for feeder in self._feeders.values():
+                feeder.close(wait=kind is None or issubclass(kind, Exception))
 
     def collector(self, queue: Any) -> Collector:
         """Where results for an outfeed go."""
@@ -283,19 +293,17 @@ class Session:
 
     def element(self, queue: Any, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""
-        feeder = Feeder(queue, self.replicas)
+        feeder = self._feeders.get(queue) or Feeder(queue, self.replicas)
+        self._feeders[queue] = feeder
         wanted = 1 if count is None else count
         feeder.request(wanted, wanted)
         there = 0
-        try:
-            while there < wanted:
-                there = feeder.wait(self.flush)
-                if there < wanted and feeder.ended:
-                    asked = wanted * self.replicas
-                    raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
-            leaves = feeder.leaves(wanted)
-        finally:
-            feeder.close()
+        while there < wanted:
+            there = feeder.wait(self.flush)
+            if there < wanted and feeder.ended:
+                asked = wanted * self.replicas
+                raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
+        leaves = feeder.leaves(wanted)
         return [leaf[0] if count is None else leaf for leaf in leaves]
 
     def flush(self) -> None:

@@ -35,15 +35,17 @@ Values = dict[ir.Place, Any]
 
 
 def is_streamable(node: ir.Repeat) -> bool:
-    """Whether a loop's body is: take elements, run one kernel, send results."""
-    steps = node.body.steps
+    """Whether a loop's body is, on one IPU: take elements, run one kernel, send results."""
+    steps: Any = node.body.steps
     simple = all(
         isinstance(step, ir.Execute)
         or (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
         for step in steps
     )
+    if not simple or node.slices or node.stacks:
+        return False
     kernels = sum(isinstance(step, ir.Execute) for step in steps)
-    return simple and kernels <= 1 and not node.slices and not node.stacks
+    return kernels <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
 
 
 class StreamedLoop:
@@ -68,7 +70,7 @@ class StreamedLoop:
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
         self.kernel = next((step for step in steps if isinstance(step, ir.Execute)), None)
-        self.ipu = self.kernel.ipu if self.kernel else ir.IpuId(0)
+        self.ipu = next((c.ipu for c in (*node.carry, *self.ins, *self.outs)), ir.IpuId(0))
         self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
         entering = {c.entering for c in node.carry}
         taken = {value for step in self.ins for value in step.writes}
@@ -281,7 +283,9 @@ class _Run:
         error = exhausted(feeder.queue, replicas, feeder.left, feeder.error, replicas)
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
-            error = of_the_loop(error, structure, self.count, self.done, carry, replicas)
+            error = of_the_loop(
+                error, structure, self.count, self.done, carry[: structure.num_leaves], replicas
+            )
         raise error
 
 

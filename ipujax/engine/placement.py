@@ -83,7 +83,7 @@ class Placement:
         return jax.device_put(array, self.sharding(ipu))
 
     def to_host(self, array: jax.Array) -> Any:
-        """Brings an array to the first device, where results are."""
+        """Brings an array to the host; of all replicas, if there are several."""
         if self.replicas > 1:
             return PerReplica(array)
         return jax.device_put(array, jax.devices()[0])
@@ -127,20 +127,18 @@ class Placement:
         )
 
 
-def make_placement(
-    physical: Sequence[int], ipus: int, replicas: int, may_spread: bool
-) -> Placement:
-    """Spreads virtual IPUs over `jax.devices()`, round-robin by their place in the machine.
+def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Placement:
+    """Spreads virtual IPUs over `jax.devices()`, round-robin.
 
     Args:
-      physical: the machine's number of each IPU of the logical device.
+      first: the place of the logical device's first IPU among those of all logical devices.
       ipus: IPUs of one replica.
       replicas: copies of the graph.
       may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
         part ways in front of a collective would never meet there).
     """
     pool = jax.devices()
-    devices = tuple(pool[number % len(pool)] for number in physical[: ipus * replicas])
+    devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
     spread = may_spread and replicas > 1 and all(len(set(c)) == replicas for c in columns)
     if replicas > 1 and not spread:

@@ -6,6 +6,7 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.engine.feeds import Session, of_the_loop
-from ipujax.engine.loops import StreamedLoop, is_streamable
+from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.errors import EnqueueError, OutOfRangeError
 from lowering import HOST, ir, jaxpr
 
-Values = dict[ir.Place, Any]
 Step = Callable[[Values, Session], None]
 
 
@@ -187,14 +187,25 @@ class Machine:
         def function(*operands: Any) -> list[Any]:
             return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
+        @functools.cache
+        def kernel(own: tuple[bool, ...]) -> Callable[..., list[Any]]:
+            """The function for operands of which some differ between replicas."""
+            if not any(own):
+                return jax.jit(function)
+            return jax.jit(jax.vmap(function, in_axes=tuple(0 if o else None for o in own)))
+
         reads = [(value, HOST) for value in node.reads]
         writes = [(value, HOST) for value in node.writes]
 
         def run(values: Values, session: Session) -> None:
             del session
+            operands = [values[place] for place in reads]
+            own = tuple(isinstance(x, PerReplica) for x in operands)
+            arrays = [x.array if isinstance(x, PerReplica) else x for x in operands]
             with jax.default_device(host):
-                results = _on_host(function, [values[place] for place in reads], host)
-            values.update(zip(writes, results, strict=True))
+                results = kernel(own)(*jax.device_put(arrays, host))
+            kept = [PerReplica(y) for y in results] if any(own) else results
+            values.update(zip(writes, kept, strict=True))
 
         return run
 
@@ -205,7 +216,8 @@ class Machine:
         place = (value, self._homes[value])
 
         def read(values: Values) -> Any:
-            array = np.asarray(values[place])
+            value = values[place]
+            array = np.asarray(value.array if isinstance(value, PerReplica) else value)
             if array.ndim and (array != array[0]).any():
                 raise EnqueueError(
                     f"replicas disagree about {what}, and a queue is used inside: {array.tolist()}",
@@ -329,18 +341,11 @@ def _body(
     except OutOfRangeError as error:
         if node.loop is None or error.carried is not None:
             raise
-        carried = [values[c.entering, c.ipu] for c in node.carry]
+        # A `while_loop` counts its iterations in a variable before the user's.
+        first = 0 if isinstance(node, ir.Repeat) else 1
+        own = node.carry[first : first + node.loop.num_leaves]
+        carried = [values[c.entering, c.ipu] for c in own]
         raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
-
-
-def _on_host(function: Any, operands: Sequence[Any], host: Any) -> list[Any]:
-    """Runs a host kernel; once for each replica, if any operand differs between them."""
-    own = [isinstance(x, PerReplica) for x in operands]
-    arrays = [jax.device_put(x.array if o else x, host) for x, o in zip(operands, own, strict=True)]
-    if not any(own):
-        return jax.jit(function)(*arrays)
-    axes = tuple(0 if o else None for o in own)
-    return [PerReplica(y) for y in jax.jit(jax.vmap(function, in_axes=axes))(*arrays)]
 
 
 def _row(stacked: Any, index: int, replicas: int) -> Any:

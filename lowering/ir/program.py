@@ -3,7 +3,7 @@
 Values are in single-assignment form and numbered over the whole program; bodies of control flow
 read the values around them directly. A value lives on the IPU that writes it and wherever a
 `Copy` has put it. Arguments, constants and results live on the host (`units.HOST`): a copy from
-the host broadcasts to every replica, a copy to the host yields replica 0's value.
+the host broadcasts to every replica; a result is replica 0's value.
 
     leaves     Execute, Copy, StreamIn, StreamOut, HostCall
     branches   Sequence, Repeat, While, Switch
@@ -72,13 +72,18 @@ class Copy:
 
 @dc.dataclass(frozen=True, slots=True)
 class StreamIn:
-    """Takes the next element of a queue (the next `count` stacked, if that is not None)."""
+    """Takes the next element of a queue (the next `count` stacked, if that is not None).
+
+    Attributes:
+      loop: the pytree structure of the user's loop around it, as in `Repeat`.
+    """
 
     queue: Stream
     ipu: IpuId
     writes: tuple[ValueId, ...]
     count: int | None = None
     origin: str = ""
+    loop: Any = None
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -174,7 +179,11 @@ class Repeat:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class While:
-    """Runs its body as long as `condition` leaves true in `predicate`."""
+    """Runs its body as long as `condition` leaves true in `predicate`.
+
+    Attributes:
+      loop: as in `Repeat`; the user's loop variables come after one that counts.
+    """
 
     condition: Sequence
     predicate: ValueId

@@ -7,7 +7,6 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
-import jax
 from jax import lax
 
 from lowering.collectives import REPLICAS
@@ -234,11 +233,3 @@ def is_one_kernel(program: ir.Program) -> bool:
     """Whether a fused program is a single kernel between its copies (or none at all)."""
     steps = [node for node in program.body.steps if not isinstance(node, ir.Copy)]
     return len(steps) <= 1 and all(isinstance(node, ir.Execute) for node in steps)
-
-
-def evaluate(program: ir.Program, operands: Sequence[jax.Array]) -> list[Any]:
-    """A one-kernel program of one replica as a function of its flat arguments."""
-    values: Values = dict(zip(program.inputs, operands, strict=True))
-    values.update(program.constants)
-    emit(program.body, values)
-    return [values[value] for value in program.outputs]

@@ -125,7 +125,8 @@ class _Body:
         params, ipu = eqn.params, IpuId(max(home or 0, 0))
         if eqn.primitive is dequeue_p:
             writes = self.table.bind(eqn.outvars)
-            return ir.StreamIn(params["queue"], ipu, writes, params["count"], user_line(eqn))
+            origin, loop = user_line(eqn), params["loop"]
+            return ir.StreamIn(params["queue"], ipu, writes, params["count"], origin, loop)
         reads = tuple(self.table.value(atom) for atom in eqn.invars)
         return ir.StreamOut(
             params["queue"], ipu, reads, params["structure"], params["count"], user_line(eqn)
@@ -231,7 +232,9 @@ def _while(inner: _Inner) -> ir.Node:
     _bind_constants(inner.table, inner.bodies[0])
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
+    taken = (step.loop for step in sequence.steps if isinstance(step, ir.StreamIn))
     return ir.While(
+        loop=next(taken, None),
         condition=test,
         predicate=predicate,
         body=sequence,

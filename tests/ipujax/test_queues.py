@@ -672,3 +672,80 @@ def test_other_arguments_of_queues() -> None:
             infeed(incr(3), device_ordinal=ordinal)
     with pytest.raises(FeedError, match="obsolete"):
         infeed(incr(3)).get_next()
+
+
+def test_iterating_a_last_outfeed_leaves_its_element() -> None:
+    sink = outfeed(LAST)
+    ipu.compile(lambda: repeat(3, lambda v: (sink.enqueue(v), v + 1)[1], [0]))()
+    assert list(sink) == [2]
+    assert list(sink) == []
+    assert sink.dequeue() == 2
+
+
+def test_a_run_that_cannot_begin_leaves_no_queue_running() -> None:
+    source, first, second = infeed([f32(1)] * 4), outfeed(), outfeed()
+
+    def body(x: Any) -> None:
+        first.enqueue(x)
+        second.enqueue(x)
+
+    run = ipu.compile(lambda: repeat(2, body, [], source))
+    second.deleter()
+    with pytest.raises(FeedError, match="deleter"):
+        run()
+    assert (source.running, first.running) == (0, 0)
+    assert list(first) == []
+
+
+def test_while_loop_at_the_end_of_its_data_set() -> None:
+    source = infeed([f32(i) for i in range(4)])
+    run = ipu.compile(
+        lambda v, w: ipu.loops.while_loop(
+            lambda v, w: v < 100, lambda v, w, x: (v + x, w), [v, w], source
+        )
+    )
+    with pytest.raises(OutOfRangeError, match="ended after 4") as caught:
+        run(f32(0), f32(7))
+    assert [float(x) for x in caught.value.carried] == [6.0, 7.0]
+
+
+def test_a_key_cannot_be_enqueued() -> None:
+    sink = outfeed()
+    with pytest.raises(FeedError, match="key_data"):
+        ipu.compile(lambda: sink.enqueue(jax.random.key(0)))()
+
+
+def test_elements_without_leaves_are_counted() -> None:
+    sink = outfeed()
+    ipu.compile(lambda: repeat(5, lambda v: (sink.enqueue(()), v)[1], [0]))()
+    assert list(sink) == [()] * 5
+
+
+def test_dequeue_before_a_replicated_run_has_the_axis_of_replicas() -> None:
+    configure(2)
+    sink = outfeed()
+    run = ipu.compile(lambda x: sink.enqueue(x))
+    run.lower(jnp.ones(3))
+    assert sink.dequeue().shape == (0, 2, 3)
+    run(jnp.ones(3))
+    assert sink.dequeue().shape == (1, 2, 3)
+
+
+@ENGINES
+def test_a_body_that_sends_what_another_ipu_made(engine: str) -> None:
+    configure(2)
+    sink = outfeed()
+
+    def program(x: Any) -> Any:
+        with ipu.scopes.ipu_shard(1):
+            y = x * 2
+
+        def body(x: Any) -> Any:
+            with ipu.scopes.ipu_shard(0):
+                sink.enqueue(y)
+                return x + 1
+
+        return repeat(3, body, [x])
+
+    assert ipu.compile(program, engine=engine)(f32(5)) == 8
+    assert sink.dequeue().tolist() == [10, 10, 10]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import hypothesis.strategies as st
-import jax
 import pytest
 from hypothesis import given
 
@@ -17,7 +16,7 @@ from ipujax import _attachments
 from ipujax._machine import DEVICES, IPUS, shard_order
 from ipujax.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipujax.errors import ConnectionTypeError, DeviceError
-from ipujax.system import SYSTEM, DeviceSeed, is_ipu_device_name, jax_device_of
+from ipujax.system import SYSTEM, DeviceSeed, is_ipu_device_name
 from tests.harness import ROOT
 
 COUNTS = st.integers(1, 16)
@@ -237,9 +236,9 @@ def test_seeds_belong_to_devices_until_they_are_configured_anew():
     assert SYSTEM.seed("IPU:1") == DeviceSeed()
 
 
-def test_ipus_are_spread_over_jax_devices():
-    devices = jax.devices()
-    assert [jax_device_of(i) for i in range(4)] == [devices[i % len(devices)] for i in range(4)]
+def test_ipus_of_all_devices_are_counted_in_a_row():
+    configure(2, 4, 1)
+    assert [SYSTEM.device(f"IPU:{i}").first for i in range(3)] == [0, 2, 6]
 
 
 @pytest.fixture

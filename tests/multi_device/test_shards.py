@@ -268,3 +268,27 @@ for engine in ("auto", "fused", "replay"):
         raise AssertionError("the data set is shorter than the loop")
 """,
     )
+
+
+def test_two_ipus_use_two_devices(run_with_devices: RunWithDevices) -> None:
+    """Shards land on devices in turn, whatever the ids of the IPUs that were attached."""
+    printed = run_with_devices(
+        2,
+        """
+        import jax, jax.numpy as jnp
+        import ipujax as ipu
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 2
+        config.configure_ipu_system()
+        def f(x):
+            with ipu.scopes.ipu_shard(0):
+                y = x + 1
+            with ipu.scopes.ipu_shard(1):
+                return y * 2
+        placement = ipu.compile(f).lower(jnp.ones(3)).placement
+        print([d.id for d in placement.devices])
+        g = ipu.compile(lambda x: ipu.cross_replica_ops.cross_replica_sum(x.sum()))
+        print(g.lower(jnp.ones(3)).placement.spread, float(g(jnp.ones(3))))
+        """,
+    )
+    assert printed.splitlines() == ["[0, 1]", "True 6.0"]

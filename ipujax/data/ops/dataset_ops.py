@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from ipujax._elements import iterate
 from ipujax.errors import ConfigTypeError, FeedError
 
 
@@ -42,8 +43,6 @@ class BufferDataset:
         self._size = int(buffer_size)
 
     def __iter__(self) -> Iterator[Any]:
-        dataset = cast(Any, self._input)
-        # A data set that is iterable and callable too is the former, as for the queues.
-        elements = iter(dataset if isinstance(dataset, Iterable) else dataset())
+        elements = iterate(self._input)
         while len(buffer := list(itertools.islice(elements, self._size))) == self._size:
             yield from buffer
