@@ -186,7 +186,7 @@ def _scan(inner: _Inner) -> ir.Node:
     entering = inner.enter(0, operands[:consts])
     sequence, leaving = inner.body(0)
     results = inner.results()
-    slice_homes = inner.bodies[0].inputs[consts + carry :]
+    slice_homes = inner.bodies[0].wanted[consts + carry :]
     slices = zip(operands[consts + carry :], entering[carry:], slice_homes, strict=True)
     stacks = zip(leaving[carry:], results[carry:], inner.homes[carry:], strict=True)
     return ir.Repeat(

@@ -40,7 +40,8 @@ class PlacedBody:
       homes: one per equation; None for control flow that is split over IPUs or streams.
       bodies: the placed bodies of each split equation, by its index, in parameter order.
       results: the homes of each split equation's results, by its index.
-      inputs: one home per invar: where it comes from, or else where it is read first.
+      inputs: one home per invar: where it comes from.
+      wanted: one home per invar: where it comes from, or else where it is read first.
       outputs: one home per outvar.
     """
 
@@ -49,6 +50,7 @@ class PlacedBody:
     bodies: dict[int, tuple[PlacedBody, ...]]
     results: dict[int, tuple[Home, ...]]
     inputs: tuple[Home, ...]
+    wanted: tuple[Home, ...]
     outputs: tuple[Home, ...]
 
 
@@ -229,7 +231,13 @@ class _Placer:
             for a in self.closed.jaxpr.outvars
         )
         return PlacedBody(
-            self.closed, tuple(self.homes), self.bodies, self.results, self.wanted(), outputs
+            jaxpr=self.closed,
+            homes=tuple(self.homes),
+            bodies=self.bodies,
+            results=self.results,
+            inputs=self.inputs,
+            wanted=self.wanted(),
+            outputs=outputs,
         )
 
     def wanted(self) -> tuple[Home, ...]:
@@ -311,8 +319,8 @@ def _loop_homes(entering: Sequence[Home], leaving: Sequence[Home]) -> list[Home]
 def _split_scan(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
     body = place_inner(eqn.params["jaxpr"], operands)
-    homes = _loop_homes(body.inputs[consts : consts + carry], body.outputs[:carry])
-    wanted = [*body.inputs[:consts], *homes, *body.inputs[consts + carry :]]
+    homes = _loop_homes(body.wanted[consts : consts + carry], body.outputs[:carry])
+    wanted = [*body.wanted[:consts], *homes, *body.wanted[consts + carry :]]
     return (body,), [*homes, *body.outputs[carry:]], wanted
 
 
@@ -320,23 +328,23 @@ def _split_repeat(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceIn
     trips = 0 if eqn.params["count"] is not None else 1
     consts = eqn.params["num_consts"]
     body = place_inner(eqn.params["body"], operands[trips:])
-    homes = _loop_homes(body.inputs[consts:], body.outputs)
-    return (body,), homes, [*operands[:trips], *body.inputs[:consts], *homes]
+    homes = _loop_homes(body.wanted[consts:], body.outputs)
+    return (body,), homes, [*operands[:trips], *body.wanted[:consts], *homes]
 
 
 def _split_while(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     body = place_inner(eqn.params["body_jaxpr"], operands[first:])
-    homes = _loop_homes(body.inputs[second:], body.outputs)
+    homes = _loop_homes(body.wanted[second:], body.outputs)
     condition = place_inner(eqn.params["cond_jaxpr"], [*operands[:first], *homes])
-    wanted = [*condition.inputs[:first], *body.inputs[:second], *homes]
+    wanted = [*condition.wanted[:first], *body.wanted[:second], *homes]
     return (condition, body), homes, wanted
 
 
 def _split_cond(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
     branches = tuple(place_inner(branch, operands[1:]) for branch in eqn.params["branches"])
     results = [_first(*homes) for homes in zip(*(b.outputs for b in branches), strict=True)]
-    wanted = [_first(*homes) for homes in zip(*(b.inputs for b in branches), strict=True)]
+    wanted = [_first(*homes) for homes in zip(*(b.wanted for b in branches), strict=True)]
     return branches, results, [operands[0], *wanted]
 
 
