@@ -134,14 +134,14 @@ print(lowered.as_text())
 # part of it in brackets. The three sums share no values, so nothing makes one wait for another.
 # Then come the copies that a machine of several chips cannot do without, and the total on IPU 3.
 #
-# Which JAX device stands for which IPU is the program's *placement*. Physical IPUs are dealt out
-# to the devices in turn: shard 0 is IPU 5, as the listing of group 24 says, and so has device 1 of
-# 4.
+# Which JAX device stands for which IPU is the program's *placement*. The IPUs of a logical device
+# are dealt out to the JAX devices in turn, whatever their ids: shard 0 is IPU 5, as the listing of
+# group 24 says, and stands on device 0.
 
 # %%
 print(lowered.placement.devices)
 assert lowered.device.ipus[0] == 5
-assert [device.id for device in lowered.placement.devices] == [1, 3, 2, 0]
+assert [device.id for device in lowered.placement.devices] == [0, 1, 2, 3]
 
 result = sharded_graph(pa, pb, pc)
 print(result)
