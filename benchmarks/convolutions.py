@@ -11,7 +11,7 @@ import numpy as np
 import ipujax as ipu
 from benchmarks.measure import Row, row
 
-STEPS, LAYERS = 20, 6
+STEPS, LAYERS = 50, 6
 IMAGES = (8, 16, 16, 16)
 
 

@@ -148,6 +148,17 @@ class Feeder:
         lead = len(rows[0]) // self._replicas if rows else 0
         return [row.reshape(lead, self._replicas, *row.shape[1:]) for row in rows]
 
+    def element(self) -> list[np.ndarray]:
+        """The next iteration's element alone, `[(replicas,) *shape]` for each leaf."""
+        fetch = self._fetches[0]
+        start = fetch.used * self._replicas
+        fetch.used += 1
+        if fetch.used == fetch.count:
+            self._fetches.popleft()
+        if self._replicas == 1:
+            return [row[start] for row in fetch.rows]
+        return [row[start : start + self._replicas] for row in fetch.rows]
+
     def close(self, *, wait: bool = True) -> None:
         """Ends the thread; elements that were fetched and not used go back to the queue.
 

@@ -171,7 +171,7 @@ class StreamedLoop:
         return flat[:first], flat[first:second], elements
 
     def jitted(self, function: Callable[..., list[Any]], *, chunked: bool) -> Any:
-        """The function for all replicas, its loop variables donated."""
+        """The function for all replicas; a chunk's loop variables are donated."""
         carry = len(self.node.carry)
         leaves = sum(len(step.writes) for step in self.ins)
         results = sum(len(step.reads) for step in self.outs)
@@ -179,7 +179,8 @@ class StreamedLoop:
         in_axes: list[Axis] = [None, *[0] * (carry + len(self.consts)), *[lead] * leaves]
         out_axes: list[Axis] = [None, *[0] * carry, *[lead] * results]
         whole = self.placement.replicated(function, self.ipu, in_axes, out_axes)
-        return jax.jit(whole, donate_argnums=tuple(range(1, 1 + carry)))
+        # By step nothing is donated: on a CPU that costs more than it saves.
+        return jax.jit(whole, donate_argnums=tuple(range(1, 1 + carry)) if chunked else ())
 
     # --- running --------------------------------------------------------------------------------
 
@@ -204,8 +205,10 @@ class StreamedLoop:
 
     def own(self, c: ir.Carry, values: Values) -> Any:
         """An initial value to be donated from iteration to iteration; the caller's stay his."""
-        initial = values.pop((c.initial, c.ipu)) if c.initial in self.spare else None
-        return jnp.copy(values[c.initial, c.ipu]) if initial is None else initial
+        if c.initial in self.spare:
+            return values.pop((c.initial, c.ipu))
+        initial = values[c.initial, c.ipu]
+        return initial if self.by_step else jnp.copy(initial)
 
 
 class _Run:
@@ -215,7 +218,7 @@ class _Run:
         self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
         # A power of two, so that loops of many lengths share few compilations.
         roof = 1 << max(count - 1, 0).bit_length()
-        self.capacity = 1 if loop.by_step else min(loop.capacity, roof)
+        self.capacity = min(loop.capacity, roof)
         self.size = 1
         self.requested = 0
         self.done = 0
@@ -249,22 +252,34 @@ class _Run:
                 feeder.request(size, self.capacity)
 
     def dispatch(self, ready: int, carry: list[Any], consts: list[Any]) -> list[Any]:
-        loop, replicas = self.loop, self.session.replicas
-        by_step = loop.by_step
-        axis: Axis = None if replicas == 1 else (0 if by_step else 1)
-        leaves = [
-            loop.placement.elements(leaf[0] if by_step else leaf, loop.ipu, axis)
-            for feeder in self.feeders
-            for leaf in feeder.leaves(ready)
-        ]
-        function = loop.by_step_kernel if by_step else loop.chunk_kernel
-        token, *results = function(np.int32(ready), *carry, *consts, *leaves)
+        """Sends off the next iterations: one chunk, or step by step."""
+        if not self.loop.by_step:
+            leaves = [leaf for feeder in self.feeders for leaf in feeder.leaves(ready)]
+            return self.launch(self.loop.chunk_kernel, ready, carry, consts, leaves)
+        for _ in range(ready):
+            leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
+            carry = self.launch(self.loop.by_step_kernel, None, carry, consts, leaves)
+        return carry
+
+    def launch(
+        self,
+        kernel: Any,
+        count: int | None,
+        carry: list[Any],
+        consts: list[Any],
+        leaves: list[np.ndarray],
+    ) -> list[Any]:
+        """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
+        loop, lead = self.loop, 0 if count is None else 1
+        axis: Axis = None if self.session.replicas == 1 else lead
+        elements = [loop.placement.elements(leaf, loop.ipu, axis) for leaf in leaves]
+        token, *results = kernel(np.int32(count or 1), *carry, *consts, *elements)
         self.running.append(token)
         carry, sent = results[: len(carry)], results[len(carry) :]
         for step in loop.outs:
             own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            counted = None if by_step else min(ready, loop.kept(step, ready))
-            self.session.collector(step.queue).send(step.structure, own, counted)
+            kept = None if count is None else min(count, loop.kept(step, count))
+            self.session.collector(step.queue).send(step.structure, own, kept)
         return carry
 
     def adapt(self, ready: int) -> None:
