@@ -178,7 +178,8 @@ class Executable:
         self._jitted = self._compiled_kernel()
         if not cached:
             _executable_cache.store(lowered)
-            events.emit(IpuTraceEventType.COMPILE_END, program.name)
+            text = self.as_text() if events.ACTIVE else ""
+            events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
 
     def __repr__(self) -> str:
         name = self._lowered.device.name

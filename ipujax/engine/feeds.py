@@ -156,7 +156,7 @@ class Feeder:
         if fetch.used == fetch.count:
             self._fetches.popleft()
         if self._replicas == 1:
-            return [row[start] for row in fetch.rows]
+            return [row[start, ...] for row in fetch.rows]  # an array, also of a scalar
         return [row[start : start + self._replicas] for row in fetch.rows]
 
     def close(self, *, wait: bool = True) -> None:

@@ -64,3 +64,11 @@ def test_types_of_events():
         "HOST_TO_DEVICE_TRANSFER",
         "DEVICE_TO_HOST_TRANSFER",
     }
+
+
+def test_compiling_records_the_program() -> None:
+    import ipujax as ipu
+
+    with ipu.events.record() as trace:
+        ipu.compile(lambda x: x + 1)(1.0)
+    assert "execute ipu 0" in ipu.utils.extract_all_strings_from_event_trace(trace)
