@@ -1,0 +1,34 @@
+"""Schedules of pipelines as data: who runs which stage on which micro-batch, and when.
+
+A `Schedule` is made by a function of the numbers of stages and micro-batches, or from each IPU's
+list of tasks; `simulate` says whether a pipeline can follow it and what it costs.
+"""
+
+from lowering.schedules.build import Spec as Spec
+from lowering.schedules.build import build as build
+from lowering.schedules.errors import ScheduleError as ScheduleError
+from lowering.schedules.gpipe import gpipe as gpipe
+from lowering.schedules.grid import grid as grid
+from lowering.schedules.grouped import grouped as grouped
+from lowering.schedules.interleaved import interleaved as interleaved
+from lowering.schedules.interleaved_one_f_one_b import (
+    interleaved_one_f_one_b as interleaved_one_f_one_b,
+)
+from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
+from lowering.schedules.orders import Orders as Orders
+from lowering.schedules.orders import from_orders as from_orders
+from lowering.schedules.rotations import distinct_rotations as distinct_rotations
+from lowering.schedules.rotations import overlap as overlap
+from lowering.schedules.schedule import Ipus as Ipus
+from lowering.schedules.schedule import Schedule as Schedule
+from lowering.schedules.sequential import sequential as sequential
+from lowering.schedules.simulate import Seconds as Seconds
+from lowering.schedules.simulate import Simulation as Simulation
+from lowering.schedules.simulate import phases as phases
+from lowering.schedules.simulate import simulate as simulate
+from lowering.schedules.task import Phase as Phase
+from lowering.schedules.task import Task as Task
+from lowering.schedules.task import needs as needs
+from lowering.schedules.text import from_text as from_text
+from lowering.schedules.text import to_text as to_text
+from lowering.schedules.zero_bubble import zero_bubble as zero_bubble

@@ -1,0 +1,21 @@
+"""What can be wrong with a schedule, with the place drawn."""
+
+from __future__ import annotations
+
+from lowering.errors import LoweringError
+
+
+class ScheduleError(LoweringError):
+    """A schedule that cannot be made, or that no pipeline can follow.
+
+    Args:
+      what: what is wrong, with the tasks and numbers of this schedule.
+      grid: the schedule around the mistake, drawn, or an empty string where there is none yet.
+      where: the user's file and line, or an empty string where there is none.
+      fix: what to change.
+    """
+
+    def __init__(self, what: str, *, grid: str = "", where: str = "", fix: str):
+        drawn = "".join(f"\n    {line}" for line in grid.splitlines())
+        super().__init__(what + drawn, where=where, fix=fix)
+        self.summary, self.grid = what, grid

@@ -1,0 +1,40 @@
+"""GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965)."""
+
+from __future__ import annotations
+
+from lowering.schedules.orders import from_orders
+from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.task import Phase, Task
+
+
+def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
+    """Fills the pipeline with all micro-batches before the first one goes back.
+
+    With an IPU for every stage, I micro-batches take 2 * (I + stages - 1) ticks, half of that for
+    inference, and every stage keeps the activations of all of them. Stages that share an IPU run
+    one after the other, each on all micro-batches.
+
+    Args:
+      stages: the forward stages.
+      micro_batches: any number.
+      training: whether there are backward tasks.
+      ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
+    """
+    check_sizes(stages, micro_batches)
+    placed = place(stages, ipus)
+    passed = [(stage, Phase.FORWARD) for stage in range(stages)]
+    if training:
+        passed += [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
+    orders: dict[int, list[Task]] = {ipu: [] for group in placed for ipu in group}
+    for stage, phase in passed:
+        tasks = [Task(stage, phase, micro_batch) for micro_batch in range(micro_batches)]
+        for ipu in placed[stage]:
+            orders[ipu] += tasks
+    return from_orders(
+        "gpipe",
+        orders,
+        stages=stages,
+        micro_batches=micro_batches,
+        training=training,
+        ipus=placed,
+    )

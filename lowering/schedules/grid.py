@@ -1,0 +1,100 @@
+"""Schedules drawn for humans: a row for each IPU, a column for each tick."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from lowering.schedules.task import Task
+
+if TYPE_CHECKING:
+    from lowering.schedules.schedule import Schedule
+
+WIDTH = 100
+MAX_ROWS = 24
+NOWHERE = -1  # the row of tasks whose stage does not exist
+
+
+def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
+    """Draws the ticks `first` to `last` (not included; None for all to the end).
+
+    A cell holds what the IPU runs in the tick, in order: `B1+F3` is the backward pass of
+    micro-batch 1, then the forward pass of micro-batch 3; `.` is nothing. Where an IPU has several
+    stages, the stage comes first: `2F3`. What is too wide or too high is left out in the middle.
+    """
+    end = len(schedule.ticks) if last is None else min(last, len(schedule.ticks))
+    return draw(schedule.ipus, schedule.ticks, first, end)
+
+
+def draw(
+    ipus: Sequence[tuple[int, ...]],
+    ticks: Sequence[Sequence[Task]],
+    first: int,
+    last: int,
+    marked: Collection[tuple[int, Task]] = (),
+) -> str:
+    """As `grid`, of the parts of a schedule, even a broken one; `marked` (tick, task)s get a `>`.
+
+    Tasks of stages that do not exist are in a row `?`.
+    """
+    columns = range(max(first, 0), last)
+    # No column is narrower than two characters and a space: what more there is cannot be shown.
+    candidates = _middle_out(list(columns), WIDTH // 3)
+    stages_of = _stages_of(ipus)
+    cells = {
+        tick: _cells(ipus, stages_of, ticks[tick], {task for at, task in marked if at == tick})
+        for tick in candidates
+        if tick is not None
+    }
+    width = max([2, *(len(cell) for column in cells.values() for cell in column.values())])
+    width = max(width, len(str(last)))
+    shown = _middle_out(list(columns), (WIDTH - 8) // (width + 1))
+    rows = sorted(stages_of) + ([NOWHERE] if any(NOWHERE in c for c in cells.values()) else [])
+    lines = [_line("tick", ["..." if t is None else str(t) for t in shown], width)]
+    for row in _middle_out(rows, MAX_ROWS):
+        if row is None:
+            lines.append("...")
+            continue
+        label = "?" if row == NOWHERE else f"IPU {row}"
+        texts = ["..." if t is None else cells[t].get(row, ".") for t in shown]
+        lines.append(_line(label, texts, width))
+    return "\n".join(lines)
+
+
+def _middle_out(items: list[int], most: int) -> list[int | None]:
+    """At most `most` items: the first and the last ones, with None for those in the middle."""
+    if len(items) <= most:
+        return list(items)
+    head = most // 2
+    return [*items[:head], None, *items[len(items) - (most - head - 1) :]]
+
+
+def _stages_of(ipus: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """How many stages each IPU has."""
+    stages_of: dict[int, int] = {}
+    for group in ipus:
+        for ipu in group:
+            stages_of[ipu] = stages_of.get(ipu, 0) + 1
+    return stages_of
+
+
+def _cells(
+    ipus: Sequence[tuple[int, ...]],
+    stages_of: dict[int, int],
+    tasks: Sequence[Task],
+    marked: set[Task],
+) -> dict[int, str]:
+    """What each IPU runs in one tick, as text."""
+    cells: dict[int, str] = {}
+    for task in tasks:
+        known = 0 <= task.stage < len(ipus)
+        for ipu in ipus[task.stage] if known else (NOWHERE,):
+            short = known and stages_of[ipu] == 1
+            text = f"{task.phase}{task.micro_batch}" if short else str(task)
+            text = f">{text}" if task in marked else text
+            cells[ipu] = f"{cells[ipu]}+{text}" if ipu in cells else text
+    return cells
+
+
+def _line(label: str, cells: list[str], width: int) -> str:
+    return (f"{label:<7}" + "".join(f" {cell:<{width}}" for cell in cells)).rstrip()

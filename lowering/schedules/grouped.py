@@ -1,0 +1,48 @@
+"""Grouped: every IPU runs all its stages, forward and backward, in every tick."""
+
+from __future__ import annotations
+
+from lowering.schedules.errors import ScheduleError
+from lowering.schedules.rotations import check_multiple, offsets, rotate
+from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+
+
+def grouped(
+    stages: int,
+    micro_batches: int,
+    *,
+    training: bool = True,
+    ipus: Ipus = None,
+    io_tiles: bool = False,
+) -> Schedule:
+    """A new micro-batch in every tick: I + N ticks for I micro-batches and a word of N stages.
+
+    N is `stages` for inference and twice that for training. Stage s keeps the activations of
+    2 * (stages - 1 - s) + 1 micro-batches. The last tick is empty: the original ramps down for as
+    long as it ramps up.
+
+    Args:
+      stages: the forward stages.
+      micro_batches: a multiple of N.
+      training: whether there are backward tasks.
+      ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
+      io_tiles: whether tiles are reserved for transfers, which then overlap with the stages; any
+        number of micro-batches from N + 2 on will do.
+
+    Raises:
+      ScheduleError: a number of micro-batches that does not fit.
+    """
+    check_sizes(stages, micro_batches)
+    placed = place(stages, ipus)
+    starts = offsets("grouped", stages, training=training)
+    length = len(starts)
+    if not io_tiles:
+        check_multiple("grouped", micro_batches, length)
+    elif micro_batches < length + 2:
+        raise ScheduleError(
+            f"{micro_batches} micro-batches in the grouped schedule with I/O tiles: there must be "
+            f"at least {length + 2}, two more than stages to pass",
+            fix=f"use {length + 2} micro-batches or more",
+        )
+    ticks = micro_batches + length
+    return rotate("grouped", micro_batches, starts, ticks, training=training, ipus=placed)

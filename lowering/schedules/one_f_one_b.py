@@ -1,0 +1,66 @@
+"""1F1B: one forward pass, one backward pass (Narayanan et al., PipeDream, arXiv 1806.03377)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowering.schedules.errors import ScheduleError
+from lowering.schedules.orders import from_orders
+from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
+from lowering.schedules.task import Phase, Task
+
+
+def one_f_one_b(
+    stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
+) -> Schedule:
+    """As many forward passes first as there are stages to come, then backward and forward in turn.
+
+    I micro-batches take 2 * (I + stages - 1) ticks, as with GPipe, but stage s keeps the
+    activations of `stages` - s micro-batches at most. Inference is a plain wave of
+    I + stages - 1 ticks.
+
+    Args:
+      stages: the forward stages.
+      micro_batches: any number.
+      training: whether there are backward tasks.
+      ipus: an IPU, or several, for every stage, of its own; None puts stage i on IPU i.
+
+    Raises:
+      ScheduleError: two stages on one IPU.
+    """
+    check_sizes(stages, micro_batches)
+    placed = place(stages, ipus)
+    check_own_ipus("1f1b", placed)
+    orders: dict[int, Sequence[Task]] = {}
+    for stage, group in enumerate(placed):
+        warm_up = min(micro_batches, stages - 1 - stage) if training else micro_batches
+        order = [Task(stage, Phase.FORWARD, i) for i in range(warm_up)]
+        for i in range(micro_batches if training else 0):
+            if i + warm_up < micro_batches:
+                order.append(Task(stage, Phase.FORWARD, i + warm_up))
+            order.append(Task(stage, Phase.BACKWARD, i))
+        orders.update(dict.fromkeys(group, order))
+    return from_orders(
+        "1f1b",
+        orders,
+        stages=stages,
+        micro_batches=micro_batches,
+        training=training,
+        ipus=placed,
+    )
+
+
+def check_own_ipus(name: str, ipus: Sequence[tuple[int, ...]]) -> None:
+    """Refuses stages that share an IPU.
+
+    Raises:
+      ScheduleError: two that do.
+    """
+    shared = shared_ipu(ipus)
+    if shared:
+        one, other, ipu = shared
+        raise ScheduleError(
+            f"the {name} schedule with stages {one} and {other} both on IPU {ipu}: it gives every "
+            "stage IPUs of its own",
+            fix="use interleaved_one_f_one_b, which deals out several stages to an IPU, or gpipe",
+        )

@@ -1,0 +1,122 @@
+"""What the three schedules of the IPU share: one word of stages, started again and again.
+
+The word is what one micro-batch passes: the forward stages in order and, for training, the
+backward stages in reverse. Micro-batches start in sets of K, the overlap: each set a word's length
+after the one before, each member of a set at an offset of its own. The schedules differ only in
+the offsets (TensorFlow for the IPU, driver/visitors/pipeline_visitor_utils.h: AllUnion for
+Grouped, CircularUnion for Interleaved, NoUnion for Sequential).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowering.schedules.errors import ScheduleError
+from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.task import Phase, Task
+
+
+def passed_stages(stages: int, training: bool) -> list[tuple[int, Phase]]:
+    """The word: the stages that a micro-batch passes, with their phases."""
+    forward = [(stage, Phase.FORWARD) for stage in range(stages)]
+    backward = [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
+    return forward + backward if training else forward
+
+
+def distinct_rotations(word: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The rotations of a cyclic word of IPUs that can run at once, taken greedily from 0 upwards.
+
+    Two rotations can if they have no common IPU at any position.
+    """
+    length = len(word)
+    clash = [
+        any(not set(word[i]).isdisjoint(word[(i + shift) % length]) for i in range(length))
+        for shift in range(length)
+    ]
+    taken = [0]
+    for rotation in range(1, length):
+        if not any(clash[rotation - other] for other in taken):
+            taken.append(rotation)
+    return tuple(taken)
+
+
+def offsets(name: str, stages: int, *, training: bool = True, ipus: Ipus = None) -> tuple[int, ...]:
+    """The ticks, within a word's length, at which the micro-batches of a set start.
+
+    Args:
+      name: "grouped", "interleaved" or "sequential".
+      stages: the forward stages.
+      training: whether there are backward stages.
+      ipus: the IPUs of each stage; None puts stage i on IPU i.
+
+    Raises:
+      ScheduleError: another name.
+    """
+    check_sizes(stages, 1)
+    placed = place(stages, ipus)
+    word = passed_stages(stages, training)
+    if name == "grouped":
+        return tuple(range(len(word)))
+    if name == "interleaved":
+        return distinct_rotations([placed[stage] for stage, _ in word])
+    if name == "sequential":
+        return (0,)
+    raise ScheduleError(
+        f"{name!r} is no schedule of the IPU", fix="use grouped, interleaved or sequential"
+    )
+
+
+def overlap(name: str, stages: int, *, training: bool = True, ipus: Ipus = None) -> int:
+    """K: how many micro-batches are in the pipeline at once; arguments as of `offsets`."""
+    return len(offsets(name, stages, training=training, ipus=ipus))
+
+
+def check_multiple(name: str, micro_batches: int, multiple: int) -> None:
+    """Refuses numbers of micro-batches that leave a set of them incomplete.
+
+    Raises:
+      ScheduleError: a number that is not a multiple.
+    """
+    if micro_batches % multiple == 0:
+        return
+    above = (micro_batches // multiple + 1) * multiple
+    below = above - multiple
+    raise ScheduleError(
+        f"{micro_batches} micro-batches in the {name} schedule: their number (the gradient "
+        f"accumulation count) must be a multiple of {multiple}, of which each set consists",
+        fix=f"use {f'{below} or ' if below else ''}{above} micro-batches",
+    )
+
+
+def rotate(
+    name: str, micro_batches: int, starts: Sequence[int], ticks: int, *, training: bool, ipus: Ipus
+) -> Schedule:
+    """The schedule in which micro-batch q * K + r starts at tick q * N + starts[r].
+
+    Args:
+      name: the schedule's name.
+      micro_batches: how many there are.
+      starts: the K offsets, ascending and below the word's length N.
+      ticks: how many ticks the schedule has; the last ones may be empty.
+      training: whether there are backward tasks.
+      ipus: an entry for every stage.
+    """
+    placed = place(len(ipus or ()), ipus)
+    word = passed_stages(len(placed), training)
+    tasks: list[list[Task]] = [[] for _ in range(ticks)]
+    # The oldest micro-batch is dispatched first in each tick. It is the furthest along the word,
+    # so backward tasks come before forward tasks, and a value is used before its successor is made.
+    for micro_batch in range(micro_batches):
+        rounds, member = divmod(micro_batch, len(starts))
+        tick = rounds * len(word) + starts[member]
+        for stage, phase in word:
+            tasks[tick].append(Task(stage, phase, micro_batch))
+            tick += 1
+    return Schedule(
+        name=name,
+        stages=len(placed),
+        micro_batches=micro_batches,
+        training=training,
+        ipus=placed,
+        ticks=tuple(map(tuple, tasks)),
+    )

@@ -1,0 +1,60 @@
+"""A task: what one stage does with one micro-batch, and what it needs before it can start."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from lowering.schedules.errors import ScheduleError
+
+
+class Phase(enum.StrEnum):
+    """What a task does.
+
+    WEIGHTS only occurs in schedules that split the backward pass: there BACKWARD is the gradient
+    of the stage's inputs and WEIGHTS that of its weights; elsewhere BACKWARD is both.
+    """
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    WEIGHTS = "W"
+
+
+_LABEL = re.compile(r"(\d+)([FBW])(\d+)")
+
+
+class Task(NamedTuple):
+    """One phase of one stage on one micro-batch; `str` of it is a label such as `2F7`."""
+
+    stage: int
+    phase: Phase
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.phase}{self.micro_batch}"
+
+    @classmethod
+    def parse(cls, label: str) -> Task:
+        """The task of a label: stage, letter of the phase, micro-batch.
+
+        Raises:
+          ScheduleError: a text that is no label.
+        """
+        found = _LABEL.fullmatch(label)
+        if found is None:
+            raise ScheduleError(
+                f"{label!r} is no task",
+                fix="write the stage, one of F, B and W, and the micro-batch: 2F7",
+            )
+        return cls(int(found[1]), Phase(found[2]), int(found[3]))
+
+
+def needs(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...]:
+    """The (phase, stage) of the tasks of the same micro-batch whose results such a task reads."""
+    if phase == Phase.FORWARD:
+        return ((Phase.FORWARD, stage - 1),) if stage else ()
+    if phase == Phase.WEIGHTS:
+        return ((Phase.BACKWARD, stage),)
+    own = (Phase.FORWARD, stage)
+    return (own,) if stage == stages - 1 else (own, (Phase.BACKWARD, stage + 1))

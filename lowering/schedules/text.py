@@ -1,0 +1,103 @@
+"""Schedules as text that can be kept, compared line by line, written by hand and read again.
+
+A line that says what the schedule is, then a line for each tick with the tasks in the order in
+which they are dispatched; `-` is an empty tick:
+
+    schedule sequential: stages=2 micro_batches=1 training=yes ipus=0/1 ticks=4
+    0F0
+    1F0
+    1B0
+    0B0
+
+`ipus` has an entry for each stage, the IPUs of one stage apart by commas. `ticks` may be left out;
+where it is there, a text of which the end is lost is found out. Blank lines do not count, nor
+does what follows a `#` at the beginning of a line or after a space.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lowering.schedules.errors import ScheduleError
+from lowering.schedules.schedule import Schedule
+from lowering.schedules.task import Task
+
+_HEADER = re.compile(
+    r"schedule (?P<name>\S.*): stages=(?P<stages>\d+) micro_batches=(?P<micro_batches>\d+) "
+    r"training=(?P<training>yes|no) ipus=(?P<ipus>\d+(?:[,/]\d+)*)(?: ticks=(?P<ticks>\d+))?"
+)
+_COMMENT = re.compile(r"(^|\s)#.*")
+_EMPTY = "-"
+
+
+def to_text(schedule: Schedule) -> str:
+    """The schedule as text; `from_text` makes an equal one of it."""
+    ipus = "/".join(",".join(map(str, group)) for group in schedule.ipus)
+    lines = [
+        f"schedule {schedule.name}: stages={schedule.stages} "
+        f"micro_batches={schedule.micro_batches} training={'yes' if schedule.training else 'no'} "
+        f"ipus={ipus} ticks={len(schedule.ticks)}"
+    ]
+    lines += [" ".join(map(str, tick)) or _EMPTY for tick in schedule.ticks]
+    return "\n".join(lines) + "\n"
+
+
+def from_text(text: str, *, source: str = "") -> Schedule:
+    """The schedule of a text in the form of this module's docstring.
+
+    Only the form is checked; `simulate` says whether a pipeline can follow the schedule.
+
+    Args:
+      text: the text.
+      source: where it comes from, for messages' sake.
+
+    Raises:
+      ScheduleError: a line that is not understood, or fewer or more ticks than announced.
+    """
+    lines = [
+        (number, line)
+        for number, raw in enumerate(text.splitlines(), 1)
+        if (line := _COMMENT.sub("", raw).strip())
+    ]
+    found = _HEADER.fullmatch(lines[0][1]) if lines else None
+    if found is None:
+        raise ScheduleError(
+            f"the text of a schedule begins with {lines[0][1]!r}" if lines else "an empty text",
+            where=_where(source, lines[0][0] if lines else 1),
+            fix="begin with: schedule NAME: stages=2 micro_batches=4 training=yes ipus=0/1",
+        )
+    ticks = tuple(_tick(line, number, source) for number, line in lines[1:])
+    if found["ticks"] is not None and int(found["ticks"]) != len(ticks):
+        raise ScheduleError(
+            f"{len(ticks)} ticks in a text that announces {found['ticks']}",
+            where=_where(source, lines[-1][0]),
+            fix="restore the lines that are missing; after a change by hand, correct `ticks=` or "
+            "leave it out",
+        )
+    try:
+        return Schedule(
+            name=found["name"],
+            stages=int(found["stages"]),
+            micro_batches=int(found["micro_batches"]),
+            training=found["training"] == "yes",
+            ipus=tuple(tuple(map(int, g.split(","))) for g in found["ipus"].split("/")),
+            ticks=ticks,
+        )
+    except ScheduleError as error:
+        where = _where(source, lines[0][0])
+        raise ScheduleError(error.summary, where=where, fix=error.fix) from None
+
+
+def _tick(line: str, number: int, source: str) -> tuple[Task, ...]:
+    if line == _EMPTY:
+        return ()
+    try:
+        return tuple(map(Task.parse, line.split()))
+    except ScheduleError as error:
+        raise ScheduleError(
+            error.summary, where=_where(source, number), fix=f"{error.fix}; an empty tick is `-`"
+        ) from None
+
+
+def _where(source: str, line: int) -> str:
+    return f"{source}:{line}" if source else f"line {line} of the text"

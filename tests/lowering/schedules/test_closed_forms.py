@@ -1,0 +1,205 @@
+"""Every schedule against the formulas that are known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowering import schedules
+from lowering.schedules import Schedule, simulate
+from tests.lowering.schedules.checker import check, in_flight, most_tasks_in_a_tick
+
+stages_ = st.integers(1, 9)
+counts = st.integers(1, 24)
+sets = st.integers(1, 4)
+
+IPU_SCHEDULES = ("grouped", "interleaved", "sequential")
+OTHERS = ("gpipe", "one_f_one_b", "interleaved_one_f_one_b", "zero_bubble")
+
+
+def sound(schedule: Schedule, *, tasks_at_once: int = 1) -> schedules.Simulation:
+    """What is true of all: complete, in order, and simulated as the slow checker sees it."""
+    check(schedule)
+    run = simulate(schedule)
+    assert run.ticks == len(schedule.ticks)
+    assert run.tasks == schedule.num_tasks
+    for stage in range(schedule.stages):
+        count = in_flight(schedule, stage) if schedule.training else 1
+        assert run.in_flight[stage] == count
+        assert run.fifo_depth[stage] == count - 1
+    for ipu in {ipu for group in schedule.ipus for ipu in group}:
+        assert most_tasks_in_a_tick(schedule, ipu) <= tasks_at_once
+    assert schedules.from_text(schedules.to_text(schedule)) == schedule
+    assert 0 <= run.bubble < 1
+    assert 0 < run.utilisation <= 1
+    assert run.makespan <= run.synced_makespan
+    return run
+
+
+@given(stages_, sets)
+def test_grouped(stages: int, repeats: int) -> None:
+    length = 2 * stages
+    count = repeats * length
+    schedule = schedules.grouped(stages, count)
+    run = sound(schedule, tasks_at_once=2)
+    assert run.ticks == count + length
+    assert run.bubble == pytest.approx(length / (count + length))
+    assert run.in_flight == tuple(2 * (stages - 1 - s) + 1 for s in range(stages))
+    assert run.fifo_depth == tuple(2 * (stages - 1 - s) for s in range(stages))
+    assert schedule.ticks[-1] == ()
+    # A new micro-batch in each tick, and position p of the word p ticks later.
+    for tick, tasks in enumerate(schedule.ticks):
+        for stage, phase, batch in tasks:
+            position = stage if phase == "F" else length - 1 - stage
+            assert tick == batch + position
+
+
+@given(stages_, st.integers(0, 20))
+def test_grouped_with_io_tiles_takes_any_number(stages: int, more: int) -> None:
+    count = 2 * stages + 2 + more
+    run = sound(schedules.grouped(stages, count, io_tiles=True), tasks_at_once=2)
+    assert run.ticks == count + 2 * stages
+
+
+@given(stages_, sets)
+def test_interleaved(stages: int, repeats: int) -> None:
+    count, length = repeats * stages, 2 * stages
+    run = sound(schedules.interleaved(stages, count))
+    assert run.ticks == length * (count // stages + 1) == 2 * count + length
+    assert run.bubble == pytest.approx(length / (2 * count + length))
+    assert run.in_flight == tuple(stages - s for s in range(stages))
+    assert run.fifo_depth == tuple(stages - 1 - s for s in range(stages))
+
+
+@given(stages_, counts, st.booleans())
+def test_sequential(stages: int, count: int, training: bool) -> None:
+    schedule = schedules.sequential(stages, count, training=training)
+    run = sound(schedule)
+    assert run.ticks == (2 if training else 1) * stages * count
+    assert run.bubble == pytest.approx(1 - 1 / stages)
+    assert run.in_flight == (1,) * stages
+    assert all(len(tick) == 1 for tick in schedule.ticks)
+
+
+@given(stages_, sets, st.integers(1, 5))
+def test_sequential_with_serialized_batches(stages: int, repeats: int, serial: int) -> None:
+    count = repeats * serial
+    schedule = schedules.sequential(stages, count, batch_serialization=serial, ipus=[0] * stages)
+    run = sound(schedule)
+    assert (run.ticks, run.bubble) == (2 * stages * count, 0)
+    assert run.in_flight == (serial,) * stages
+    assert [task.micro_batch for (task,) in schedule.ticks[:serial]] == list(range(serial))
+    if serial == 1:
+        assert schedule == schedules.sequential(stages, count, ipus=[0] * stages)
+
+
+@given(st.sampled_from(["grouped", "interleaved"]), stages_, sets)
+def test_inference_on_the_ipu_is_a_wave(name: str, stages: int, repeats: int) -> None:
+    count = repeats * stages
+    run = sound(getattr(schedules, name)(stages, count, training=False))
+    assert run.ticks == count + stages
+    assert run.bubble == pytest.approx(stages / (count + stages))
+    assert run.fifo_depth == (0,) * stages
+
+
+@given(stages_, counts)
+def test_gpipe(stages: int, count: int) -> None:
+    run = sound(schedules.gpipe(stages, count))
+    assert run.ticks == 2 * (count + stages - 1)
+    assert run.bubble == pytest.approx((stages - 1) / (count + stages - 1))
+    assert run.in_flight == (count,) * stages
+
+
+@given(stages_, counts)
+def test_one_f_one_b(stages: int, count: int) -> None:
+    run = sound(schedules.one_f_one_b(stages, count))
+    assert run.ticks == 2 * (count + stages - 1)
+    assert run.bubble == pytest.approx((stages - 1) / (count + stages - 1))
+    assert run.in_flight == tuple(min(count, stages - s) for s in range(stages))
+
+
+@given(st.integers(1, 5), st.integers(1, 4), sets)
+def test_interleaved_one_f_one_b(period: int, each: int, repeats: int) -> None:
+    stages, count = period * each, period * repeats
+    ipus = [s % period for s in range(stages)]
+    run = sound(schedules.interleaved_one_f_one_b(stages, count, ipus=ipus))
+    assert run.ticks == 2 * (each * count + period - 1)
+    assert run.bubble == pytest.approx((period - 1) / (each * count + period - 1))
+
+
+@given(stages_, counts)
+def test_zero_bubble(stages: int, count: int) -> None:
+    schedule = schedules.zero_bubble(stages, count)
+    assert schedule.splits_backward
+    run = sound(schedule)
+    assert run.in_flight == (min(stages, count),) * stages
+    if count >= stages:
+        assert run.ticks == 3 * count + stages - 1
+        assert run.bubble == pytest.approx((stages - 1) / (3 * count + stages - 1))
+
+
+@given(st.sampled_from(["gpipe", "one_f_one_b"]), stages_, counts)
+def test_inference_elsewhere_is_a_wave(name: str, stages: int, count: int) -> None:
+    run = sound(getattr(schedules, name)(stages, count, training=False))
+    assert run.ticks == count + stages - 1
+    assert run.bubble == pytest.approx((stages - 1) / (count + stages - 1))
+
+
+@given(st.integers(1, 5), st.integers(1, 4), sets)
+def test_inference_with_several_stages_on_an_ipu(period: int, each: int, repeats: int) -> None:
+    stages, count = period * each, period * repeats
+    ipus = [s % period for s in range(stages)]
+    run = sound(
+        schedules.interleaved_one_f_one_b(stages, count, training=False, ipus=ipus),
+    )
+    assert run.ticks == each * count + period - 1
+
+
+@given(st.integers(2, 6), st.data())
+def test_stages_may_share_ipus(stages: int, data: st.DataObject) -> None:
+    group = st.sets(st.integers(0, 3), min_size=1).map(sorted).map(tuple)
+    ipus = data.draw(st.lists(group, min_size=stages, max_size=stages))
+    sound(schedules.grouped(stages, 2 * stages, ipus=ipus), tasks_at_once=2 * stages)
+    sound(schedules.sequential(stages, 3, ipus=ipus))
+    sound(schedules.gpipe(stages, 3, ipus=ipus))
+    overlap = schedules.overlap("interleaved", stages, training=False, ipus=ipus)
+    run = sound(schedules.interleaved(stages, 2 * overlap, training=False, ipus=ipus))
+    assert run.ticks == 3 * stages
+
+
+@given(st.integers(2, 6), st.integers(1, 3))
+def test_the_backward_passes_of_a_tick_come_first(stages: int, repeats: int) -> None:
+    made: list[Callable[..., Schedule]] = [schedules.grouped, schedules.interleaved]
+    for make in made:
+        for tick in make(stages, 2 * stages * repeats).ticks:
+            letters = [str(task.phase) for task in tick]
+            assert letters == sorted(letters)
+
+
+@pytest.mark.parametrize("name", [*IPU_SCHEDULES, *OTHERS])
+def test_stages_on_several_ipus(name: str) -> None:
+    ipus = [(0, 1), 2, (3, 4, 5), 6]
+    schedule = getattr(schedules, name)(4, 8, ipus=ipus)
+    assert schedule.ipus == ((0, 1), (2,), (3, 4, 5), (6,))
+    sound(schedule, tasks_at_once=2 if name == "grouped" else 1)
+
+
+@pytest.mark.parametrize("name", [*IPU_SCHEDULES, *OTHERS])
+def test_small_grids(name: str, golden: Callable[..., None]) -> None:
+    golden(str(getattr(schedules, name)(4, 8)))
+
+
+def test_long_grids_are_left_out_in_the_middle(golden: Callable[..., None]) -> None:
+    schedule = schedules.grouped(40, 800)
+    golden(str(schedule))
+    assert all(len(line) <= 100 for line in str(schedule).splitlines())
+    assert "\n" not in repr(schedule)
+
+
+def test_large_schedules_are_made_and_simulated() -> None:
+    for name in ("grouped", "interleaved_one_f_one_b", "zero_bubble"):
+        schedule = getattr(schedules, name)(64, 1024)
+        assert simulate(schedule).tasks == (3 if name == "zero_bubble" else 2) * 64 * 1024
