@@ -5,9 +5,11 @@ that a new JAX release is one file's work.
 
 Names taken from `jax._src`, where nothing public will do:
 
+* `config.trace_context`: whether jit would compile the same in another thread.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
+* `interpreters.partial_eval.dce_jaxpr` (public, without promise): JAX's own dead code elimination.
 * `source_info_util.user_frames`, `register_inclusion`: the user's file and line of an equation.
 """
 
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
@@ -35,6 +38,7 @@ from jax.extend.source_info_util import register_exclusion
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
+from jax.interpreters import partial_eval as _partial_eval
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 Aval = Any
@@ -53,6 +57,7 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "ipu_task": "body",
 }
 
 
@@ -87,6 +92,11 @@ for _registry in (
 def is_ordered(eqn: JaxprEqn) -> bool:
     """Whether the equation's effects must keep their place among the other ordered ones."""
     return bool(eqn.effects) and any(_effects.ordered_effects.contains(e) for e in eqn.effects)
+
+
+def trace_context() -> Any:
+    """The configuration of this thread, as far as jit compiles anew when it is another."""
+    return _config.trace_context()
 
 
 def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
@@ -248,6 +258,29 @@ def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
     return ClosedJaxpr(open_, ()), list(closed.consts)
 
 
+def without_unused(
+    closed: ClosedJaxpr, used: Sequence[bool] | None = None
+) -> tuple[ClosedJaxpr, list[int]]:
+    """The jaxpr with the wanted results only, and which of its arguments those depend on.
+
+    Args:
+      closed: any jaxpr.
+      used: for each result, whether it is wanted; None for all.
+
+    Returns:
+      A jaxpr of the used arguments, and their positions.
+    """
+    jaxpr, consts = hoisted(closed)
+    wanted = [True] * len(jaxpr.out_avals) if used is None else list(used)
+    pruned, is_read = _partial_eval.dce_jaxpr(jaxpr.jaxpr, wanted)
+    count = len(consts)
+    kept = [value for value, read in zip(consts, is_read[:count], strict=True) if read]
+    constvars, invars = pruned.invars[: len(kept)], pruned.invars[len(kept) :]
+    debug = pruned.debug_info._replace(arg_names=None, result_paths=None)
+    pruned = pruned.replace(constvars=constvars, invars=invars, debug_info=debug)
+    return ClosedJaxpr(pruned, kept), [i for i, read in enumerate(is_read[count:]) if read]
+
+
 def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
     """The equation inside one more, innermost, named scope."""
     source = eqn.source_info
@@ -310,6 +343,11 @@ def _product(extents: Iterable[int]) -> int:
     for extent in extents:
         total *= extent
     return total
+
+
+def size_in_bytes(aval: Aval) -> int:
+    """Bytes of an array."""
+    return _size(aval) * aval.dtype.itemsize
 
 
 def is_tracer(value: Any) -> bool:

@@ -17,6 +17,8 @@ class Options:
       catch_division: report a division by zero.
       catch_overflow: report an operation that makes an infinity from finite numbers.
       step_slow_loops: leave loops to the host whose convolutions XLA runs slowly inside a loop.
+      allow_recompute: let pipelines compute activations again instead of keeping them.
+      io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -26,6 +28,8 @@ class Options:
     catch_division: bool = False
     catch_overflow: bool = False
     step_slow_loops: bool = False
+    allow_recompute: bool = False
+    io_tiles: bool = False
     on_pass: Callable[[str, str], None] | None = None
 
     @property

@@ -8,6 +8,7 @@ Under plain `jax.jit` all three become ordered host callbacks: correct, not fast
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,32 @@ for _primitive in (dequeue_p, enqueue_p, repeat_p):
     _primitive.multiple_results = True
 
 
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Variables:
+    """The pytree structure of a user's loop variables, as a parameter of an equation.
+
+    JAX compares parameters with one another, and a pytree structure refuses to be compared with
+    None, which stands for loops that are not the user's own.
+    """
+
+    structure: Any
+
+    @classmethod
+    def of(cls, structure: Any) -> Variables:
+        """A structure, or None, as a parameter; one that is a parameter already stays as it is."""
+        return structure if isinstance(structure, Variables) else cls(structure)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Variables):
+            return NotImplemented
+        if self.structure is None or other.structure is None:
+            return self.structure is other.structure
+        return bool(self.structure == other.structure)
+
+    def __hash__(self) -> int:
+        return hash(self.structure)
+
+
 def dequeue(
     queue: Any, avals: Sequence[Aval], count: int | None = None, loop: Any = None
 ) -> list[Any]:
@@ -54,7 +81,7 @@ def dequeue(
       count: if given, so many elements are taken and stacked.
       loop: the pytree structure of the variables of the user's loop around, for messages' sake.
     """
-    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=loop)
+    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=Variables.of(loop))
 
 
 def enqueue(queue: Any, leaves: Sequence[Any], structure: Any, count: int | None = None) -> None:
@@ -63,7 +90,12 @@ def enqueue(queue: Any, leaves: Sequence[Any], structure: Any, count: int | None
 
 
 def repeat(
-    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], count: Any, loop: Any
+    body: ClosedJaxpr,
+    consts: Sequence[Any],
+    carry: Sequence[Any],
+    count: Any,
+    loop: Any,
+    pipeline: Any = None,
 ) -> list[Any]:
     """Runs `body(*consts, *carry) -> carry` `count` times.
 
@@ -73,11 +105,19 @@ def repeat(
       carry: the loop variables.
       count: an int, or an int32 scalar known at run time only.
       loop: the pytree structure of the loop variables, for error messages' sake.
+      pipeline: a `PipelineSpec` if the body consists of tasks; its iterations may then overlap.
     """
     static = int(count) if isinstance(count, int) else None
     trips = [] if static is not None else [count]
     return repeat_p.bind(
-        *trips, *consts, *carry, body=body, num_consts=len(consts), count=static, loop=loop
+        *trips,
+        *consts,
+        *carry,
+        body=body,
+        num_consts=len(consts),
+        count=static,
+        loop=Variables.of(loop),
+        pipeline=pipeline,
     )
 
 
@@ -146,8 +186,8 @@ def _split(operands: Sequence[Any], num_consts: int, count: int | None) -> tuple
 
 
 @repeat_p.def_impl
-def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, loop: Any) -> list[Any]:
-    del loop
+def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, **rest: Any) -> list[Any]:
+    del rest
     trips, consts, carry = _split(operands, num_consts, count)
     for _ in range(int(trips)):
         carry = run_equations(body.jaxpr, body.consts, [*consts, *carry])
@@ -186,9 +226,9 @@ mlir.register_lowering(enqueue_p, _callback_rule(_enqueue_now), cacheable=False)
 
 
 def _repeat_inside_xla(
-    *operands: Any, body: Any, num_consts: int, count: Any, loop: Any
+    *operands: Any, body: Any, num_consts: int, count: Any, **rest: Any
 ) -> list[Any]:
-    del loop
+    del rest
     trips, consts, carry = _split(operands, num_consts, count)
 
     def step(_: Any, carry: Any) -> Any:
@@ -241,18 +281,18 @@ def _need_static(count: int | None, what: str) -> int:
 
 
 def _repeat_jvp(
-    primals: Any, tangents: Any, *, body: Any, num_consts: int, count: Any, loop: Any
+    primals: Any, tangents: Any, *, body: Any, num_consts: int, count: Any, **rest: Any
 ) -> Any:
-    del loop
+    del rest
     length = _need_static(count, "the derivative")
     tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
     return jax.jvp(_as_scan(body, num_consts, length), tuple(primals), tangents)
 
 
 def _repeat_vmap(
-    values: Any, dims: Any, *, body: Any, num_consts: int, count: Any, loop: Any
+    values: Any, dims: Any, *, body: Any, num_consts: int, count: Any, **rest: Any
 ) -> Any:
-    del loop
+    del rest
     length = _need_static(count, "a vmap")
     mapped = jax.vmap(_as_scan(body, num_consts, length), in_axes=tuple(dims))
     return mapped(*values), [0] * len(body.out_avals)

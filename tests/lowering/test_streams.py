@@ -197,3 +197,12 @@ def test_rejects_queues_in_branches_of_differentiated_loops():
     with pytest.raises(EnqueueError, match="inside `cond` in a loop that") as error:
         jax.grad(fn)(jnp.float32(1))
     assert __file__ in error.value.where
+
+
+def test_loops_of_the_user_and_others_can_be_compared() -> None:
+    own = streams.Variables.of(jax.tree.structure(()))
+    other = streams.Variables.of(None)
+    assert own != other
+    assert own == streams.Variables.of(jax.tree.structure(()))
+    assert other == streams.Variables.of(None)
+    assert streams.Variables.of(own) is own

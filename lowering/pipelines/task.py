@@ -1,0 +1,155 @@
+"""The primitive of pipelines: a task, one phase of one stage for one micro-batch.
+
+A pipeline is a `streams.repeat` over micro-batches whose body consists of tasks and nothing else;
+its `PipelineSpec` says in which order the tasks of many micro-batches may run. Whoever does not
+know about schedules (plain `jax.jit`, derivatives of the whole pipeline, the fused engine) runs
+the tasks of one micro-batch after the other: the Sequential schedule, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from lowering.jaxpr import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Primitive,
+    ad,
+    batching,
+    hoisted,
+    mlir,
+    run_equations,
+    trace_flat,
+)
+
+task_p = Primitive("ipu_task")
+task_p.multiple_results = True
+checkpoint_p = Primitive("ipu_recomputation_checkpoint")
+
+
+Options = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""Poplar options: `((group, ((name, value), ...)), ...)`."""
+
+
+class Kind(enum.Enum):
+    """What a task does for its stage; the first three are a schedule's phases."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    WEIGHTS = "W"
+    RECOMPUTE = "recompute"
+    UPDATE = "update"
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What is known of a task beside its equations.
+
+    Attributes:
+      kind: what it does.
+      stage: of which stage; -1 for the weight update, which belongs to all.
+      accumulated: pairs of an operand and a result that are one buffer: the task adds to it.
+      options: Poplar options of its convolutions and matmuls.
+    """
+
+    kind: Kind
+    stage: int = -1
+    accumulated: tuple[tuple[int, int], ...] = ()
+    options: Options = ()
+
+
+class Recomputation(enum.Enum):
+    """How a backward task gets the activations that its forward task does not keep."""
+
+    THEN_BACKPROPAGATE = "recompute, then backpropagate"
+    AND_BACKPROPAGATE = "recompute and backpropagate interleaved"
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSpec:
+    """What is known of a pipeline beside its tasks.
+
+    Attributes:
+      name: the user's name for it.
+      stages: how many forward stages.
+      training: whether there are backward tasks.
+      ipus: the IPUs of each stage; () for a stage that spans all of them.
+      schedule: what `schedules.build` takes; a finished `Schedule` once it has been planned.
+      recomputation: what to do where the configuration allows it.
+      offload_activations: what waits between forward and backward tasks does so in remote memory.
+      origin: the user's line.
+    """
+
+    name: str
+    stages: int
+    training: bool
+    ipus: tuple[tuple[int, ...], ...]
+    schedule: Any
+    recomputation: Recomputation
+    offload_activations: bool = False
+    origin: str = ""
+
+
+def task(function: Callable[..., Sequence[Any]], operands: Sequence[Any], spec: TaskSpec) -> Any:
+    """Runs a flat function as a task; gives its flat results."""
+    closed, consts = hoisted(trace_flat(function, [jax.typeof(x) for x in operands]))
+    shifted = tuple((operand + len(consts), result) for operand, result in spec.accumulated)
+    spec = dc.replace(spec, accumulated=shifted)
+    return task_p.bind(*consts, *operands, body=closed, spec=spec)
+
+
+def checkpoint(x: Any) -> Any:
+    """`x`, which recomputation keeps instead of computing it again."""
+    return checkpoint_p.bind(x)
+
+
+@task_p.def_effectful_abstract_eval
+def _task_avals(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+    del operands, spec
+    return body.out_avals, set(body.effects)
+
+
+def _run(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> list[Any]:
+    del spec
+    return run_equations(body.jaxpr, body.consts, operands)
+
+
+def _opened(body: ClosedJaxpr) -> Callable[..., list[Any]]:
+    return lambda *operands: run_equations(body.jaxpr, body.consts, operands)
+
+
+def _task_jvp(primals: Any, tangents: Any, *, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+    del spec
+    tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
+    return jax.jvp(_opened(body), tuple(primals), tangents)
+
+
+def _task_vmap(values: Any, dims: Any, *, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+    del spec
+    results = jax.vmap(_opened(body), in_axes=tuple(dims))(*values)
+    return results, [0] * len(results)
+
+
+task_p.def_impl(_run)
+mlir.register_lowering(task_p, mlir.lower_fun(_run, multiple_results=True))
+ad.primitive_jvps[task_p] = _task_jvp
+batching.primitive_batchers[task_p] = _task_vmap
+
+checkpoint_p.def_impl(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
+checkpoint_p.def_abstract_eval(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
+mlir.register_lowering(checkpoint_p, lambda ctx, x: [x])  # pyright: ignore[reportUnknownLambdaType]
+ad.deflinear2(checkpoint_p, lambda ct, x: [ct])  # pyright: ignore[reportUnknownLambdaType]
+batching.defvectorized(checkpoint_p)
+
+
+def is_task(eqn: JaxprEqn) -> bool:
+    """Whether an equation is a task."""
+    return eqn.primitive is task_p
