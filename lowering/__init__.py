@@ -17,21 +17,39 @@ if TYPE_CHECKING:
     from lowering import ir as ir
     from lowering import jaxpr as jaxpr
     from lowering import marks as marks
+    from lowering import pipelines as pipelines
     from lowering import placement as placement
+    from lowering import schedules as schedules
+    from lowering import storage as storage
     from lowering import streams as streams
+    from lowering import structure as structure
     from lowering.compiler import lower as lower
     from lowering.options import Options as Options
     from lowering.passes.fuse import fuse as fuse
     from lowering.passes.fuse import is_one_kernel as is_one_kernel
+    from lowering.passes.merge_iterations import merging_pays as merging_pays
     from lowering.units import HOST as HOST
 
-_MODULES = ("collectives", "errors", "ir", "jaxpr", "marks", "placement", "streams")
+_MODULES = (
+    "collectives",
+    "errors",
+    "ir",
+    "jaxpr",
+    "marks",
+    "pipelines",
+    "placement",
+    "schedules",
+    "storage",
+    "structure",
+    "streams",
+)
 _NAMES = {
     "HOST": "lowering.units",
     "Options": "lowering.options",
     "fuse": "lowering.passes.fuse",
     "is_one_kernel": "lowering.passes.fuse",
     "lower": "lowering.compiler",
+    "merging_pays": "lowering.passes.merge_iterations",
 }
 
 

@@ -20,8 +20,10 @@ from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
+from lowering.passes.plan_pipelines import plan_pipelines
 from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
+from lowering.passes.size_fifos import size_fifos
 from lowering.passes.take_turns import take_turns
 
 _Level = TypeVar("_Level", ClosedJaxpr, Program)
@@ -54,14 +56,18 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("take_turns", take_turns(closed, replicas))
     closed = show("drop_dead", drop_dead(closed))
 
+    # Last before placement: it decides which tasks there are, and what passes between them.
+    closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
+
     placed = place(closed, step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     program = show("partition", dc.replace(program, faults=faults))
     program = show("insert_copies", insert_copies(program))
+    program = show("size_fifos", size_fifos(program))
     try:
         verify(program)
     except InternalError as broken:
-        broken.add_note(f"after `insert_copies`:\n{to_text(program)}")
+        broken.add_note(f"after `size_fifos`:\n{to_text(program)}")
         raise
     return program
 
@@ -86,7 +92,8 @@ def split_device(closed: ClosedJaxpr, num_ipus: int) -> tuple[int, int]:
             f"the program uses shard {used - 1}, but its device has {num_ipus} "
             f"IPU{'' if num_ipus == 1 else 's'} (shards 0 to {num_ipus - 1})",
             where=line_of_shard(closed.jaxpr, used - 1),
-            fix=f"set IPUConfig.auto_select_ipus = {ipus}, or use smaller shard indices",
+            fix=f"set IPUConfig.auto_select_ipus = {ipus}, or use smaller shard indices "
+            "(in a pipeline, a device_mapping with smaller numbers)",
         )
     if num_ipus % ipus:
         raise ShardError(

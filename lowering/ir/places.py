@@ -8,12 +8,15 @@ from lowering.ir.program import (
     Copy,
     Execute,
     HostCall,
+    Load,
     Node,
     Repeat,
     Sequence,
+    Store,
     StreamIn,
     StreamOut,
     Switch,
+    Task,
     While,
 )
 from lowering.units import HOST, IpuId, ValueId
@@ -38,6 +41,13 @@ def births(node: Node) -> Iterator[Place]:
             yield from ((c.final, c.ipu) for c in node.carry)
         case Switch():
             yield from zip(node.writes, node.ipus, strict=True)
+        case Load():
+            yield (node.value, node.ipu)
+        case Store():
+            yield (node.kept, node.ipu)
+        case Task():
+            for step in node.body.steps:
+                yield from births(step)
         case StreamOut() | Sequence():
             return
 
@@ -71,6 +81,12 @@ def needs(node: Node, inner: Callable[[Node], frozenset[Place]]) -> Iterator[Pla
             for branch in node.branches:
                 yield from _all(branch.body, inner)
                 yield from zip(branch.results, node.ipus, strict=True)
+        case Load():
+            yield (node.kept, node.ipu)
+        case Store():
+            yield (node.value, node.ipu)
+        case Task():
+            yield from _all(node.body, inner)
         case Sequence():
             yield from _all(node, inner)
         case StreamIn():

@@ -5,17 +5,24 @@ read the values around them directly. A value lives on the IPU that writes it an
 `Copy` has put it. Arguments, constants and results live on the host (`units.HOST`): a copy from
 the host broadcasts to every replica; a result is replica 0's value.
 
-    leaves     Execute, Copy, StreamIn, StreamOut, HostCall
-    branches   Sequence, Repeat, While, Switch
+    leaves     Execute, Copy, Load, Store, StreamIn, StreamOut, HostCall
+    branches   Sequence, Task, Repeat, While, Switch
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from lowering.ir.loops import Carry as Carry
+from lowering.ir.loops import Fifo as Fifo
+from lowering.ir.loops import Pipeline as Pipeline
+from lowering.ir.loops import Slice as Slice
+from lowering.ir.loops import Stack as Stack
 from lowering.jaxpr import Aval, ClosedJaxpr, dtype_name, shape_of
+from lowering.pipelines.task import TaskSpec
+from lowering.storage import Storage
 from lowering.units import IpuId, ValueId
 
 
@@ -71,6 +78,26 @@ class Copy:
 
 
 @dc.dataclass(frozen=True, slots=True)
+class Store:
+    """Puts a value away until a `Load`: its name for what is kept is `kept`."""
+
+    value: ValueId
+    kept: ValueId
+    ipu: IpuId
+    storage: Storage
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Load:
+    """Brings back what a `Store` has put away."""
+
+    kept: ValueId
+    value: ValueId
+    ipu: IpuId
+    storage: Storage
+
+
+@dc.dataclass(frozen=True, slots=True)
 class StreamIn:
     """Takes the next element of a queue (the next `count` stacked, if that is not None).
 
@@ -120,39 +147,12 @@ class Sequence:
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Carry:
-    """A loop variable: four names for one buffer on one IPU.
+class Task:
+    """A phase of a pipeline stage; what its steps write is seen by all that follows."""
 
-    Attributes:
-      initial: before the loop.
-      entering: as the body (and the condition) sees it.
-      leaving: as the body computes it.
-      final: after the loop.
-    """
-
-    initial: ValueId
-    entering: ValueId
-    leaving: ValueId
-    final: ValueId
-    ipu: IpuId
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Slice:
-    """Iteration i of a loop reads `stacked[i]` as `element`."""
-
-    stacked: ValueId
-    element: ValueId
-    ipu: IpuId
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Stack:
-    """Iteration i of a loop writes `element` to `stacked[i]`."""
-
-    element: ValueId
-    stacked: ValueId
-    ipu: IpuId
+    spec: TaskSpec
+    body: Sequence
+    origin: str = ""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +164,11 @@ class Repeat:
       reverse: the iterations run from the last slice to the first.
       loop: the pytree structure of a user's loop variables, for the error that a data set's end
         raises; None for loops that are not the user's own.
+      pipeline: if given, the body consists of tasks (and copies before them), and iterations,
+        the micro-batches, overlap as its schedule says. Loop variables are then buffers that a
+        task adds to, or what the last iteration leaves.
+      single: if an iteration takes several elements of a queue, the same loop (with the same
+        variables, in the same order) that takes them one by one, for when no more are there.
     """
 
     count: int | None
@@ -174,6 +179,8 @@ class Repeat:
     stacks: tuple[Stack, ...] = ()
     reverse: bool = False
     loop: Any = None
+    pipeline: Pipeline | None = None
+    single: Repeat | None = None
     origin: str = ""
 
 
@@ -212,7 +219,20 @@ class Switch:
     origin: str = ""
 
 
-Node = Execute | Copy | StreamIn | StreamOut | HostCall | Sequence | Repeat | While | Switch
+Node = (
+    Execute
+    | Copy
+    | Load
+    | Store
+    | StreamIn
+    | StreamOut
+    | HostCall
+    | Sequence
+    | Task
+    | Repeat
+    | While
+    | Switch
+)
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -261,7 +281,7 @@ class Program:
 def children(node: Node) -> tuple[Sequence, ...]:
     """The bodies directly inside a branch; none for a leaf."""
     match node:
-        case Repeat():
+        case Repeat() | Task():
             return (node.body,)
         case While():
             return (node.condition, node.body)
@@ -271,6 +291,14 @@ def children(node: Node) -> tuple[Sequence, ...]:
             return (node,)
         case _:
             return ()
+
+
+def opened(steps: Iterable[Node]) -> tuple[Node, ...]:
+    """Steps with those of tasks in the place of the tasks, at any depth."""
+    flat: list[Node] = []
+    for node in steps:
+        flat.extend(opened(node.body.steps) if isinstance(node, Task) else (node,))
+    return tuple(flat)
 
 
 def walk(sequence: Sequence) -> Iterator[Node]:
@@ -290,6 +318,12 @@ def writes(node: Node) -> tuple[ValueId, ...]:
             return (*(c.final for c in node.carry), *(s.stacked for s in node.stacks))
         case While():
             return tuple(c.final for c in node.carry)
+        case Load():
+            return (node.value,)
+        case Store():
+            return (node.kept,)
+        case Task():
+            return writes(node.body)
         case Sequence():
             return tuple(value for step in node.steps for value in writes(step))
         case Copy() | StreamOut():
@@ -307,8 +341,14 @@ def _reads(node: Node) -> Iterator[ValueId]:
             yield from node.reads
         case Copy():
             yield from node.values
+        case Load():
+            yield node.kept
+        case Store():
+            yield node.value
         case StreamIn():
             return
+        case Task():
+            yield from _free(node.body, (), set())
         case Repeat():
             if node.trips is not None:
                 yield node.trips

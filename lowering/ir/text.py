@@ -10,13 +10,17 @@ from lowering.ir.program import (
     Execute,
     HostCall,
     Kernel,
+    Load,
     Node,
+    Pipeline,
     Program,
     Repeat,
     Sequence,
+    Store,
     StreamIn,
     StreamOut,
     Switch,
+    Task,
     While,
 )
 from lowering.jaxpr import JaxprEqn
@@ -85,9 +89,23 @@ class _Printer:
                     f"host-call {node.name}: {self.typed(node.writes)} = "
                     f"{kernel_text(node.kernel)}({_names(node.reads)})"
                 )
+            case Store():
+                yield f"store {ipu_text(node.ipu)}{_kept(node)}: %{node.kept} = %{node.value}"
+            case Load():
+                yield (
+                    f"load {ipu_text(node.ipu)}{_kept(node)}: "
+                    f"{self.typed((node.value,))} = %{node.kept}"
+                )
             case Sequence():
                 yield "sequence"
                 yield from self.block(node, "  ")
+            case Task():
+                spec = node.spec
+                yield f"task {spec.kind}{f' {spec.stage}' if spec.stage >= 0 else ''}"
+                for group, options in spec.options:
+                    given = ", ".join(f"{name}={value}" for name, value in options)
+                    yield f"  {group} {given or '-'}"
+                yield from self.block(node.body, "  ")
             case Repeat():
                 yield from self.repeat(node)
             case While():
@@ -109,12 +127,22 @@ class _Printer:
     def repeat(self, node: Repeat) -> Iterator[str]:
         times = str(node.count) if node.trips is None else _names((node.trips,))
         yield f"repeat {times}{' reverse' if node.reverse else ''}"
+        if node.pipeline is not None:
+            yield from self.pipeline(node.pipeline)
         yield from (f"  carry {self.carry(c)}" for c in node.carry)
         for s in node.slices:
             yield f"  slice {ipu_text(s.ipu)}: {self.typed((s.element,))} = %{s.stacked}[i]"
         for s in node.stacks:
             yield f"  stack {ipu_text(s.ipu)}: {self.typed((s.stacked,))}[i] = %{s.element}"
         yield from self.block(node.body, "  ")
+
+    def pipeline(self, pipeline: Pipeline) -> Iterator[str]:
+        schedule = pipeline.schedule
+        ticks = _count(len(schedule.ticks), "tick")
+        yield f"  pipeline {pipeline.name}: {schedule.name}, {schedule.stages} stages, {ticks}"
+        for fifo in pipeline.fifos:
+            values = self.typed(fifo.values)
+            yield f"  fifo {ipu_text(fifo.ipu)}: stage {fifo.stage}, depth {fifo.depth}: {values}"
 
     def carry(self, c: Carry) -> str:
         return (
@@ -130,6 +158,11 @@ class _Printer:
             return ""
         kernel = getattr(node, "kernel", None)
         return kernel.origin if kernel is not None else getattr(node, "origin", "")
+
+
+def _kept(node: Load | Store) -> str:
+    storage = node.storage
+    return f"{' remote' if storage.remote else ''}{' sharded' if storage.sharded else ''}"
 
 
 def kernel_text(kernel: Kernel) -> str:

@@ -11,13 +11,16 @@ from lowering.ir.program import (
     Execute,
     HostCall,
     Kernel,
+    Load,
     Node,
     Program,
     Repeat,
     Sequence,
+    Store,
     StreamIn,
     StreamOut,
     Switch,
+    Task,
     While,
 )
 from lowering.ir.text import ipu_text
@@ -76,6 +79,16 @@ class _Verifier:
                 self.write(node.writes, node.ipu, "stream-in")
             case StreamOut():
                 self.need(node.reads, node.ipu, "stream-out")
+            case Load():
+                self.need((node.kept,), node.ipu, "load")
+                self.same(self.avals((node.kept,)), self.avals((node.value,)), "load")
+                self.write((node.value,), node.ipu, "load")
+            case Store():
+                self.need((node.value,), node.ipu, "store")
+                self.same(self.avals((node.value,)), self.avals((node.kept,)), "store")
+                self.write((node.kept,), node.ipu, "store")
+            case Task():
+                self.sequence(node.body)
             case Sequence():
                 self.sequence(node, top)
             case Repeat():
@@ -100,6 +113,8 @@ class _Verifier:
         self.write(writes, ipu, what)
 
     def repeat(self, node: Repeat) -> None:
+        if node.pipeline is not None:
+            self.pipeline(node)
         if (node.count is None) == (node.trips is None):
             raise InternalError("repeat needs either a static count or a value that holds it")
         if node.trips is not None:
@@ -121,6 +136,17 @@ class _Verifier:
         self.finish(node.carry)
         for s in node.stacks:
             self.write((s.stacked,), s.ipu, "stack")
+
+    def pipeline(self, node: Repeat) -> None:
+        """A pipelined body is tasks and the copies in front of them; each phase occurs once."""
+        steps = [step for step in node.body.steps if not isinstance(step, Copy)]
+        if not all(isinstance(step, Task) for step in steps):
+            raise InternalError("a pipeline's body holds something that is no task")
+        phases = [(s.spec.kind, s.spec.stage) for s in steps if isinstance(s, Task)]
+        if len(set(phases)) < len(phases):
+            raise InternalError("a pipeline has two tasks for one phase of a stage")
+        if node.pipeline is not None and node.pipeline.schedule.micro_batches != node.count:
+            raise InternalError("a pipeline's schedule is for another number of micro-batches")
 
     def while_loop(self, node: While) -> None:
         self.carried(node.carry)

@@ -3,50 +3,56 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections import ChainMap
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from jax import lax
 
 from lowering.collectives import REPLICAS
 from lowering.ir import program as ir
-from lowering.jaxpr import run_equations, trace_flat
+from lowering.jaxpr import trace_flat
+from lowering.passes.emit import Values, emit
+from lowering.passes.flatten_loops import flatten_loops
 from lowering.passes.insert_copies import insert_copies
 from lowering.units import IpuId, ValueId
 
 _ONE = IpuId(0)
-
-Values = MutableMapping[ValueId, Any]
 
 
 def fuse(program: ir.Program, hosted: Callable[[ir.Node], bool]) -> ir.Program:
     """The same program for one device: a Program with few, large kernels.
 
     Before: a verified program.
-    After:  everything runs on IPU 0. Steps for which `hosted` is true (queue operations, host
+    After:  everything runs on IPU 0; the tasks of a pipeline run micro-batch by micro-batch, the
+            Sequential schedule. Steps for which `hosted` is true (queue operations, host
             calls, and branches around them at least) stay; each maximal run of other steps is
-            one kernel, control flow included. In a body without hosted branches, elements are
+            one kernel, control flow included; a loop in a loop streams as one. In a body without
+            hosted branches, elements are
             taken first and sent last, so that one kernel is left.
     """
-    collapsed = _collapse(program.body)
-    body = _Fuser(program, hosted).sequence(collapsed, program.outputs)
+    program = dc.replace(program, body=_collapse(program.body))
+    program = flatten_loops(program, hosted)
+    body = _Fuser(program, hosted).sequence(program.body, program.outputs)
     return insert_copies(dc.replace(program, body=body, ipus=1))
 
 
 def _collapse(body: ir.Sequence) -> ir.Sequence:
-    """All on one IPU, without copies."""
-    steps = (_collapsed(node) for node in body.steps if not isinstance(node, ir.Copy))
+    """All on one IPU, without copies; tasks are opened."""
+    steps: list[ir.Node] = []
+    for node in body.steps:
+        if isinstance(node, ir.Task):
+            steps.extend(_collapse(node.body).steps)
+        elif not isinstance(node, ir.Copy):
+            steps.append(_collapsed(node))
     return ir.Sequence(tuple(steps))
 
 
 def _collapsed(node: ir.Node) -> ir.Node:
     match node:
-        case ir.Execute() | ir.StreamIn() | ir.StreamOut():
+        case ir.Execute() | ir.StreamIn() | ir.StreamOut() | ir.Load() | ir.Store():
             return dc.replace(node, ipu=_ONE)
         case ir.Repeat():
             return dc.replace(
                 node,
+                pipeline=None,
                 body=_collapse(node.body),
                 carry=_moved(node.carry),
                 slices=_moved(node.slices),
@@ -152,81 +158,6 @@ class _Fuser:
                 return dc.replace(node, branches=branches)
             case _:
                 return node
-
-
-def emit(body: ir.Sequence, values: Values) -> None:
-    """Evaluates steps that need no host on arrays or tracers; adds what they write to `values`."""
-    for node in body.steps:
-        match node:
-            case ir.Execute():
-                operands = [values[value] for value in node.reads]
-                results = run_equations(node.kernel.jaxpr.jaxpr, (), operands)
-                values.update(zip(node.writes, results, strict=True))
-            case ir.Copy():
-                continue  # one device: the value is there
-            case ir.Sequence():
-                emit(node, values)
-            case ir.Repeat():
-                _emit_repeat(node, values)
-            case ir.While():
-                _emit_while(node, values)
-            case ir.Switch():
-                _emit_switch(node, values)
-            case ir.StreamIn() | ir.StreamOut() | ir.HostCall():
-                raise TypeError(f"{type(node).__name__} needs the host")
-
-
-def _emit_repeat(node: ir.Repeat, values: Values) -> None:
-    def step(carried: Any, sliced: Any) -> Any:
-        inner: Values = ChainMap({}, values)
-        inner.update(zip((c.entering for c in node.carry), carried, strict=True))
-        inner.update(zip((s.element for s in node.slices), sliced, strict=True))
-        emit(node.body, inner)
-        return [inner[c.leaving] for c in node.carry], [inner[s.element] for s in node.stacks]
-
-    initial = [values[c.initial] for c in node.carry]
-    if node.trips is not None:
-        trips = values[node.trips]
-        final = lax.fori_loop(0, trips, lambda _, carried: step(carried, ())[0], initial)
-        stacked: Iterable[Any] = ()
-    else:
-        slices = [values[s.stacked] for s in node.slices]
-        final, stacked = lax.scan(step, initial, slices, length=node.count, reverse=node.reverse)
-    values.update(zip((c.final for c in node.carry), final, strict=True))
-    values.update(zip((s.stacked for s in node.stacks), stacked, strict=True))
-
-
-def _emit_while(node: ir.While, values: Values) -> None:
-    def entered(carried: Any) -> Values:
-        inner: Values = ChainMap({}, values)
-        inner.update(zip((c.entering for c in node.carry), carried, strict=True))
-        return inner
-
-    def condition(carried: Any) -> Any:
-        inner = entered(carried)
-        emit(node.condition, inner)
-        return inner[node.predicate]
-
-    def step(carried: Any) -> Any:
-        inner = entered(carried)
-        emit(node.body, inner)
-        return [inner[c.leaving] for c in node.carry]
-
-    final = lax.while_loop(condition, step, [values[c.initial] for c in node.carry])
-    values.update(zip((c.final for c in node.carry), final, strict=True))
-
-
-def _emit_switch(node: ir.Switch, values: Values) -> None:
-    def chosen(branch: ir.Branch) -> Callable[[], list[Any]]:
-        def function() -> list[Any]:
-            inner: Values = ChainMap({}, values)
-            emit(branch.body, inner)
-            return [inner[value] for value in branch.results]
-
-        return function
-
-    results = lax.switch(values[node.index], [chosen(branch) for branch in node.branches])
-    values.update(zip(node.writes, results, strict=True))
 
 
 def is_one_kernel(program: ir.Program) -> bool:

@@ -13,8 +13,13 @@ from collections.abc import Sequence
 from lowering.jaxpr import JaxprEqn, Literal, Var, is_ordered, name_stack
 from lowering.marks import joined, read
 from lowering.passes.place import Home, PlacedBody
+from lowering.pipelines.task import is_task
+from lowering.storage import load_p, store_p
 from lowering.streams import dequeue_p, enqueue_p
 from lowering.units import HOST, IpuId
+
+# Primitives that are steps of their own wherever they stand.
+_STEPS = (dequeue_p, enqueue_p, load_p, store_p)
 
 
 @dc.dataclass(slots=True)
@@ -69,7 +74,11 @@ class _Grouper:
         self.kernels: dict[tuple[int, IpuId], Group] = {}
         self.groups: list[Group] = []
         self.last_ordered: Group | None = None
+        self.last_task: Group | None = None
         self.waiting: dict[Var, tuple[JaxprEqn, IpuId]] = {}
+        # What needs no element would otherwise be a kernel of its own, in front of its readers.
+        eqns = placed.jaxpr.jaxpr.eqns
+        self.first_level = int(any(eqn.primitive in (dequeue_p, load_p) for eqn in eqns))
 
     def run(self) -> None:
         for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
@@ -80,7 +89,7 @@ class _Grouper:
 
     def add(self, index: int, eqn: JaxprEqn) -> None:
         home = self.placed.homes[index]
-        alone = index in self.placed.bodies or eqn.primitive in (dequeue_p, enqueue_p)
+        alone = index in self.placed.bodies or eqn.primitive in _STEPS
         kernel_home = None if alone or home == HOST else home
         operands = [a for a in eqn.invars if not isinstance(a, Literal)]
         if kernel_home is not None and self.can_wait(eqn, operands, kernel_home):
@@ -95,6 +104,8 @@ class _Grouper:
         group.eqns.append(eqn)
         if is_ordered(eqn):
             self.last_ordered = group
+        if is_task(eqn):
+            self.last_task = group
         self.group_of.update((var, group) for var in eqn.outvars)
 
     def can_wait(self, eqn: JaxprEqn, operands: Sequence[Var], home: IpuId) -> bool:
@@ -125,7 +136,9 @@ class _Grouper:
         ]
         if is_ordered(eqn) and self.last_ordered is not None:
             before.append(self.last_ordered)
-        level = 0
+        if is_task(eqn) and self.last_task is not None:
+            before.append(self.last_task)  # copies stand in front of the first task that needs them
+        level = self.first_level if home is not None else 0
         for group in before:
             same = home is not None and group.is_kernel and group.home == home
             level = max(level, group.level if same else group.level + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowering import marks
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, name_stack
 from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.pipelines.task import is_task
 from lowering.streams import uses_streams
 
 
@@ -32,7 +33,7 @@ def _inlined(closed: ClosedJaxpr, seen: Anywhere) -> ClosedJaxpr:
         body = call_body(eqn)
         if not seen.inside(eqn):
             rewriter.keep(eqn)
-        elif body is None:
+        elif body is None or is_task(eqn):
             rewriter.keep(map_sub_jaxprs(eqn, lambda inner: _inlined(inner, seen)))
         elif marks.read(name_stack(eqn)).unit is not None and not uses_streams(body):
             rewriter.keep(eqn)

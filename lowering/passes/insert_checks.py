@@ -7,6 +7,7 @@ operation that did what `floating_point_behaviour.inv`, `div0` or `oflo` forbids
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lowering import marks
 from lowering.collectives import REPLICAS
 from lowering.ir.program import Fault
 from lowering.jaxpr import (
@@ -24,11 +26,13 @@ from lowering.jaxpr import (
     Literal,
     bind_equation,
     call_body,
+    name_stack,
     run_equations,
     trace_flat,
     user_line,
 )
 from lowering.options import Options
+from lowering.pipelines.task import TaskSpec, is_task, task_p
 from lowering.streams import repeat, repeat_p, uses_streams
 
 # Operations whose infinity from finite operands is a division by zero, not an overflow (IEEE 754,
@@ -41,7 +45,8 @@ _MOVES = frozenset({
     "concatenate", "pad", "gather", "scatter", "select_n", "squeeze", "expand_dims", "rev", "copy",
     "copy_p", "stop_gradient", "neg", "abs", "max", "min", "reduce_max", "reduce_min", "sort",
     "clamp", "sign", "floor", "ceil", "round", "iota", "bitcast_convert_type", "real", "imag",
-    "optimization_barrier", "all_gather", "sharding_constraint",
+    "optimization_barrier", "all_gather", "sharding_constraint", "ipu_dequeue", "ipu_load",
+    "ipu_store", "ipu_recomputation_checkpoint",
 })  # fmt: skip
 
 
@@ -79,30 +84,27 @@ class _Watcher:
     def run(
         self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
     ) -> tuple[list[Any], Any]:
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-        values.update(zip(jaxpr.invars, operands, strict=True))
-        fault: Any = jnp.int32(0)
+        faults: list[Any] = [jnp.int32(0)]
 
-        def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, Literal) else values[atom]
-
-        for eqn in jaxpr.eqns:
-            outputs, found = self.equation(eqn, [read(atom) for atom in eqn.invars])
-            values.update(zip(eqn.outvars, outputs, strict=True))
+        def watched(eqn: JaxprEqn, given: list[Any]) -> list[Any]:
+            outputs, found = self.equation(eqn, given)
             if found is not None:
-                fault = jnp.where(fault == 0, found, fault)
-        return [read(atom) for atom in jaxpr.outvars], fault
+                faults[0] = jnp.where(faults[0] == 0, found, faults[0])
+            return outputs
+
+        return _evaluated(ClosedJaxpr(jaxpr, consts), operands, watched), faults[0]
 
     def equation(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+        branch = _BRANCHES.get(eqn.primitive.name)
+        if branch is not None:
+            return branch(self, eqn, inputs)
         inner = call_body(eqn)
         if inner is not None:
             with jax.named_scope(str(eqn.source_info.name_stack) or "call"):
                 return self.run(inner.jaxpr, inner.consts, inputs)
-        branch = _BRANCHES.get(eqn.primitive.name)
-        if branch is not None:
-            return branch(self, eqn, inputs)
         outputs = bind_equation(eqn, inputs)
-        return outputs, self.check(eqn, inputs, outputs)
+        with _on_ipu_of(eqn):
+            return outputs, self.check(eqn, inputs, outputs)
 
     def check(self, eqn: JaxprEqn, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         if eqn.primitive.name in _MOVES:
@@ -222,6 +224,8 @@ def _cond(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any
 
 def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
     p = eqn.params
+    if p["pipeline"] is not None:
+        return _pipeline(watcher, eqn, inputs)
     trips = p["count"] if p["count"] is not None else inputs[0]
     operands = inputs if p["count"] is not None else inputs[1:]
     consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
@@ -230,12 +234,98 @@ def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[A
     return state, fault
 
 
+def _pipeline(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    """A loop whose body still is tasks; each that may fail has a loop variable for its faults."""
+    p = eqn.params
+    body: ClosedJaxpr = p["body"]
+    consts, carry = inputs[: p["num_consts"]], inputs[p["num_consts"] :]
+    tasks = {id(e): _watched_task(watcher, e) for e in body.jaxpr.eqns if is_task(e)}
+    count = sum(task is not None for task in tasks.values())
+
+    def watched(*operands: Any) -> list[Any]:
+        faults = list(operands[len(inputs) :])
+
+        def run(e: JaxprEqn, given: list[Any]) -> list[Any]:
+            task = tasks.get(id(e))
+            if task is None:
+                return bind_equation(e, given)
+            *outputs, fault = bind_equation(task, [*given, faults.pop(0)])
+            faults.append(fault)
+            return outputs
+
+        return [*_evaluated(body, operands[: len(inputs)], run), *faults]
+
+    number = jax.typeof(jnp.int32(0))
+    whole = trace_flat(watched, [*body.in_avals, *([number] * count)], watcher.axis)
+    start = [*carry, *([jnp.int32(0)] * count)]
+    results = repeat(whole, consts, start, p["count"], p["loop"], p["pipeline"])
+    fault: Any = None
+    for found in results[len(carry) :]:
+        fault = found if fault is None else jnp.where(fault == 0, found, fault)
+    return results[: len(carry)], fault
+
+
+def _watched_task(watcher: _Watcher, eqn: JaxprEqn) -> JaxprEqn | None:
+    """A task whose last operand and last result are its fault number; None if it cannot fail."""
+    body: ClosedJaxpr = eqn.params["body"]
+    spec: TaskSpec = eqn.params["spec"]
+    before = len(watcher.faults)
+    watched = watcher.body(body, body.in_avals, len(body.out_avals))
+    if len(watcher.faults) == before:
+        return None
+    pair = (len(body.in_avals), len(body.out_avals))
+    spec = dc.replace(spec, accumulated=(*spec.accumulated, pair))
+    return eqn.replace(params={"body": watched, "spec": spec})
+
+
+def _task(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    """A task outside of pipelines, as the weight update is: its last result is its fault."""
+    body: ClosedJaxpr = eqn.params["body"]
+
+    def function(*operands: Any) -> list[Any]:
+        outputs, fault = watcher.run(body.jaxpr, body.consts, operands)
+        return [*outputs, fault]
+
+    watched = trace_flat(function, body.in_avals, watcher.axis)
+    params = {"body": watched, "spec": eqn.params["spec"]}
+    *outputs, fault = bind_equation(eqn.replace(params=params), inputs)
+    return outputs, fault
+
+
 _BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
     repeat_p.name: _repeat,
+    task_p.name: _task,
 }
+
+
+def _on_ipu_of(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
+    """Where an operation is watched: where the user placed it."""
+    shard = marks.read(name_stack(eqn)).shard
+    if shard is None:
+        return contextlib.nullcontext()
+    return jax.named_scope(marks.write(marks.SHARD, str(shard)))
+
+
+def _evaluated(
+    closed: ClosedJaxpr,
+    operands: Sequence[Any],
+    run: Callable[[JaxprEqn, list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """Evaluates a jaxpr whose equations `run` evaluates."""
+    jaxpr = closed.jaxpr
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    values.update(zip(jaxpr.invars, operands, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        results = run(eqn, [read(atom) for atom in eqn.invars])
+        values.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
 
 
 def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from lowering.ir import program as ir
 from lowering.ir.liveness import Needs
 from lowering.ir.places import Place, births
+from lowering.pipelines.task import Kind
 from lowering.units import HOST, IpuId, ValueId
 
 
@@ -50,8 +51,11 @@ class _Places:
     def sequence(self, body: ir.Sequence, at_end: Iterable[Place] = ()) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
+            mark = len(self._added)
             steps.extend(self.copies(self.needs(node)))
             steps.append(self.rebuilt(node))
+            if isinstance(node, ir.Task) and node.spec.kind is Kind.WEIGHTS:
+                self.forget_since(mark)  # a schedule may run it after tasks that stand behind it
             for value, ipu in births(node):
                 self.born((value,), ipu)
         steps.extend(self.copies(at_end))
@@ -87,6 +91,8 @@ class _Places:
             case ir.Switch():
                 branches = tuple(self.branch(b, node.ipus) for b in node.branches)
                 return dc.replace(node, branches=branches)
+            case ir.Task():
+                return dc.replace(node, body=self.sequence(node.body))
             case _:
                 return node
 

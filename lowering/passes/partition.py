@@ -20,6 +20,8 @@ from lowering.jaxpr import (
 from lowering.marks import joined
 from lowering.passes.group import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
+from lowering.pipelines.task import PipelineSpec, task_p
+from lowering.storage import load_p, store_p
 from lowering.streams import dequeue_p, repeat_p
 from lowering.units import HOST, IpuId, ValueId
 
@@ -100,6 +102,8 @@ class _Body:
             return self.kernel_step(group, shared)
         (eqn,) = group.eqns
         bodies = self.placed.bodies.get(group.index)
+        if bodies is None and eqn.primitive in (load_p, store_p):
+            return self.storage_step(eqn, group.home)
         if bodies is None:
             return self.stream_step(eqn, group.home)
         stack = joined(self.enclosing, name_stack(eqn))
@@ -121,11 +125,17 @@ class _Body:
             return ir.HostCall(group.outside or "outside", kernel, reads, writes)
         return ir.Execute(kernel, IpuId(group.home or 0), reads, writes)
 
+    def storage_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
+        value = self.table.value(eqn.invars[0])
+        (result,) = self.table.bind(eqn.outvars)
+        step = ir.Load if eqn.primitive is load_p else ir.Store
+        return step(value, result, IpuId(max(home or 0, 0)), eqn.params["storage"])
+
     def stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
         params, ipu = eqn.params, IpuId(max(home or 0, 0))
         if eqn.primitive is dequeue_p:
             writes = self.table.bind(eqn.outvars)
-            origin, loop = user_line(eqn), params["loop"]
+            origin, loop = user_line(eqn), params["loop"].structure
             return ir.StreamIn(params["queue"], ipu, writes, params["count"], origin, loop)
         reads = tuple(self.table.value(atom) for atom in eqn.invars)
         return ir.StreamOut(
@@ -217,9 +227,14 @@ def _repeat(inner: _Inner) -> ir.Node:
         trips=trips,
         body=sequence,
         carry=inner.carry(operands[consts:], entering, leaving, inner.results()),
-        loop=params["loop"],
+        loop=params["loop"].structure,
+        pipeline=_pipeline(params["pipeline"]),
         origin=inner.origin,
     )
+
+
+def _pipeline(spec: PipelineSpec | None) -> ir.Pipeline | None:
+    return None if spec is None else ir.Pipeline(spec.name, spec.schedule)
 
 
 def _while(inner: _Inner) -> ir.Node:
@@ -259,4 +274,17 @@ def _cond(inner: _Inner) -> ir.Node:
     )
 
 
-_BRANCHES = {"scan": _scan, repeat_p.name: _repeat, "while": _while, "cond": _cond}
+def _task(inner: _Inner) -> ir.Node:
+    inner.enter(0, inner.operands())
+    sequence, results = inner.body(0)
+    inner.table.ids.update(zip(inner.eqn.outvars, results, strict=True))
+    return ir.Task(inner.eqn.params["spec"], sequence, inner.origin)
+
+
+_BRANCHES = {
+    "scan": _scan,
+    repeat_p.name: _repeat,
+    task_p.name: _task,
+    "while": _while,
+    "cond": _cond,
+}

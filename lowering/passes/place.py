@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lowering import marks
@@ -22,6 +22,8 @@ from lowering.jaxpr import (
     sub_jaxprs,
     user_line,
 )
+from lowering.pipelines.task import PipelineSpec, is_task, task_p
+from lowering.storage import load_p, store_p
 from lowering.streams import repeat_p, uses_streams
 from lowering.units import HOST, IpuId
 
@@ -87,12 +89,27 @@ class _Shards:
 
 
 def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
-    """Every shard that a mark names anywhere in the jaxpr."""
-    return _Shards()(closed.jaxpr)
+    """Every shard that a mark names anywhere in the jaxpr, or that a pipeline has stages on.
+
+    A stage that only passes values on has no operations, and its IPU is in use all the same.
+    """
+    stages = (ipu for spec in _pipelines(closed.jaxpr) for own in spec.ipus for ipu in own)
+    return _Shards()(closed.jaxpr).union(stages)
+
+
+def _pipelines(jaxpr: Jaxpr) -> Iterator[PipelineSpec]:
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is repeat_p and eqn.params["pipeline"] is not None:
+            yield eqn.params["pipeline"]
+        for inner in sub_jaxprs(eqn):
+            yield from _pipelines(inner)
 
 
 def line_of_shard(jaxpr: Jaxpr, shard: int) -> str:
-    """The user's `file:line` of an equation with this mark, or '' if there is none."""
+    """The user's `file:line` of a pipeline or an equation with this shard, or '' for none."""
+    for spec in _pipelines(jaxpr):
+        if any(shard in own for own in spec.ipus):
+            return spec.origin
     for eqn in jaxpr.eqns:
         if marks.read(name_stack(eqn)).shard == shard:
             return user_line(eqn)
@@ -151,13 +168,17 @@ class _Placer:
                 self.twins.remember(eqn, home)
 
     def is_split(self, eqn: JaxprEqn, found: marks.Marks) -> bool:
-        """Whether this is control flow that runs on several IPUs or that the host must drive."""
+        """Whether this is control flow that runs on several IPUs or whose steps the host sees."""
+        if is_task(eqn):
+            return True
         if eqn.primitive.name not in CONTROL_FLOW or found.outside is not None:
             return False
         _forbid_host_operations(eqn)
         if uses_streams(eqn) or eqn.primitive is repeat_p:
             return True
         if self.step_slow_loops and eqn.primitive.name == "scan" and has_slow_convolution(eqn):
+            return True
+        if any(map(_stores, sub_jaxprs(eqn))):
             return True
         return len(frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))) > 1
 
@@ -278,6 +299,14 @@ class _Twins:
         return next(iter(homes)) if len(homes) == 1 else None
 
 
+def _stores(jaxpr: Jaxpr) -> bool:
+    """Whether values are put away or brought back inside."""
+    return any(
+        eqn.primitive in (load_p, store_p) or any(map(_stores, sub_jaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
 def _forbid_host_operations(eqn: JaxprEqn) -> None:
     for jaxpr in sub_jaxprs(eqn):
         for inner in jaxpr.eqns:
@@ -348,9 +377,15 @@ def _split_cond(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInne
     return branches, results, [operands[0], *wanted]
 
 
+def _split_task(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
+    body = place_inner(eqn.params["body"], operands)
+    return (body,), body.outputs, body.wanted
+
+
 _SPLITTERS: dict[str, Callable[[JaxprEqn, Sequence[Home], _PlaceInner], _Split]] = {
     "scan": _split_scan,
     "while": _split_while,
     "cond": _split_cond,
     repeat_p.name: _split_repeat,
+    task_p.name: _split_task,
 }

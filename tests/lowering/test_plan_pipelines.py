@@ -1,0 +1,147 @@
+"""Pipelines with their finished schedules."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lowering import Options, collectives, ir, jaxpr, lower, schedules
+from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
+from lowering.pipelines import Kind, Recomputation
+from lowering.pipelines.edit import stage_tasks
+from lowering.schedules import Schedule, ScheduleError
+from tests.lowering.pipelines.samples import (
+    body_text,
+    dense,
+    gated,
+    loop_of,
+    micro_batch,
+    pipelined,
+    squares,
+)
+from tests.lowering.samples import Queue, V, trace
+
+STAGES = [dense, gated, squares]
+
+
+def planned(count=12, options=None, **more):
+    closed = pipelined(micro_batch(STAGES, Queue("in")), 3, count, **more)
+    return loop_of(plan_pipelines(closed, options or Options(num_ipus=4), 4))
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [
+        ({}, {}),
+        ({"schedule": schedules.zero_bubble}, {}),
+        ({"offload_activations": True}, {}),
+        ({"offload_activations": True, "schedule": schedules.zero_bubble}, {"allow_recompute": 1}),
+    ],
+    ids=["grouped", "zero bubble", "offloaded", "all at once"],
+)
+def test_planned(more, options, golden):
+    golden(body_text(planned(options=Options(num_ipus=4, **options), **more).params["body"]))
+
+
+def test_the_schedule_is_built():
+    spec = planned().params["pipeline"]
+    assert isinstance(spec.schedule, Schedule)
+    assert (spec.schedule.name, spec.schedule.micro_batches) == ("grouped", 12)
+
+
+def test_no_task_makes_what_nobody_reads():
+    body = planned().params["body"].jaxpr
+    read = {a for e in body.eqns for a in e.invars} | set(body.outvars)
+    assert read.issuperset(v for e in body.eqns for v in e.outvars)
+    loss_task = stage_tasks(planned().params["body"], 2)[Kind.FORWARD]
+    assert all(v.aval.shape for v in loss_task.outvars)  # the loss is not sent anywhere
+
+
+def test_recomputation_needs_the_configuration():
+    mode = {"recomputation": Recomputation.THEN_BACKPROPAGATE}
+    allowed = planned(options=Options(num_ipus=4, allow_recompute=True), **mode)
+    assert "recompute" in body_text(allowed.params["body"])
+    assert "recompute" not in body_text(planned(**mode).params["body"]).replace(
+        "ipu_recomputation_checkpoint", ""
+    )
+
+
+def test_stages_that_span_all_ipus():
+    spec = planned(ipus=((), (1,), ()), schedule=schedules.sequential).params["pipeline"]
+    assert spec.schedule.ipus == ((0, 1, 2, 3), (1,), (0, 1, 2, 3))
+
+
+def test_pipelines_inside_control_flow():
+    closed = pipelined(micro_batch(STAGES), 3, 12)
+
+    def program(*flat):
+        def step(carry, _):
+            return jaxpr.run_equations(closed.jaxpr, (), [*flat[:4], *carry]), None
+
+        return jax.lax.scan(step, list(flat[4:]), None, length=2)[0]
+
+    whole = plan_pipelines(jaxpr.trace_flat(program, closed.in_avals), Options(num_ipus=4), 4)
+    (scan,) = (e for e in whole.jaxpr.eqns if e.primitive.name == "scan")
+    (loop,) = (e for e in scan.params["jaxpr"].eqns if is_pipeline(e))
+    assert isinstance(loop.params["pipeline"].schedule, Schedule)
+
+
+def test_programs_without_pipelines_stay():
+    closed = trace(jnp.sin, V)
+    assert plan_pipelines(closed, Options(), 1) is closed
+
+
+def busy(w, x):
+    """A stage with all that earlier passes rewrite."""
+    h = collectives.cross_replica_sum(jnp.tanh(x @ w))
+    h = jax.vmap(lambda row: jax.lax.while_loop(lambda r: r.sum() > 1, lambda r: r / 2, row))(h)
+    jax.debug.callback(lambda total: None, h.sum())
+    return jax.lax.stop_gradient(h) + jax.jit(jnp.sin)(x @ w)
+
+
+@pytest.mark.parametrize("checks", [False, True])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_earlier_passes_leave_tasks_and_pipelines_as_they_are(replicas, checks):
+    counts = {}
+    options = Options(
+        num_ipus=2 * replicas,
+        catch_division=checks,
+        allow_recompute=True,
+        on_pass=lambda name, text: counts.update({name: text.count("ipu_task[")}),
+    )
+    body = micro_batch([busy, squares], Queue("in"))
+    program = lower(pipelined(body, 2, 8, offload_activations=True), options)
+    early = ("inline_calls", "scalar_predicates", "resolve_replicas", "check_queues", "take_turns")
+    assert [counts[name] for name in early] == [4] * 5
+    assert program.replicas == replicas
+    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Repeat) and n.pipeline)
+    tasks = [n.spec for n in loop.body.steps if isinstance(n, ir.Task)]
+    assert sorted((t.kind.value, t.stage) for t in tasks) == [
+        ("B", 0), ("B", 1), ("F", 0), ("F", 1),
+    ]  # fmt: skip
+
+
+# --- rejects --------------------------------------------------------------------------------------
+
+
+def test_a_number_of_micro_batches_that_the_schedule_cannot_take():
+    with pytest.raises(ScheduleError, match="pipeline `sample`") as error:
+        planned(count=7, origin="train.py:12 (main)")
+    assert "train.py:12" in str(error.value)
+    assert error.value.fix
+
+
+def test_a_schedule_for_another_pipeline():
+    other = schedules.grouped(2, 8)
+    with pytest.raises(ScheduleError, match="stages=2"):
+        planned(schedule=other)
+
+
+def test_a_schedule_that_cannot_run():
+    def backward_first(stages, micro_batches):
+        return [" ".join(f"{s}B{i} {s}F{i}" for i in range(micro_batches)) for s in range(stages)]
+
+    with pytest.raises(ScheduleError, match="backward_first") as error:
+        planned(schedule=backward_first)
+    assert __file__ in str(error.value)

@@ -1,0 +1,149 @@
+"""Backward tasks that compute activations again."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowering import jaxpr
+from lowering.passes.recompute import recompute
+from lowering.passes.split_backward import split_backward
+from lowering.pipelines import Kind, Recomputation
+from lowering.pipelines.edit import prune_tasks, stage_tasks
+from tests.lowering.pipelines.samples import (
+    body_text,
+    dense,
+    gated,
+    micro_batch,
+    run,
+    squares,
+    values_for,
+)
+from tests.lowering.samples import Queue
+
+MODES = list(Recomputation)
+THEN, AND = MODES
+
+
+def dropped(w, x):
+    """Dropout, whose mask must be the same the second time."""
+    key = jax.random.wrap_key_data(jnp.stack([jnp.uint32(3), x[0, 0].astype(jnp.uint32)]))
+    return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), jnp.tanh(x @ w), 0.0)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_three_stages(mode, golden):
+    body = micro_batch([dense, gated, squares], Queue("in"))
+    golden(body_text(prune_tasks(recompute(body, mode))))
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_with_a_weights_task(mode, golden):
+    body = split_backward(micro_batch([gated, squares]))
+    golden(body_text(prune_tasks(recompute(body, mode))))
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_the_numbers_stay(mode, split):
+    body = micro_batch([gated, dropped, dense, squares])
+    values = values_for(body)
+    wanted = run(body, values)
+    changed = recompute(split_backward(body) if split else body, mode)
+    for pruned in (changed, prune_tasks(changed)):
+        for mine, theirs in zip(run(pruned, values), wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def waiting(body, stage):
+    """What the backward task reads of what its forward task has made."""
+    tasks = stage_tasks(body, stage)
+    made = set(tasks[Kind.FORWARD].outvars)
+    return [v for v in tasks[Kind.BACKWARD].invars if v in made]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_only_inputs_and_checkpoints_wait(mode):
+    body = prune_tasks(recompute(micro_batch([dense, gated, dense, squares], Queue("in")), mode))
+    assert len(waiting(body, 0)) == 1  # the element
+    assert len(waiting(body, 1)) == (mode is AND)
+    assert waiting(body, 2) == []
+    for stage in (1, 2, 3):
+        tasks = stage_tasks(body, stage)
+        before = stage_tasks(body, stage - 1)[Kind.FORWARD].outvars
+        assert any(v in before for v in tasks[Kind.BACKWARD].invars)
+        invars = tasks[Kind.BACKWARD].invars
+        assert len(set(invars)) == len(invars)
+
+
+def test_queues_are_read_once():
+    body = prune_tasks(recompute(micro_batch([dense, squares], Queue("in")), AND))
+    text = body_text(body)
+    assert text.count("ipu_dequeue") == 1
+
+
+def test_prints_happen_once():
+    def printing(w, x):
+        jax.debug.print("{}", x.sum())
+        return jnp.sin(jnp.sin(x @ w))
+
+    body = prune_tasks(recompute(micro_batch([dense, printing, squares]), THEN))
+    tasks = stage_tasks(body, 1)
+    assert tasks[Kind.FORWARD].effects
+    assert not tasks[Kind.BACKWARD].effects
+
+
+def test_a_checkpoint_stops_the_second_pass():
+    """Nothing in front of it runs twice."""
+    body = prune_tasks(recompute(micro_batch([dense, gated, squares]), AND))
+    names = [e.primitive.name for e in stage_tasks(body, 1)[Kind.BACKWARD].params["body"].eqns]
+    assert "tanh" not in names
+    assert "cos" in names
+
+
+def test_a_task_of_its_own_before_everything_else():
+    body = prune_tasks(recompute(micro_batch([dense, gated, squares]), THEN))
+    first, *others = stage_tasks(body, 1)[Kind.BACKWARD].params["body"].eqns
+    assert first.params["spec"].kind is Kind.RECOMPUTE
+    assert all(eqn.primitive.name != "ipu_task" for eqn in others)
+
+
+def test_stages_that_keep_nothing_stay():
+    body = micro_batch([lambda w, x: x + w[:2], lambda w, x: jnp.sum(x + w[0])])
+    assert recompute(body, AND).jaxpr.eqns == body.jaxpr.eqns
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_collectives_between_replicas(mode):
+    """They have an axis by now, which nothing outside the program knows."""
+    inner = jaxpr.trace_flat(
+        lambda x: [jnp.sin(jax.lax.psum(jnp.sin(x), "replicas"))],
+        [jax.ShapeDtypeStruct((3,), jnp.float32)],
+        ("replicas", 2),
+    )
+    body = micro_batch([dense, squares])
+    forward = stage_tasks(body, 0)[Kind.FORWARD]
+    eqns = [*forward.params["body"].jaxpr.eqns, *inner.jaxpr.eqns]
+    longer = jaxpr.ClosedJaxpr(
+        jaxpr.with_eqns(
+            forward.params["body"].jaxpr, eqns, forward.params["body"].jaxpr.outvars
+        ).replace(invars=[*forward.params["body"].jaxpr.invars, *inner.jaxpr.invars]),
+        (),
+    )
+    assert longer.effects
+    extra = jaxpr.fresh_var(inner.in_avals[0])
+    new = forward.replace(
+        params={**forward.params, "body": longer},
+        invars=[*forward.invars, extra],
+        effects=longer.effects,
+    )
+    whole = body.jaxpr.replace(
+        eqns=[new if e is forward else e for e in body.jaxpr.eqns],
+        invars=[*body.jaxpr.invars, extra],
+        effects=longer.effects,
+        debug_info=body.jaxpr.debug_info._replace(arg_names=None),
+    )
+    changed = recompute(jaxpr.ClosedJaxpr(whole, ()), mode)
+    assert stage_tasks(changed, 0)[Kind.BACKWARD].params["body"].eqns

@@ -1,0 +1,70 @@
+"""What waits between forward and backward tasks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowering import Options, ir, lower, schedules
+from tests.lowering.pipelines.samples import dense, gated, micro_batch, pipelined, squares
+from tests.lowering.samples import Queue, X, text_of
+
+
+def program(stages, schedule, count, **options):
+    body = micro_batch([*([dense] * (stages - 1)), squares], Queue("in"))
+    closed = pipelined(body, stages, count, schedule=schedule)
+    return lower(closed, Options(num_ipus=8, **options))
+
+
+def pipeline_of(program):
+    (node,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Repeat) and n.pipeline)
+    return node.pipeline
+
+
+CLOSED_FORMS = {
+    "grouped": (schedules.grouped, lambda stages, s: 2 * (stages - 1 - s)),
+    "interleaved": (schedules.interleaved, lambda stages, s: stages - 1 - s),
+    "sequential": (schedules.sequential, lambda stages, s: 0),
+    "1F1B": (schedules.one_f_one_b, lambda stages, s: stages - 1 - s),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+@given(st.integers(2, 4), st.integers(1, 2))
+def test_depths_have_closed_forms(name, stages, rounds):
+    schedule, depth = CLOSED_FORMS[name]
+    fifos = pipeline_of(program(stages, schedule, rounds * 2 * stages)).fifos
+    assert {f.stage for f in fifos} == set(range(stages))
+    for fifo in fifos:
+        assert fifo.depth == depth(stages, fifo.stage)
+        assert fifo.ipu == fifo.stage
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_three_stages(recompute, golden):
+    body = micro_batch([dense, gated, squares], Queue("in"))
+    closed = pipelined(body, 3, 12)
+    golden(ir.to_text(lower(closed, Options(num_ipus=4, allow_recompute=recompute))))
+
+
+@pytest.mark.parametrize("schedule", [schedules.zero_bubble, schedules.grouped])
+def test_each_value_of_a_stage_waits_once(schedule):
+    """Also where both the backward and the weights task read it."""
+    pipeline = pipeline_of(program(3, schedule, 12))
+    for stage in range(3):
+        names = [(v, f.ipu) for f in pipeline.fifos if f.stage == stage for v in f.values]
+        assert names
+        assert len(set(names)) == len(names)
+
+
+def test_with_recomputation_less_waits():
+    less, more = (
+        sum(len(f.values) for f in pipeline_of(program(4, schedules.grouped, 8, **o)).fifos)
+        for o in ({"allow_recompute": True}, {})
+    )
+    assert less < more
+
+
+def test_programs_without_pipelines_have_none():
+    assert "fifo" not in text_of(lambda x: x + 1, X)
