@@ -19,17 +19,25 @@ if TYPE_CHECKING:
     from ipujax import errors as errors
     from ipujax import events as events
     from ipujax import functional_ops as functional_ops
+    from ipujax import gradient_accumulation as gradient_accumulation
     from ipujax import internal_ops as internal_ops
     from ipujax import ipu_compiler as ipu_compiler
     from ipujax import ipu_infeed_queue as ipu_infeed_queue
     from ipujax import ipu_outfeed_queue as ipu_outfeed_queue
     from ipujax import loops as loops
+    from ipujax import optimizers as optimizers
+    from ipujax import pipelining_ops as pipelining_ops
     from ipujax import reduce_scatter_op as reduce_scatter_op
     from ipujax import replication_ops as replication_ops
+    from ipujax import schedules as schedules
     from ipujax import scopes as scopes
     from ipujax import sharding as sharding
     from ipujax import utils as utils
     from ipujax.compiler import compile as compile
+    from ipujax.optimizers import cross_replica_optimizer as cross_replica_optimizer
+    from ipujax.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+    from ipujax.optimizers import map_gradient_optimizer as map_gradient_optimizer
+    from ipujax.optimizers import sharded_optimizer as sharded_optimizer
 
 __version__ = "0.1.0"
 
@@ -42,19 +50,31 @@ MODULES = (
     "errors",
     "events",
     "functional_ops",
+    "gradient_accumulation",
     "internal_ops",
     "ipu_compiler",
     "ipu_infeed_queue",
     "ipu_outfeed_queue",
     "loops",
+    "optimizers",
+    "pipelining_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "schedules",
     "scopes",
     "sharding",
     "utils",
 )
 
-__all__ = [*MODULES, "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+# The original had these beside `optimizers` as well as in it.
+OPTIMIZERS = (
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "map_gradient_optimizer",
+    "sharded_optimizer",
+)
+
+__all__ = [*MODULES, *OPTIMIZERS, "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -65,6 +85,8 @@ def __getattr__(name: str) -> Any:
         return compile
     if name in MODULES:
         return importlib.import_module(f"ipujax.{name}")
+    if name in OPTIMIZERS:
+        return importlib.import_module(f"ipujax.optimizers.{name}")
     raise AttributeError(f"module 'ipujax' has no attribute {name!r}")
 
 

@@ -70,6 +70,7 @@ def lower_function(
 
 def _options(settings: Settings, device: LogicalDevice) -> Options:
     inv, div0, oflo, _, _ = floating_point_effective(device.config)
+    io_tiles = device.config.io_tiles
     return Options(
         num_ipus=device.num_ipus,
         name=settings.name,
@@ -77,6 +78,8 @@ def _options(settings: Settings, device: LogicalDevice) -> Options:
         catch_division=div0,
         catch_overflow=oflo,
         step_slow_loops=jax.default_backend() == "cpu",
+        allow_recompute=device.config.allow_recompute,
+        io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
     )
 
 

@@ -23,11 +23,14 @@ class Frame:
 
     Attributes:
       enqueues: each outfeed with the user's line that enqueued to it.
+      loops: the trip counts of the repeating loops around what is traced now, the innermost last;
+        None for one that is known at run time only.
       scopes: contexts that end with the trace.
     """
 
     def __init__(self) -> None:
         self.enqueues: list[tuple[Any, str]] = []
+        self.loops: list[int | None] = []
         self.scopes = contextlib.ExitStack()
 
     def enqueues_to(self, queue: Any) -> bool:
@@ -46,6 +49,20 @@ def note_enqueue(queue: Any, line: str) -> None:
     frame = current()
     if frame is not None:
         frame.enqueues.append((queue, line))
+
+
+@contextlib.contextmanager
+def loop(count: int | None) -> Generator[None]:
+    """What is traced inside is the body of a loop: `count` times, None if unknown."""
+    around = current()
+    if around is None:
+        yield
+        return
+    around.loops.append(count)
+    try:
+        yield
+    finally:
+        around.loops.pop()
 
 
 @contextlib.contextmanager

@@ -101,3 +101,23 @@ class OutOfRangeError(IPUError, EOFError):
 
 class FloatingPointError(IPUError, FloatingPointError):
     """An operation did what `floating_point_behaviour` was asked to catch."""
+
+
+class PipelineError(IPUError, ValueError):
+    """A pipeline whose arguments contradict one another, or whose stages do not fit together."""
+
+
+class PipelineTypeError(IPUError, TypeError):
+    """A pipeline was given an argument of a type that it does not take."""
+
+
+class PipelineNotImplementedError(IPUError, NotImplementedError):
+    """A combination of pipeline arguments that the original did not support either."""
+
+
+class OptimizerError(IPUError, ValueError):
+    """An optimizer used in a place, or given a value, in which it cannot work."""
+
+
+class OptimizerTypeError(IPUError, TypeError):
+    """An optimizer was given an argument of a type that it does not take."""

@@ -228,12 +228,23 @@ class Executable:
 
     def _owned(self, flat: list[Any]) -> list[Any]:
         """The arguments, after the caller's donated ones have been taken from him."""
-        owned = list(flat)
-        for number in self._lowered.donated:
-            owned[number] = _taken_over(flat[number])
+        owned, donated = list(flat), self._lowered.donated
+        for number, array in zip(donated, _taken_over([flat[n] for n in donated]), strict=True):
+            owned[number] = array
         return owned
 
+    def _are_as_lowered(self, flat: list[Any]) -> bool:
+        """Whether the arguments are arrays of the right shapes and dtypes, found out fast."""
+        return all(
+            isinstance(leaf, (jax.Array, np.ndarray))
+            and leaf.shape == aval.shape
+            and leaf.dtype == aval.dtype
+            for leaf, aval in zip(flat, self._avals, strict=True)
+        )
+
     def _checked(self, flat: list[Any]) -> list[Any]:
+        if self._are_as_lowered(flat):
+            return flat
         given, wanted = [jax.typeof(leaf) for leaf in flat], self._avals
         if jaxpr.signature(given) != jaxpr.signature(wanted):
             pairs = zip(given, wanted, strict=True)
@@ -270,9 +281,9 @@ class Executable:
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _taken_over(array: Any) -> Any:
-    """The same buffer in an array of its own; the one that was given is deleted."""
-    return array
+def _taken_over(arrays: list[Any]) -> list[Any]:
+    """The same buffers in arrays of their own; those that were given are deleted."""
+    return arrays
 
 
 def _raise_fault(program: ir.Program, code: int) -> None:

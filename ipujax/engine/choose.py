@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import jax
 
+from ipujax.engine.lanes import cores_of
 from ipujax.engine.placement import Placement
 from ipujax.errors import ConfigError
-from lowering import ir, jaxpr
+from lowering import ir, jaxpr, merging_pays, schedules
+
+# Tasks of so many operations take some ms: their kernels cost nothing to dispatch, and what XLA
+# does on one core in one of them goes on beside another.
+HEAVY_OPERATIONS = 1e8
 
 ENGINES = ("auto", "fused", "replay")
 
@@ -32,30 +37,89 @@ def check_engine(engine: str) -> str:
 def choose_engine(engine: str, program: ir.Program, placement: Placement) -> str:
     """`fused` or `replay`, whichever is faster if the user leaves it to us.
 
-    One device gains nothing from separate kernels. With several, `replay` wins where the work
-    that can overlap is longer than the extra dispatches take.
+    One device gains nothing from separate kernels, but for pipelines of heavy tasks, which several
+    cores run side by side. With several devices, `replay` wins where the work that can overlap is
+    longer than the extra dispatches take.
     """
     if engine != "auto":
         return engine
     if placement.uses_one_device or placement.ipus == 1:
-        return "fused"
-    saved = _overlapped_seconds(program)
-    kernels = sum(isinstance(node, ir.Execute) for node in ir.walk(program.body))
+        return "replay" if _lanes_pay(program, placement) else "fused"
+    saved, kernels = _overlapped_seconds(program)
+    for node in _pipelines(program.body):
+        more, dispatched = _overlapped_in(node)
+        saved, kernels = saved + more, kernels + dispatched
     return "replay" if saved > 2 * DISPATCH_SECONDS * kernels else "fused"
 
 
-def _overlapped_seconds(program: ir.Program) -> float:
-    """Time that kernels of different IPUs could run side by side, over one pass of the program."""
+def _lanes_pay(program: ir.Program, placement: Placement) -> bool:
+    """Whether the stages of all pipelines are better replayed by several threads."""
+    nodes = _pipelines(program.body)
+    several = cores_of(placement) > 1 and placement.replicas == 1
+    return several and bool(nodes) and all(_is_heavy(program, node) for node in nodes)
+
+
+def _is_heavy(program: ir.Program, node: ir.Repeat) -> bool:
+    kernels = [n.kernel for n in ir.walk(node.body) if isinstance(n, ir.Execute)]
+    tasks = sum(isinstance(step, ir.Task) for step in node.body.steps)
+    operations = sum(jaxpr.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+    size = sum(jaxpr.size_in_bytes(program.avals[c.initial]) for c in node.carry)
+    if operations < HEAVY_OPERATIONS * max(tasks, 1) or merging_pays(operations, size):
+        return False
+    overlapped, _ = _overlapped_in(node)
+    return overlapped > 0.25 * (node.count or 0) * sum(map(_seconds, kernels))
+
+
+def _pipelines(body: ir.Sequence) -> list[ir.Repeat]:
+    nodes = (node for node in ir.walk(body) if isinstance(node, ir.Repeat))
+    return [node for node in nodes if node.pipeline is not None]
+
+
+def _seconds(kernel: ir.Kernel) -> float:
     rate = OPERATIONS_PER_SECOND.get(jax.default_backend(), _ACCELERATOR_OPERATIONS_PER_SECOND)
+    return jaxpr.operations(kernel.jaxpr.jaxpr) / rate
+
+
+def _overlapped_in(node: ir.Repeat) -> tuple[float, int]:
+    """Time that the tasks of a pipeline run side by side, and how many kernels that takes."""
+    if node.pipeline is None:
+        return 0.0, 0
+    schedule = node.pipeline.schedule
+    seconds = {phase: [0.0] * schedule.stages for phase in schedules.Phase}
+    kernels = 0
+    for task in node.body.steps:
+        if isinstance(task, ir.Task):
+            own = [n.kernel for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
+            phase = schedules.Phase(task.spec.kind.value)
+            seconds[phase][task.spec.stage] = sum(map(_seconds, own))
+            kernels += len(own)
+    total = schedule.micro_batches * sum(map(sum, seconds.values()))
+    makespan = schedules.simulate(schedule, seconds).makespan
+    return total - makespan, schedule.micro_batches * kernels
+
+
+def _overlapped_seconds(program: ir.Program) -> tuple[float, int]:
+    """Time that kernels of different IPUs could run side by side, and how many kernels there are.
+
+    Over one pass of the program, pipelines left aside.
+    """
+    inside = {
+        id(kernel)
+        for node in _pipelines(program.body)
+        for kernel in ir.walk(node.body)
+        if isinstance(kernel, ir.Execute)
+    }
+    kernels = 0
     total = 0.0
     finish: dict[int, float] = {}
     free = dict.fromkeys(range(program.ipus), 0.0)
     for node in ir.walk(program.body):
-        if isinstance(node, ir.Execute):
-            seconds = jaxpr.operations(node.kernel.jaxpr.jaxpr) / rate
+        if isinstance(node, ir.Execute) and id(node) not in inside:
+            kernels += 1
+            seconds = _seconds(node.kernel)
             ready = max((finish.get(value, 0.0) for value in node.reads), default=0.0)
             end = max(ready, free[node.ipu]) + seconds
             free[node.ipu] = end
             finish.update(dict.fromkeys(node.writes, end))
             total += seconds
-    return total - max(free.values(), default=0.0)
+    return total - max(free.values(), default=0.0), kernels

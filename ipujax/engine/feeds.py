@@ -7,6 +7,7 @@ import contextlib
 import dataclasses as dc
 import queue as queue_module
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -18,6 +19,11 @@ from ipujax.errors import OutOfRangeError
 
 # How long a loop waits for a whole chunk before it goes on with the elements that there are.
 PATIENCE_SECONDS = 0.02
+# How many elements are read at a time for a loop that takes them one by one.
+AHEAD = 8
+# What is read faster than this is read without the help of a thread: waking it would take about as
+# long.
+PROMPT_SECONDS = 0.002
 
 
 @dc.dataclass
@@ -75,11 +81,17 @@ class _Worker:
 
 
 class Feeder:
-    """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop."""
+    """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop.
 
-    def __init__(self, queue: Any, replicas: int):
-        self.queue, self._replicas = queue, replicas
-        self._thread = _Worker(f"ipujax-{queue.name}")
+    A data set that has always been prompt is read at once, as long as the thread has no work.
+
+    Attributes:
+      each: elements that one iteration takes.
+    """
+
+    def __init__(self, queue: Any, replicas: int, each: int = 1):
+        self.queue, self._replicas, self.each = queue, replicas, each
+        self._worker: _Worker | None = None
         self._fetches: collections.deque[Fetch] = collections.deque()
 
     def request(self, count: int, capacity: int) -> None:
@@ -87,22 +99,37 @@ class Feeder:
         shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
         dtypes = (aval.dtype for aval in self.queue.avals)
         fetch = Fetch(count, list(map(np.empty, shapes, dtypes)))
+        is_idle = all(earlier.done.done() for earlier in self._fetches)
         self._fetches.append(fetch)
-        fetch.done = self._thread.submit(self._fill, fetch)
+        wanted = count * self._replicas
+        if is_idle and self.queue.seconds_per_element * wanted < PROMPT_SECONDS:
+            fetch.done.set_result(self._fill(fetch))
+        else:
+            fetch.done = self._thread.submit(self._fill, fetch)
+
+    @property
+    def _thread(self) -> _Worker:
+        if self._worker is None:
+            self._worker = _Worker(f"ipujax-{self.queue.name}")
+        return self._worker
 
     def _fill(self, fetch: Fetch) -> BaseException | None:
-        return self.queue.fill(fetch, fetch.count * self._replicas)
+        start = time.perf_counter()
+        try:
+            return self.queue.fill(fetch, fetch.count * self._replicas)
+        finally:
+            self.queue.took(time.perf_counter() - start, fetch.filled)
 
-    def wait(self, idle: Callable[[], None]) -> int:
+    def wait(self, idle: Callable[[], None], patience: float = PATIENCE_SECONDS) -> int:
         """Iterations of the oldest request that can run now: all, or some after a while, or none.
 
         Zero means that the data set has ended; `error` says more. `idle` is called whenever
-        nothing has come for `PATIENCE_SECONDS`.
+        nothing has come for `patience` seconds.
         """
         fetch = self._fetches[0]
         while not fetch.done.done():
             try:
-                fetch.done.result(timeout=PATIENCE_SECONDS)
+                fetch.done.result(timeout=patience)
             except TimeoutError:
                 idle()
                 if self._ready(fetch):
@@ -111,6 +138,16 @@ class Feeder:
 
     def _ready(self, fetch: Fetch) -> int:
         return fetch.filled // self._replicas - fetch.used
+
+    @property
+    def requested(self) -> int:
+        """Iterations that were asked for and that no kernel has been given."""
+        return sum(fetch.count - fetch.used for fetch in self._fetches)
+
+    @property
+    def ready(self) -> int:
+        """Iterations of the oldest request that can run now, without waiting."""
+        return self._ready(self._fetches[0])
 
     @property
     def left(self) -> int:
@@ -167,6 +204,9 @@ class Feeder:
         """
         for fetch in self._fetches:
             fetch.cancelled = True
+        if self._worker is None:
+            self._give_back(list(self._fetches))
+            return
         returned = self._thread.submit(self._give_back, list(self._fetches))
         self._thread.stop()
         if wait:
@@ -237,23 +277,31 @@ def of_the_loop(
 
 
 class Collector:
-    """Sends what kernels computed to an outfeed, a few steps behind so that devices keep busy."""
+    """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
-    def __init__(self, queue: Any, replicas: int, depth: int = 2):
+    def __init__(self, queue: Any, replicas: int, depth: int = 64):
         self._queue, self._replicas, self._depth = queue, replicas, depth
         self._pending: collections.deque[tuple[Any, Sequence[Any], int | None]]
         self._pending = collections.deque()
+        self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
 
     def send(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
-        self._pending.append((structure, leaves, count))
-        while len(self._pending) > self._depth:
-            self.deliver()
+        with self._lock:
+            self._pending.append((structure, leaves, count))
+            while len(self._pending) > self._depth or (self._pending and self._is_ready()):
+                self.deliver()
+
+    def _is_ready(self) -> bool:
+        """Whether the oldest of what is waiting has been computed."""
+        leaves: list[Any] = [x for x in self._pending[0][1] if isinstance(x, jax.Array)]
+        return all(leaf.is_ready() for leaf in leaves)
 
     def flush(self) -> None:
         """Delivers all that is waiting."""
-        while self.deliver():
-            pass
+        with self._lock:
+            while self.deliver():
+                pass
 
     def deliver(self) -> bool:
         """Delivers the oldest of what is waiting, once it is computed; false if nothing is."""
@@ -282,6 +330,7 @@ class Session:
         self._infeeds = tuple(infeeds)
         self._collectors = {queue: Collector(queue, replicas) for queue in outfeeds}
         self._feeders: dict[Any, Feeder] = {}
+        self._expected: dict[Any, int] = {}
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Session:
@@ -302,10 +351,31 @@ class Session:
         """Where results for an outfeed go."""
         return self._collectors[queue]
 
+    def feeder(self, queue: Any) -> Feeder:
+        """What reads an infeed for the steps that take single elements."""
+        if queue not in self._feeders:
+            self._feeders[queue] = Feeder(queue, self.replicas)
+        return self._feeders[queue]
+
+    def expect(self, queue: Any, count: int) -> None:
+        """So many single elements will be asked for: some of them may be read ahead."""
+        self._expected[queue] = count
+
+    def _one_expected(self, queue: Any, remaining: int) -> list[np.ndarray]:
+        feeder = self.feeder(queue)
+        block = max(1, min(AHEAD, (queue.prefetch_depth or AHEAD) // 2))
+        while (missing := min(remaining, 2 * block) - feeder.requested) > 0:
+            feeder.request(min(missing, block), min(missing, block))
+        if not feeder.ready and not feeder.wait(self.flush, patience=0.001):
+            raise exhausted(queue, self.replicas, feeder.left, feeder.error, self.replicas)
+        self._expected[queue] = remaining - 1
+        return feeder.element()
+
     def element(self, queue: Any, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""
-        feeder = self._feeders.get(queue) or Feeder(queue, self.replicas)
-        self._feeders[queue] = feeder
+        if count is None and self._expected.get(queue):
+            return self._one_expected(queue, self._expected[queue])
+        feeder = self.feeder(queue)
         wanted = 1 if count is None else count
         feeder.request(wanted, wanted)
         there = 0

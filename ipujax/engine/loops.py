@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -37,12 +37,13 @@ Values = dict[ir.Place, Any]
 def is_streamable(node: ir.Repeat) -> bool:
     """Whether a loop's body is, on one IPU: take elements, run one kernel, send results."""
     steps: Any = node.body.steps
-    simple = all(
-        isinstance(step, ir.Execute)
-        or (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
-        for step in steps
-    )
+    simple = all(isinstance(step, (ir.Execute, ir.StreamIn, ir.StreamOut)) for step in steps)
     if not simple or node.slices or node.stacks:
+        return False
+    counted = any(getattr(step, "count", None) is not None for step in steps)
+    if counted and any(
+        slow_inside_loops(step.kernel.jaxpr) for step in steps if isinstance(step, ir.Execute)
+    ):
         return False
     kernels = sum(isinstance(step, ir.Execute) for step in steps)
     return kernels <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
@@ -82,6 +83,10 @@ class StreamedLoop:
         )
         inside = entering | taken | made
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
+        self.single: StreamedLoop | None = None
+        if node.single is not None:
+            self.single = StreamedLoop(node.single, placement, trips, spare)
+        self.fitting = 0  # iterations of a chunk, by the last measurement
         self.chunk_kernel = self.jitted(self.chunk, chunked=True)
         self.by_step_kernel = self.jitted(self.step, chunked=False)
 
@@ -115,32 +120,50 @@ class StreamedLoop:
         Gives `count` back as well: ready when the chunk is, and never donated.
         """
         carry, consts, buffers = self.split(flat)
-        capacity = next((leaf.shape[0] for leaves in buffers for leaf in leaves), self.capacity)
-        spec = jax.eval_shape(lambda: self.iteration(carry, consts, _rows(buffers, 0))[1])
+        capacity = next(
+            (
+                leaf.shape[0] // (step.count or 1)
+                for step, leaves in zip(self.ins, buffers, strict=True)
+                for leaf in leaves
+            ),
+            self.capacity,
+        )
+        spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
         sent = [
-            [jnp.zeros((self.kept(step, capacity), *leaf.shape), leaf.dtype) for leaf in leaves]
+            [
+                jnp.zeros((self.kept(step, capacity), *_row_shape(step, leaf)), leaf.dtype)
+                for leaf in leaves
+            ]
             for step, leaves in zip(self.outs, spec, strict=True)
         ]
 
         def body(index: Any, state: Any) -> Any:
             carry, sent = state
-            carry, results = self.iteration(carry, consts, _rows(buffers, index))
+            carry, results = self.iteration(carry, consts, self.rows(buffers, index))
             sent = [
-                [_with_row(whole, row, index) for whole, row in zip(whole_, row_, strict=True)]
-                for whole_, row_ in zip(sent, results, strict=True)
+                [_with_row(step, old, new, index) for old, new in zip(whole, row, strict=True)]
+                for step, whole, row in zip(self.outs, sent, results, strict=True)
             ]
             return carry, sent
 
         carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
         return [count, *carry, *(leaf for leaves in sent for leaf in leaves)]
 
+    def rows(self, buffers: Sequence[Sequence[Any]], index: Any) -> list[list[Any]]:
+        """What one iteration takes of each buffer."""
+        return [
+            [_taken(leaf, index, step.count) for leaf in leaves]
+            for step, leaves in zip(self.ins, buffers, strict=True)
+        ]
+
     @property
     def capacity(self) -> int:
         """Iterations of one chunk at most, for loops of any length."""
         queues: list[Any] = [step.queue for step in self.ins]
-        depths = [queue.prefetch_depth or CHUNK_ELEMENTS for queue in queues]
+        each = max([step.count or 1 for step in self.ins], default=1)
+        depths = [(queue.prefetch_depth or CHUNK_ELEMENTS) // each for queue in queues]
         size = max(
-            [_bytes(aval) for queue in queues for aval in queue.avals]
+            [each * _bytes(aval) for queue in queues for aval in queue.avals]
             + [_bytes(aval) for aval in self.sent_avals()]
             + [1]
         )
@@ -157,7 +180,7 @@ class StreamedLoop:
     def kept(self, step: ir.StreamOut, capacity: int) -> int:
         """Results of a chunk that its outfeed wants: all of them, or the last."""
         queue: Any = step.queue
-        return 1 if queue.keeps_last else capacity
+        return 1 if queue.keeps_last else capacity * (step.count or 1)
 
     def split(self, flat: Sequence[Any]) -> tuple[Any, Any, list[list[Any]]]:
         """Loop variables, constants, and the leaves of each infeed, among flat operands."""
@@ -189,7 +212,9 @@ class StreamedLoop:
         count = int(self.trips(values))
         carry = [self.own(c, values) for c in self.node.carry]
         consts = [values[value, self.ipu] for value in self.consts]
-        feeders = [Feeder(step.queue, session.replicas) for step in self.ins]
+        if self.single is not None:
+            self.single_consts = [values[value, self.ipu] for value in self.single.consts]
+        feeders = [Feeder(step.queue, session.replicas, step.count or 1) for step in self.ins]
         interrupted = True
         try:
             carry = _Run(self, session, feeders, count).finish(carry, consts)
@@ -219,7 +244,8 @@ class _Run:
         # A power of two, so that loops of many lengths share few compilations.
         roof = 1 << max(count - 1, 0).bit_length()
         self.capacity = min(loop.capacity, roof)
-        self.size = 1
+        # A short loop that is run again needs no small chunks to find out how long it takes.
+        self.size = loop.fitting if loop.fitting >= count else 1
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
@@ -230,16 +256,32 @@ class _Run:
         self.request()
         while self.done < self.count:
             self.request()
-            waited = [feeder.wait(self.session.flush) for feeder in self.feeders]
+            waited = [feeder.wait(self.session.flush) // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
-            if not ready:
-                self.stop(waited, carry)
-            carry = self.dispatch(ready, carry, consts)
+            if ready:
+                carry = self.dispatch(ready, carry, consts)
+            else:
+                carry, ready = self.one_by_one(carry), 1
             self.done += ready
             self.planned[0] -= ready
             if not self.planned[0]:
                 self.planned.popleft()
             self.adapt(ready)
+        return carry
+
+    def one_by_one(self, carry: list[Any]) -> list[Any]:
+        """An iteration whose elements have not come all at once: through what is there, in turn."""
+        single, (feeder, *_) = self.loop.single, self.feeders
+        taken = 0
+        while taken < feeder.each:
+            waited = [f.wait(self.session.flush) for f in self.feeders]
+            ready = min(feeder.each - taken, *waited)
+            if not ready or single is None:
+                self.stop(waited, carry, taken)
+            leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
+            consts = self.loop.single_consts
+            carry = self.launch(single, single.chunk_kernel, ready, carry, consts, leaves)
+            taken += ready
         return carry
 
     def request(self) -> None:
@@ -249,20 +291,23 @@ class _Run:
             self.requested += size
             self.planned.append(size)
             for feeder in self.feeders:
-                feeder.request(size, self.capacity)
+                feeder.request(size * feeder.each, self.capacity * feeder.each)
 
     def dispatch(self, ready: int, carry: list[Any], consts: list[Any]) -> list[Any]:
         """Sends off the next iterations: one chunk, or step by step."""
         if not self.loop.by_step:
-            leaves = [leaf for feeder in self.feeders for leaf in feeder.leaves(ready)]
-            return self.launch(self.loop.chunk_kernel, ready, carry, consts, leaves)
+            leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
+            kernel = self.loop.chunk_kernel
+            return self.launch(self.loop, kernel, ready, carry, consts, leaves)
         for _ in range(ready):
             leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            carry = self.launch(self.loop.by_step_kernel, None, carry, consts, leaves)
+            kernel = self.loop.by_step_kernel
+            carry = self.launch(self.loop, kernel, None, carry, consts, leaves)
         return carry
 
     def launch(
         self,
+        loop: StreamedLoop,
         kernel: Any,
         count: int | None,
         carry: list[Any],
@@ -270,18 +315,18 @@ class _Run:
         leaves: list[np.ndarray],
     ) -> list[Any]:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
-        loop, lead = self.loop, 0 if count is None else 1
+        lead = 0 if count is None else 1
         axis: Axis = None if self.session.replicas == 1 else lead
         elements: list[Any] = leaves
         if axis is not None or not carry:
             # Otherwise jit brings them to where the loop variables are, in a fraction of the time.
-            elements = [loop.placement.elements(leaf, loop.ipu, axis) for leaf in leaves]
+            elements = list(loop.placement.elements(leaves, loop.ipu, axis))
         token, *results = kernel(np.int32(count or 1), *carry, *consts, *elements)
         self.running.append(token)
         carry, sent = results[: len(carry)], results[len(carry) :]
         for step in loop.outs:
             own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            kept = None if count is None else min(count, loop.kept(step, count))
+            kept = None if count is None else loop.kept(step, count)
             self.session.collector(step.queue).send(step.structure, own, kept)
         return carry
 
@@ -292,13 +337,15 @@ class _Run:
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now
         fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
+        self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, waited: list[int], carry: list[Any]) -> None:
-        """Raises what a data set that stopped short has to say."""
+    def stop(self, waited: list[int], carry: list[Any], taken: int) -> NoReturn:
+        """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
         feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
         # As of one iteration, to be made the whole loop's.
-        error = exhausted(feeder.queue, replicas, feeder.left, feeder.error, replicas)
+        asked, there = feeder.each * replicas, taken * replicas + feeder.left
+        error = exhausted(feeder.queue, asked, there, feeder.error, replicas)
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
             error = of_the_loop(
@@ -316,16 +363,24 @@ def slow_inside_loops(closed: Any) -> bool:
     return jax.default_backend() == "cpu" and jaxpr.has_slow_convolution(closed.jaxpr)
 
 
-def _rows(buffers: Sequence[Sequence[Any]], index: Any) -> list[list[Any]]:
-    return [
-        [lax.dynamic_index_in_dim(leaf, index, keepdims=False) for leaf in leaves]
-        for leaves in buffers
-    ]
+def _taken(leaf: Any, index: Any, count: int | None) -> Any:
+    """An iteration's element, or its `count` stacked ones."""
+    if count is None:
+        return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
+    return lax.dynamic_slice_in_dim(leaf, index * count, count)
 
 
-def _with_row(whole: Any, row: Any, index: Any) -> Any:
-    at = 0 if whole.shape[0] == 1 else index
-    return lax.dynamic_update_index_in_dim(whole, row, at, 0)
+def _row_shape(step: ir.StreamOut, leaf: Any) -> tuple[int, ...]:
+    """The shape of one of the elements that an iteration sends."""
+    return leaf.shape if step.count is None else leaf.shape[1:]
+
+
+def _with_row(step: ir.StreamOut, whole: Any, row: Any, index: Any) -> Any:
+    """The buffer with what an iteration sends; with its last element, if the buffer has one."""
+    rows = row[None] if step.count is None else row
+    if whole.shape[0] == 1:
+        return rows[-1:]
+    return lax.dynamic_update_slice_in_dim(whole, rows, index * rows.shape[0], 0)
 
 
 def _bytes(aval: Any) -> int:

@@ -8,6 +8,7 @@ vmapped axis on one device. Either way a kernel sees one replica, inside the axi
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +61,15 @@ class Placement:
         """Whether the whole program runs on a single JAX device."""
         return len(set(self.devices)) == 1 or (self.replicas > 1 and not self.spread)
 
+    @functools.cached_property
+    def is_default(self) -> bool:
+        """Whether everything runs, once, where JAX would run it of itself.
+
+        Arrays are then not committed to the device, unless they came so: jit compiles anew for a
+        change of that.
+        """
+        return self.replicas == 1 and set(self.devices) == {jax.devices()[0]}
+
     def of_first_ipu(self) -> Placement:
         """The same replicas, with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
@@ -67,31 +77,39 @@ class Placement:
     def to_device(self, array: Any, ipu: int) -> jax.Array:
         """Brings a host array to an IPU; to all of its replicas, if it is the same for all."""
         if self.replicas == 1:
-            return jax.device_put(array, self.sharding(ipu))
+            if self.is_default and not getattr(array, "committed", False):
+                return array if isinstance(array, jax.Array) else jnp.asarray(array)
+            return _committed(array, self.devices[ipu])
         if isinstance(array, PerReplica):
             return jax.device_put(array.array, self.sharding(ipu))
         array = jnp.asarray(array)
         whole = jnp.broadcast_to(array, (self.replicas, *array.shape))
         return jax.device_put(whole, self.sharding(ipu))
 
-    def elements(self, array: Any, ipu: int, axis: Axis) -> jax.Array:
-        """Brings queue elements, one per replica along `axis`, to an IPU."""
-        return jax.device_put(array, self.sharding(ipu, axis))
+    def elements(self, arrays: Sequence[Any], ipu: int, axis: Axis) -> Sequence[jax.Array]:
+        """Brings the arrays of an element, one per replica along `axis`, to an IPU."""
+        return _carrier(self.sharding(ipu, axis))(*arrays)
 
     def move(self, array: jax.Array, ipu: int) -> jax.Array:
         """Brings an array from another IPU."""
         return jax.device_put(array, self.sharding(ipu))
 
+    def are_one(self, ipu: int, other: int) -> bool:
+        """Whether two IPUs share their devices, so that nothing need be moved between them."""
+        return self.devices[ipu :: self.ipus] == self.devices[other :: self.ipus]
+
     def to_host(self, array: jax.Array) -> Any:
         """Brings an array to the host; of all replicas, if there are several."""
         if self.replicas > 1:
             return PerReplica(array)
-        return jax.device_put(array, jax.devices()[0])
+        return array if self.is_default else _committed(array, jax.devices()[0])
 
     def result(self, value: Any) -> Any:
         """A result of the program: replica 0's value."""
         if isinstance(value, PerReplica):
             return jax.device_put(value.array[0], jax.devices()[0])
+        if isinstance(value, jax.Array):
+            return value
         return jnp.asarray(value)  # an argument that is a result may still be NumPy's
 
     def replicated(
@@ -144,6 +162,19 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
     return Placement(devices, ipus, replicas, spread)
+
+
+@functools.cache
+def _carrier(sharding: jax.sharding.Sharding) -> Callable[..., Sequence[jax.Array]]:
+    """A function that brings its arguments somewhere; jit does it faster than `device_put`."""
+    return jax.jit(lambda *arrays: arrays, out_shardings=sharding)
+
+
+def _committed(array: Any, device: Any) -> jax.Array:
+    """The array on a device; `device_put` takes some 50 us to find that it is there already."""
+    if isinstance(array, jax.Array) and array.committed and array.devices() == {device}:
+        return array
+    return jax.device_put(array, SingleDeviceSharding(device))
 
 
 def _spec(axis: Axis) -> PartitionSpec:

@@ -6,21 +6,39 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.engine.feeds import Session, of_the_loop
+from ipujax.engine import lanes
+from ipujax.engine.feeds import Session
+from ipujax.engine.iterations import advance, enter, finish, iterate, row_of
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
+from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
-from ipujax.errors import EnqueueError, OutOfRangeError
-from lowering import HOST, ir, jaxpr
+from ipujax.engine.storage import Stored, load, store
+from ipujax.errors import EnqueueError
+from lowering import HOST, ir, jaxpr, structure
 
 Step = Callable[[Values, Session], None]
+
+
+@dc.dataclass
+class _Kernel:
+    """A kernel's jitted function, what it is called with, and what to call: it, or it compiled."""
+
+    jitted: Any
+    avals: list[Any]
+    call: Any = dc.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = self.jitted
 
 
 class Machine:
@@ -34,12 +52,19 @@ class Machine:
 
     def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
         self.program, self.placement = program, placement
-        self._kernels: dict[int, Any] = {}
+        self._kernels: dict[Any, _Kernel] = {}
+        self._has_lanes = False
+        # Whoever reads what an optimizer has put away gets it as it was.
+        self._stores = any(isinstance(node, ir.Store) for node in ir.walk(program.body))
         self._homes = ir.homes(program)
-        self._spare = ir.carried_once(program) & {program.inputs[number] for number in donated}
+        given = {program.inputs[number] for number in donated}
+        kept = {*program.inputs, *(value for value, _ in program.constants)} - given
+        self._spare = ir.carried_once(program) - kept
         self._needs = ir.Needs(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
         self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])
+        if self._has_lanes and placement.is_default:
+            self._compile_ahead()
         self.infeeds = ir.queues(self.program, ir.StreamIn)
         self.outfeeds = ir.queues(self.program, ir.StreamOut)
 
@@ -56,10 +81,9 @@ class Machine:
     def compiled_kernels(self) -> list[tuple[Any, list[Any]]]:
         """Each kernel's jitted function, with the avals that it is called with."""
         return [
-            (function, self._avals(node))
+            (self._kernel(node).jitted, self._avals(node))
             for node in ir.walk(self.program.body)
             if isinstance(node, ir.Execute)
-            for function in [self._kernel(node)]
         ]
 
     def _avals(self, node: ir.Execute) -> list[Any]:
@@ -68,10 +92,15 @@ class Machine:
             jax.ShapeDtypeStruct((*lead, *aval.shape), aval.dtype) for aval in node.kernel.in_avals
         ]
 
+    def is_hosted(self, value: ir.ValueId) -> bool:
+        """Whether a value comes from the host: an argument or a constant."""
+        return self._homes[value] == HOST
+
     # --- sequences ------------------------------------------------------------------------------
 
     def sequence(self, body: ir.Sequence, results: Sequence[ir.Place]) -> Step:
         """One callable for all steps of a body; what is not in `results` does not outlive it."""
+        body = ir.Sequence(ir.opened(body.steps))
         steps = [self.step(node) for node in body.steps]
         dead = ir.dead_after(body, results, self._needs)
 
@@ -83,11 +112,15 @@ class Machine:
 
         return run
 
-    def step(self, node: ir.Node) -> Step:
-        """The callable of one node."""
+    def step(self, node: ir.Node, donated: Collection[ir.Place] = ()) -> Step:
+        """The callable of one node; a kernel may overwrite what it reads at `donated` places."""
         match node:
             case ir.Execute():
-                return self.execute(node)
+                return self.execute(node, donated)
+            case ir.Load() | ir.Store():
+                return self.store_or_load(node)
+            case ir.Task():
+                return self.step(node.body)
             case ir.Copy():
                 return self.copy(node)
             case ir.StreamIn():
@@ -107,42 +140,79 @@ class Machine:
 
     # --- leaves ---------------------------------------------------------------------------------
 
-    def _kernel(self, node: ir.Execute) -> Any:
-        key = id(node)
+    def _kernel(self, node: ir.Execute, donated: Collection[ir.Place] = ()) -> _Kernel:
+        """The jitted kernel; equal kernels, such as those of repeated layers, share one."""
+        closed = node.kernel.jaxpr
+        given = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
+        where = node.ipu if self.placement.spread or not node.reads else None
+        key = (structure.structure_key(closed), given, where)
         if key not in self._kernels:
-            closed = node.kernel.jaxpr
 
             def kernel(*operands: Any) -> list[Any]:
                 return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
             axes: list[Axis] = [0] * len(node.reads)
             out: list[Axis] = [0] * len(node.writes)
-            self._kernels[key] = jax.jit(self.placement.replicated(kernel, node.ipu, axes, out))
+            whole = self.placement.replicated(kernel, node.ipu, axes, out)
+            # A kernel that reads nothing would run wherever JAX likes.
+            stays = node.reads or self.placement.is_default
+            home = None if stays else self.placement.sharding(node.ipu)
+            jitted = jax.jit(whole, donate_argnums=given, out_shardings=home)
+            self._kernels[key] = _Kernel(jitted, self._avals(node))
         return self._kernels[key]
 
-    def execute(self, node: ir.Execute) -> Step:
+    def _compile_ahead(self) -> None:
+        """Compiles all kernels, several at once: XLA does not use all cores for a single one."""
+        lowered = [kernel.jitted.lower(*kernel.avals) for kernel in self._kernels.values()]
+        with ThreadPoolExecutor(lanes.cores_of(self.placement)) as pool:
+            compiled = list(pool.map(lambda stage: stage.compile(), lowered))
+        for kernel, call in zip(self._kernels.values(), compiled, strict=True):
+            kernel.call = call
+
+    def execute(self, node: ir.Execute, donated: Collection[ir.Place]) -> Step:
         """Runs a kernel."""
-        kernel = self._kernel(node)
+        kernel = self._kernel(node, donated)
         reads = [(value, node.ipu) for value in node.reads]
         writes = [(value, node.ipu) for value in node.writes]
-        if not reads:
-            device = self.placement.sharding(node.ipu)
-            kernel = _without_operands(kernel, device)
 
         def run(values: Values, session: Session) -> None:
             del session
-            results = kernel(*[values[place] for place in reads])
+            results = kernel.call(*[values[place] for place in reads])
             values.update(zip(writes, results, strict=True))
+
+        def run_with_stored(values: Values, session: Session) -> None:
+            del session
+            results = kernel.call(*[load(values[p], self.placement, node.ipu) for p in reads])
+            values.update(zip(writes, results, strict=True))
+
+        return run_with_stored if self._stores else run
+
+    def store_or_load(self, node: ir.Load | ir.Store) -> Step:
+        """Puts a value away, or brings it back."""
+        placement, ipu = self.placement, node.ipu
+        if isinstance(node, ir.Load):
+            source, target = (node.kept, ipu), (node.value, ipu)
+            change = lambda x: load(x, placement, ipu)  # noqa: E731
+        else:
+            source, target = (node.value, ipu), (node.kept, ipu)
+            change = lambda x: store(x, node.storage, placement, ipu)  # noqa: E731
+
+        def run(values: Values, session: Session) -> None:
+            del session
+            values[target] = change(values[source])
 
         return run
 
     def copy(self, node: ir.Copy) -> Step:
         """Moves values."""
         placement, target = self.placement, node.target
+        source = node.source
         if node.source == HOST:
             transfer = lambda array: placement.to_device(array, target)  # noqa: E731
         elif target == HOST:
             transfer = placement.to_host
+        elif placement.are_one(source, target):
+            transfer = lambda array: array  # noqa: E731
         else:
             transfer = lambda array: placement.move(array, target)  # noqa: E731
         pairs = [((value, node.source), (value, target)) for value in node.values]
@@ -150,7 +220,10 @@ class Machine:
         def run(values: Values, session: Session) -> None:
             del session
             for here, there in pairs:
-                values[there] = transfer(values[here])
+                value = values[here]
+                if isinstance(value, Stored):
+                    value = load(value, placement, source)
+                values[there] = transfer(value)
 
         return run
 
@@ -158,11 +231,17 @@ class Machine:
         """Takes an element."""
         writes = [(value, node.ipu) for value in node.writes]
         axis = None if self.placement.replicas == 1 else (0 if node.count is None else 1)
+        # A kernel takes NumPy's arrays to where its other operands are, if that is the default.
+        stays = self.placement.is_default
 
         def run(values: Values, session: Session) -> None:
-            for place, leaf in zip(writes, session.element(node.queue, node.count), strict=True):
-                element = self.placement.elements(leaf, node.ipu, axis)
-                values[place] = element if axis != 1 else jnp.moveaxis(element, 1, 0)
+            leaves = session.element(node.queue, node.count)
+            elements: Sequence[Any] = leaves
+            if not stays:
+                elements = self.placement.elements(leaves, node.ipu, axis)
+            if axis == 1:
+                elements = [jnp.moveaxis(element, 1, 0) for element in elements]
+            values.update(zip(writes, elements, strict=True))
 
         return run
 
@@ -172,7 +251,7 @@ class Machine:
         swap = self.placement.replicas > 1 and node.count is not None
 
         def run(values: Values, session: Session) -> None:
-            leaves = [values[place] for place in reads]
+            leaves = [load(values[place], self.placement, node.ipu) for place in reads]
             if swap:
                 leaves = [jnp.moveaxis(leaf, 0, 1) for leaf in leaves]
             session.collector(node.queue).send(node.structure, leaves, node.count)
@@ -235,6 +314,10 @@ class Machine:
             trips = self.scalar(node.trips, "a trip count", node.origin)
         else:
             trips = lambda values: node.count or 0  # noqa: E731
+        if node.pipeline is not None:
+            loop = PipelinedLoop(self, node, node.pipeline)
+            self._has_lanes |= len(loop.lanes) > 1
+            return loop
         if is_streamable(node):
             return StreamedLoop(node, self.placement, trips, self._spare)
         ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
@@ -247,11 +330,11 @@ class Machine:
             order = range(count - 1, -1, -1) if node.reverse else range(count)
             for done, index in enumerate(order):
                 for s in node.slices:
-                    row = _row(values[s.stacked, s.ipu], index, session.replicas)
+                    row = row_of(values[s.stacked, s.ipu], index, session.replicas)
                     values[s.element, s.ipu] = row
-                _body(body, node, values, session, done, count)
+                iterate(body, node, values, session, done, count)
                 for kept, s in zip(stacks, node.stacks, strict=True):
-                    kept.append(values[s.element, s.ipu])
+                    kept.append(load(values[s.element, s.ipu], self.placement, s.ipu))
                 advance(node.carry, values)
             finish(node.carry, values)
             for kept, s in zip(stacks, node.stacks, strict=True):
@@ -282,7 +365,7 @@ class Machine:
                 condition(values, session)
                 if not test(values):
                     break
-                _body(body, node, values, session, done, None)
+                iterate(body, node, values, session, done, None)
                 advance(node.carry, values)
                 done += 1
             finish(node.carry, values)
@@ -306,52 +389,3 @@ class Machine:
                 values[write, ipu] = values[result, ipu]
 
         return run
-
-
-def enter(carry: Sequence[ir.Carry], values: Values) -> None:
-    """The loop variables as the first iteration sees them."""
-    for c in carry:
-        values[c.entering, c.ipu] = values[c.initial, c.ipu]
-
-
-def advance(carry: Sequence[ir.Carry], values: Values) -> None:
-    """What one iteration computed becomes what the next one sees."""
-    leaving = [values[c.leaving, c.ipu] for c in carry]
-    for c, value in zip(carry, leaving, strict=True):
-        values[c.entering, c.ipu] = value
-
-
-def finish(carry: Sequence[ir.Carry], values: Values) -> None:
-    """The loop variables after the last iteration."""
-    for c in carry:
-        values[c.final, c.ipu] = values[c.entering, c.ipu]
-
-
-def _body(
-    body: Step,
-    node: ir.Repeat | ir.While,
-    values: Values,
-    session: Session,
-    done: int,
-    count: int | None,
-) -> None:
-    """One iteration; a data set that ends in it learns what the loop had computed."""
-    try:
-        body(values, session)
-    except OutOfRangeError as error:
-        if node.loop is None or error.carried is not None:
-            raise
-        # A `while_loop` counts its iterations in a variable before the user's.
-        first = 0 if isinstance(node, ir.Repeat) else 1
-        own = node.carry[first : first + node.loop.num_leaves]
-        carried = [values[c.entering, c.ipu] for c in own]
-        raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
-
-
-def _row(stacked: Any, index: int, replicas: int) -> Any:
-    return stacked[index] if replicas == 1 else stacked[:, index]
-
-
-def _without_operands(kernel: Any, sharding: Any) -> Any:
-    """A kernel that reads nothing would run wherever JAX likes; its results must be at home."""
-    return lambda: [jax.device_put(result, sharding) for result in kernel()]

@@ -1,0 +1,1 @@
+"""How `pipelining_ops.pipeline` turns stage functions into the tasks of one loop."""

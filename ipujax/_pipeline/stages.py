@@ -1,0 +1,290 @@
+"""Traces the stages of a pipeline, and finds out what each of them reads and makes.
+
+Values between stages are symbols here (`Value`): a value that a stage only passes on keeps its
+symbol, so nothing is computed, stashed or differentiated for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses as dc
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.errors import PipelineError
+from lowering import jaxpr, marks, pipelines
+
+SPANS_ALL = -1
+"""In a device mapping: the stage runs on all IPUs, and its own shards say where."""
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Value:
+    """An array of one micro-batch (or of all), before there is one.
+
+    Attributes:
+      aval: shape and dtype.
+      stage: the stage that makes it; -1 for variables, inputs and elements.
+      constant: whether it is the same for all micro-batches.
+      trainable: whether gradients flow back through it.
+    """
+
+    aval: Any
+    stage: int = -1
+    constant: bool = False
+    trainable: bool = False
+
+
+@dc.dataclass(frozen=True)
+class Part:
+    """A function of a stage on one IPU; a stage of concurrent functions has several."""
+
+    function: Callable[..., Any]
+    ipu: int
+
+    @property
+    def name(self) -> str:
+        """The function's name, for messages."""
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def on_its_ipu(self) -> contextlib.AbstractContextManager[Any]:
+        """The scope that places what is traced inside."""
+        if self.ipu == SPANS_ALL:
+            return contextlib.nullcontext()
+        return jax.named_scope(marks.write(marks.SHARD, str(self.ipu)))
+
+
+@dc.dataclass(frozen=True)
+class Stage:
+    """A traced stage.
+
+    Attributes:
+      number: counting from 0.
+      parts: its functions.
+      closed: operands -> results, flat; only what it computes itself.
+      operands: what it reads.
+      results: what it computes.
+    """
+
+    number: int
+    parts: tuple[Part, ...]
+    closed: jaxpr.ClosedJaxpr
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+    def on_its_ipu(self) -> contextlib.AbstractContextManager[Any]:
+        """The scope of what is done for the stage as a whole."""
+        return self.parts[-1].on_its_ipu()
+
+
+@dc.dataclass(frozen=True)
+class Arguments:
+    """What the next stage is called with: pytrees whose leaves are `Value`s."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def trace_stage(
+    number: int,
+    parts: Sequence[Part],
+    variables: Any,
+    given: Arguments,
+    loss_of: Callable[..., Any] | None = None,
+) -> tuple[Stage, list[Any], Value | None]:
+    """Traces one stage.
+
+    Args:
+      number: counting from 0.
+      parts: its functions; all get the same arguments.
+      variables: a pytree of `Value`s, or None.
+      given: the other arguments.
+      loss_of: for the last stage in training, gives the loss for the outputs.
+
+    Returns:
+      The stage, its outputs (pytrees of `Value`s; those of all parts, one after the other), and
+      the loss.
+
+    Raises:
+      PipelineError: arguments that do not fit, or a value that was captured.
+    """
+    leaves, structure = jax.tree.flatten((variables, given.args, given.kwargs))
+    sources = list(dict.fromkeys(leaves))  # a stage may have given one value twice
+    shapes: list[Any] = []
+
+    def whole(*flat: Any) -> list[Any]:
+        arrays = dict(zip(sources, flat, strict=True))
+        own, args, kwargs = jax.tree.unflatten(structure, [arrays[leaf] for leaf in leaves])
+        lead = () if variables is None else (own,)
+        outputs: list[Any] = []
+        for part in parts:
+            with part.on_its_ipu():
+                outputs += as_outputs(_called(number, part, lead, args, kwargs))
+        outputs = jax.tree.map(jnp.asarray, outputs)
+        loss: list[Any] = []
+        if loss_of is not None:
+            with parts[-1].on_its_ipu():
+                loss = [_scalar(loss_of(*outputs))]
+        results, tree = jax.tree.flatten(outputs)
+        shapes.append(tree)
+        return [*results, *loss]
+
+    closed = jaxpr.trace_flat(whole, [source.aval for source in sources])
+    _check_captures(number, parts, closed)
+    _check_shards(number, parts, closed.jaxpr)
+    stage, values = _stage(number, parts, closed, sources)
+    loss = values.pop() if loss_of is not None else None
+    return stage, jax.tree.unflatten(shapes[-1], values), loss
+
+
+def as_outputs(outputs: Any) -> list[Any]:
+    """A stage's result as the list of the next one's arguments."""
+    if outputs is None:
+        return []
+    if isinstance(outputs, (tuple, list)) and not hasattr(outputs, "_fields"):
+        return list(outputs)
+    return [outputs]
+
+
+def _stage(
+    number: int, parts: Sequence[Part], closed: Any, sources: Sequence[Value]
+) -> tuple[Stage, list[Value]]:
+    """The stage reduced to what it computes, and the `Value` of each of its outputs."""
+    inner = closed.jaxpr
+    known: dict[Any, Value] = dict(zip(inner.invars, sources, strict=True))
+    flowing = pipelines.dependent(inner.eqns, [v for v, s in known.items() if s.trainable])
+    computed: list[Any] = []
+    for atom in inner.outvars:
+        if isinstance(atom, jaxpr.Literal) or atom not in known:
+            aval: Any = atom.aval
+            is_float = jnp.issubdtype(aval.dtype, jnp.floating)
+            value = Value(
+                aval,
+                stage=number,
+                trainable=is_float and not isinstance(atom, jaxpr.Literal) and atom in flowing,
+            )
+            computed.append(atom)
+            known[_key(atom)] = value
+    values = [known[_key(atom)] for atom in inner.outvars]
+    results = [known[_key(atom)] for atom in computed]
+    own = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
+    pruned, reads = jaxpr.without_unused(own)
+    operands = tuple(sources[i] for i in reads)
+    return Stage(number, tuple(parts), pruned, operands, tuple(results)), values
+
+
+def _key(atom: Any) -> Any:
+    return id(atom) if isinstance(atom, jaxpr.Literal) else atom
+
+
+def _called(
+    number: int, part: Part, lead: tuple[Any, ...], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    try:
+        signature = inspect.signature(part.function)
+    except (TypeError, ValueError):  # builtins may hide their signature
+        signature = None
+    if signature is not None:
+        try:
+            signature.bind(*lead, *args, **kwargs)
+        except TypeError as mismatch:
+            raise PipelineError(
+                _mismatch(number, part, signature, lead, args, kwargs, mismatch)
+            ) from None
+    try:
+        return part.function(*lead, *args, **kwargs)
+    except Exception as error:
+        error.add_note(
+            f"in stage {number} (`{part.name}`) of a pipeline, which was given "
+            f"{_listed(args, kwargs)}"
+        )
+        raise
+
+
+def _listed(args: Any, kwargs: dict[str, Any]) -> str:
+    """Shapes and dtypes of arguments."""
+    named = (f"{k}={_described(v)}" for k, v in kwargs.items())
+    return f"({', '.join([*map(_described, args), *named])})"
+
+
+def _mismatch(
+    number: int,
+    part: Part,
+    signature: inspect.Signature,
+    lead: tuple[Any, ...],
+    args: Any,
+    kwargs: dict[str, Any],
+    why: TypeError,
+) -> str:
+    first = "the variables, then " if lead else ""
+    source = (
+        "`inputs` and the infeed's element" if number == 0 else f"what stage {number - 1} returns"
+    )
+    return (
+        f"stage {number} (`{part.name}`) does not take what it is given: {why}\n"
+        f"  given: {first}{source}: {_listed(args, kwargs)}\n"
+        f"  takes: {part.name}{signature}\n"
+        f"  where: {_defined(part.function)}\n"
+        "  fix:   let the stage take exactly that, in this order"
+    )
+
+
+def _described(tree: Any) -> str:
+    """Shapes and dtypes of an argument."""
+    shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
+    return shapes if isinstance(shapes, str) else str(shapes).replace("'", "")
+
+
+def _defined(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown line"
+
+
+def _check_captures(number: int, parts: Sequence[Part], closed: Any) -> None:
+    """A stage may close over constants, never over a value that is being traced outside."""
+    for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        if jaxpr.is_tracer(value):
+            users = (e for e in closed.jaxpr.eqns if any(a is var for a in e.invars))
+            line = next(filter(None, map(jaxpr.user_line, users)), "") or _defined(
+                parts[0].function
+            )
+            raise PipelineError(
+                f"stage {number} (`{parts[0].name}`) is trying to capture the tensor "
+                f"{value.dtype}{list(value.shape)} of the function around it, which is not an "
+                f"argument of the stage\n  where: {line}\n"
+                "  fix:   pass it as one of `inputs` or through the infeed and hand it on from "
+                "stage to stage, or, if it is a parameter, in `variables`"
+            )
+
+
+def _check_shards(number: int, parts: Sequence[Part], body: Any) -> None:
+    """A stage runs on its own IPU, unless it spans all of them."""
+    ipus = {part.ipu for part in parts}
+    if SPANS_ALL in ipus:
+        return
+    for eqn in body.eqns:
+        shard = marks.read(jaxpr.name_stack(eqn)).shard
+        if shard is not None and shard not in ipus:
+            raise PipelineError(
+                f"stage {number} (`{parts[0].name}`) is on IPU {', '.join(map(str, ipus))}, but "
+                f"uses `ipu_shard({shard})`\n  where: {jaxpr.user_line(eqn)}\n"
+                f"  fix:   leave the scope out, or give the stage {SPANS_ALL} in device_mapping, "
+                "which lets its own scopes say where"
+            )
+        for inner in jaxpr.sub_jaxprs(eqn):
+            _check_shards(number, parts, inner)
+
+
+def _scalar(loss: Any) -> Any:
+    array = jnp.asarray(loss)
+    if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
+        raise PipelineError(
+            "the loss that optimizer_function returns must be one floating-point number, it is "
+            f"{array.dtype}{list(array.shape)}\n"
+            "  fix:   reduce it, as jnp.mean does, in the last stage or in optimizer_function"
+        )
+    return array

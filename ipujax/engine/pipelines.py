@@ -1,0 +1,223 @@
+"""Replays a pipeline: the tasks of all micro-batches, in the order of its schedule.
+
+Every micro-batch has its own values, which its tasks drop as soon as none of its later tasks reads
+them; what is left between tasks is what the schedule's FIFOs hold. Kernels are only dispatched
+here, so those of independent tasks overlap as far as the devices let them.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ipujax.engine.feeds import Session
+from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
+from ipujax.errors import OutOfRangeError
+from lowering import ir, jaxpr, pipelines, schedules
+
+if TYPE_CHECKING:
+    from ipujax.engine.replay import Machine, Values
+
+Phase = tuple[int, pipelines.Kind]
+Observer = Callable[[schedules.Task, "dict[int, Values]"], None]
+
+
+class PipelinedLoop:
+    """A loop over micro-batches whose body is tasks, as a step of the machine that runs it.
+
+    Attributes:
+      observe: if set, called after every task with it and the values of all micro-batches that
+        are under way.
+    """
+
+    def __init__(self, machine: Machine, node: ir.Repeat, pipeline: ir.Pipeline):
+        self.node, self.schedule = node, pipeline.schedule
+        self.observe: Observer | None = None
+        bodies = _tasks(node.body)
+        needs = ir.Needs()
+        inside = {place for body in bodies.values() for place in _births(body)}
+        entering = {(c.entering, c.ipu) for c in node.carry}
+        read = {p: frozenset(q for s in body for q in needs(s)) for p, body in bodies.items()}
+        self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - inside - entering)
+        self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
+        touched = {p: read[p] | frozenset(_births(bodies[p])) for p in bodies}
+        self.steps = self._with_dead(touched, inside)
+        self.lanes = self._lanes(machine)
+        # What comes from the host, as a literal does, is not the pipeline's to overwrite.
+        self.lent = [machine.is_hosted(c.initial) for c in node.carry]
+        taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
+        self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
+
+    def _lanes(self, machine: Machine) -> list[list[Step]]:
+        """The tasks by the thread that dispatches them.
+
+        XLA's CPU client runs what one thread dispatches to a device in order; so that stages on
+        one device overlap, each lane has a thread of its own, if tasks are worth waking it.
+        """
+        operations = [task.operations for task in self.tasks.values()]
+        mean = sum(operations) / max(len(operations), 1)
+        ipus = sorted({ipu for own in self.schedule.ipus for ipu in own})
+        count = min(MAXIMUM_LANES, cores_of(machine.placement), len(ipus))
+        if count < 2 or mean < LANE_OPERATIONS:
+            return [self.steps]
+        lanes: list[list[Step]] = [[] for _ in range(count)]
+        for step in self.steps:
+            first = self.schedule.ipus[step.task.stage][0]
+            lanes[ipus.index(first) * count // len(ipus)].append(step)
+        return lanes
+
+    def _with_dead(
+        self, touched: dict[Phase, frozenset[ir.Place]], inside: Collection[ir.Place]
+    ) -> list[Step]:
+        """Every task of the schedule, with what no later task of its micro-batch touches."""
+
+        @functools.cache
+        def dead(phase: Phase, after: tuple[Phase, ...]) -> tuple[ir.Place, ...]:
+            alive = frozenset[ir.Place]().union(*(touched.get(p, frozenset()) for p in after))
+            own = touched.get(phase, frozenset())
+            return tuple(place for place in own if place in inside and place not in alive)
+
+        later: dict[int, tuple[Phase, ...]] = {}
+        steps: list[Step] = []
+        for tick in reversed(self.schedule.ticks):
+            for task in reversed(tick):
+                phase = (task.stage, pipelines.Kind(task.phase.value))
+                after = later.get(task.micro_batch, ())
+                later[task.micro_batch] = (*after, phase)
+                if phase in self.tasks:
+                    runner = self.tasks[phase]
+                    steps.append(Step(task, -len(steps), runner, dead(phase, after)))
+        return steps[::-1]
+
+    def __call__(self, values: Values, session: Session) -> None:
+        """Runs all micro-batches."""
+        for queue in self.infeeds:
+            session.expect(queue, self.schedule.micro_batches)
+        run = _Run(self, values, session)
+        if len(self.lanes) == 1 or not run_lanes(self.lanes, run.do):
+            for step in self.steps:
+                run.do(step)
+        for c, buffer in zip(self.node.carry, run.buffers, strict=True):
+            values[c.final, c.ipu] = buffer
+
+
+class _Run:
+    """One execution of a pipelined loop.
+
+    Attributes:
+      buffers: the loop variables.
+    """
+
+    def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
+        self.loop, self.session = loop, session
+        initial = [values[c.initial, c.ipu] for c in loop.node.carry]
+        self.buffers = [x.copy() if lent else x for x, lent in zip(initial, loop.lent, strict=True)]
+        self.shared = {place: values[place] for place in loop.outside}
+        self.under_way: dict[int, Values] = {}
+
+    def do(self, step: Step) -> None:
+        """Runs a task, and drops what its micro-batch does not need any more."""
+        number = step.task.micro_batch
+        own = self.under_way.get(number)
+        if own is None:
+            own = self.under_way[number] = dict(self.shared)
+        is_last = number == self.loop.schedule.micro_batches - 1
+        try:
+            step.runner(own, self.buffers, self.session, is_last)
+        except OutOfRangeError as error:
+            raise self.exhausted(error, number) from None
+        for place in step.dead:
+            own.pop(place, None)
+        if len(own) == len(self.shared):
+            del self.under_way[number]
+        if self.loop.observe is not None:
+            self.loop.observe(step.task, self.under_way)
+
+    def exhausted(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
+        """The error of one micro-batch as that of all of them."""
+        return OutOfRangeError(
+            str(error),
+            requested=self.loop.schedule.micro_batches * error.requested,
+            available=number * error.requested + error.available,
+            infeed=error.infeed,
+        )
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Step:
+    """A task of the schedule.
+
+    Attributes:
+      task: stage, phase and micro-batch.
+      position: orders the steps as the schedule does.
+      runner: what the task does.
+      dead: what its micro-batch does not need any more.
+    """
+
+    task: schedules.Task
+    position: int
+    runner: _Task
+    dead: tuple[ir.Place, ...]
+
+
+class _Task:
+    """What a task does for any micro-batch.
+
+    Attributes:
+      steps: the copies in front of it, and its own.
+      adds: places at which it finds a buffer and leaves it, and the buffer's number.
+      leaves: places whose value in the last micro-batch outlives the pipeline.
+      operations: of one micro-batch, roughly.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        body: Sequence[ir.Node],
+        loop: ir.Repeat,
+        read: Collection[ir.Place],
+    ):
+        born = set(_births(body))
+        self.adds: list[tuple[ir.Place, ir.Place, int]] = []
+        self.leaves: list[tuple[ir.Place, int]] = []
+        for number, c in enumerate(loop.carry):
+            entering, leaving = (c.entering, c.ipu), (c.leaving, c.ipu)
+            if leaving in born and entering in read:
+                self.adds.append((entering, leaving, number))
+            elif leaving in born:
+                self.leaves.append((leaving, number))
+        kernels = (node.kernel for node in ir.opened(body) if isinstance(node, ir.Execute))
+        self.operations = sum(jaxpr.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+        donated = frozenset(place for place, _, _ in self.adds)
+        self.steps = [machine.step(node, donated) for node in ir.opened(body)]
+
+    def __call__(self, values: Values, buffers: list[Any], session: Session, is_last: bool) -> None:
+        """Runs the task on the values of a micro-batch."""
+        for place, _, number in self.adds:
+            values[place] = buffers[number]
+        for step in self.steps:
+            step(values, session)
+        for before, after, number in self.adds:
+            del values[before]
+            buffers[number] = values.pop(after)
+        if is_last:
+            for place, number in self.leaves:
+                buffers[number] = values[place]
+
+
+def _tasks(body: ir.Sequence) -> dict[Phase, list[ir.Node]]:
+    """The steps of each task, the copies in front of it among them."""
+    tasks: dict[Phase, list[ir.Node]] = {}
+    waiting: list[ir.Node] = []
+    for node in body.steps:
+        waiting.append(node)
+        if isinstance(node, ir.Task):
+            tasks[node.spec.stage, node.spec.kind] = waiting
+            waiting = []
+    return tasks
+
+
+def _births(body: Sequence[ir.Node]) -> list[ir.Place]:
+    return [place for node in body for place in ir.births(node)]

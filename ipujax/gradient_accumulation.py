@@ -1,0 +1,48 @@
+"""How the gradients of several mini-batches become one; a later release of the original has it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ipujax.errors import OptimizerError, OptimizerTypeError
+
+
+class GradientAccumulationReductionMethod(enum.Enum):
+    """What the accumulated gradients of N mini-batches are.
+
+    SUM: their sum, as in the original.
+    MEAN: their sum, each divided by N before it is added.
+    RUNNING_MEAN: after each mini-batch, the mean of the gradients so far: it never grows beyond
+      their range, which keeps half precision from overflowing.
+    """
+
+    SUM = 0
+    MEAN = 1
+    RUNNING_MEAN = 2
+
+
+def parse_reduction_method(method: Any) -> GradientAccumulationReductionMethod:
+    """The reduction method that a caller means.
+
+    Args:
+      method: a `GradientAccumulationReductionMethod`, or the name of one in any case.
+
+    Raises:
+      OptimizerTypeError: (a `TypeError`) neither of the two.
+      OptimizerError: (a `ValueError`) an unknown name.
+    """
+    if isinstance(method, GradientAccumulationReductionMethod):
+        return method
+    names = ", ".join(known.name for known in GradientAccumulationReductionMethod)
+    if not isinstance(method, str):
+        raise OptimizerTypeError(
+            f"a reduction method is a GradientAccumulationReductionMethod or its name, not "
+            f"{method!r}\n  fix:   give one of {names}"
+        )
+    try:
+        return GradientAccumulationReductionMethod[method.upper()]
+    except KeyError:
+        raise OptimizerError(
+            f"there is no reduction method {method!r}\n  fix:   give one of {names}"
+        ) from None

@@ -1,0 +1,34 @@
+"""Optimizers that wrap an optax transformation and are one themselves.
+
+A training step has two moments. `compute_gradients` sees the gradients of each mini-batch,
+`apply_gradients` turns what is left of them into an update of the variables. `update`, which is
+all that optax knows of, does both. What the original's optimizers kept in variables is in optax's
+explicit state; outside compiled code there is one replica.
+"""
+
+from ipujax.optimizers import cross_replica_optimizer as cross_replica_optimizer
+from ipujax.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+from ipujax.optimizers import map_gradient_optimizer as map_gradient_optimizer
+from ipujax.optimizers import sharded_optimizer as sharded_optimizer
+from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    CrossReplicaGradientAccumulationOptimizer as CrossReplicaGradientAccumulationOptimizer,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    CrossReplicaGradientAccumulationOptimizerV2 as CrossReplicaGradientAccumulationOptimizerV2,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationOptimizer as GradientAccumulationOptimizer,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationOptimizerV2 as GradientAccumulationOptimizerV2,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationState as GradientAccumulationState,
+)
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer as IpuOptimizer
+from ipujax.optimizers.ipu_optimizer import apply_gradients as apply_gradients
+from ipujax.optimizers.ipu_optimizer import compute_gradients as compute_gradients
+from ipujax.optimizers.ipu_optimizer import maps_gradients as maps_gradients
+from ipujax.optimizers.map_gradient_optimizer import MapGradientOptimizer as MapGradientOptimizer
+from ipujax.optimizers.sharded_optimizer import ShardedOptimizer as ShardedOptimizer

@@ -1,0 +1,32 @@
+"""Gradients averaged over the replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.cross_replica_ops import cross_replica_mean
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+
+
+class CrossReplicaOptimizer(IpuOptimizer):
+    """Averages gradients over the replicas, then applies the wrapped optimizer.
+
+    It is a mean, as in the original, although that called `cross_replica_sum`. With one replica,
+    and outside compiled code, it changes nothing. Gradients that are None are handed on. The mean
+    is taken in `apply_gradients`, hence in a pipeline once per update.
+
+    Args:
+      opt: an optax transformation.
+      name: a named scope for what applying gradients computes.
+
+    Raises:
+      OptimizerTypeError: (a `TypeError`) `opt` is no transformation.
+    """
+
+    def __init__(self, opt: Any, name: str | None = "CrossReplicaOptimizer"):
+        super().__init__(opt, name)
+
+    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        """As `IpuOptimizer.apply_gradients`, with gradients averaged over the replicas."""
+        averaged = map_gradients(cross_replica_mean, gradients)
+        return super().apply_gradients(averaged, state, params, **extra)

@@ -1,0 +1,25 @@
+"""The optimizer of sharded models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer
+
+
+class ShardedOptimizer(IpuOptimizer):
+    """Passes everything on to the wrapped optimizer.
+
+    The original put each gradient on the shard of its forward operation here. Marks do so without
+    help: a backward operation carries the mark of its forward one, and an update is placed where
+    its operands are. Programs keep the wrapper as it is.
+
+    Args:
+      optimizer: an optax transformation.
+
+    Raises:
+      OptimizerTypeError: (a `TypeError`) `optimizer` is no transformation.
+    """
+
+    def __init__(self, optimizer: Any):
+        super().__init__(optimizer)

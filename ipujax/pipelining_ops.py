@@ -1,0 +1,149 @@
+"""Pipelines: a model cut into stages that work on several micro-batches at once.
+
+Each stage is a function on an IPU. Its forward pass hands values to the next stage; in training,
+gradients flow back, are accumulated over `gradient_accumulation_count` micro-batches, and update
+the variables once. Whatever the schedule, the numbers are those of the unpipelined step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax._pipeline import values
+from ipujax._pipeline.check import check_pipeline as check_pipeline
+from ipujax._pipeline.compared import PipelineCheck as PipelineCheck
+from ipujax._pipeline.model import OptimizerFunctionOutput as OptimizerFunctionOutput
+from ipujax._pipeline.run import run_pipeline
+from ipujax._pipeline.settings import PipelineSchedule as PipelineSchedule
+from ipujax._pipeline.settings import PipelineStageOptions as PipelineStageOptions
+from ipujax._pipeline.settings import RecomputationMode as RecomputationMode
+from ipujax._pipeline.settings import check_settings
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from lowering import jaxpr, pipelines
+
+
+def pipeline(
+    computational_stages: Sequence[Any],
+    gradient_accumulation_count: int | None = None,
+    gradient_accumulation_dtype: Any = None,
+    repeat_count: int = 1,
+    batch_serialization_iterations: int = 1,
+    inputs: Sequence[Any] | None = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    outfeed_queue: IPUOutfeedQueue | None = None,
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    device_mapping: Sequence[Any] | None = None,
+    pipeline_schedule: Any = None,
+    recomputation_mode: RecomputationMode | None = None,
+    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    weight_update_poplar_options: PipelineStageOptions | None = None,
+    offload_weight_update_variables: bool | None = None,
+    replicated_optimizer_state_sharding: bool = False,
+    offload_activations: bool | None = None,
+    offload_gradient_accumulation_buffers: bool | None = None,
+    replicated_weight_sharding: bool | None = None,
+    offload_weights: bool | None = None,
+    continuous_weight_updates: bool = False,
+    outfeed_loss: bool = False,
+    accumulate_outfeed: bool = False,
+    accumulate_outfeed_dtype: Any = None,
+    outfeed_mask: Sequence[bool] | None = None,
+    name: str | None = None,
+    *,
+    reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+    variables: Any = None,
+    optimizer_state: Any = None,
+) -> Any:
+    """Runs a pipeline of stages; works anywhere inside `ipu.compile`, and under plain `jax.jit`.
+
+    Args:
+      computational_stages: at least two functions. Each takes the variables (if there are any),
+        then what the one before returned: the entries of a tuple or list as separate arguments,
+        None for none, anything else as one. An entry may be a list of functions that run
+        concurrently: they take the same arguments, and their outputs are concatenated.
+      gradient_accumulation_count: micro-batches per weight update (per execution, in inference).
+        The schedule may ask for a multiple of some number; the error says which.
+      gradient_accumulation_dtype: dtype of the accumulators: None for the variables' own, a
+        dtype, or a function from a variable (its shape and dtype) to one. The optimizer sees
+        gradients of this dtype.
+      repeat_count: weight updates (executions).
+      batch_serialization_iterations: micro-batches that each stage works on in a row before the
+        next stage does; with the Sequential schedule, all stages on one IPU. So many times
+        more micro-batches make up one weight update.
+      inputs: first arguments of the first stage, the same for all micro-batches.
+      infeed_queue: gives the first stage an element per micro-batch: after `inputs`, or by keyword
+        for a dict.
+      outfeed_queue: is sent the last stage's outputs of every micro-batch, as a list.
+      optimizer_function: takes the last stage's outputs, returns an `OptimizerFunctionOutput`.
+        Makes the pipeline a training pipeline. Values that the optimizer reads are those of the
+        last micro-batch.
+      device_mapping: the IPU of each stage, -1 for one that spans all (its own `ipu_shard`s say
+        where), a list for concurrent functions. Stage i on IPU i by default.
+      pipeline_schedule: a `PipelineSchedule`, or a function or `Schedule` as `ipujax.schedules` has
+        them. Grouped by default, Sequential with batch serialization.
+      recomputation_mode: acts where `IPUConfig.allow_recompute` is set.
+      forward_propagation_stages_poplar_options: one `PipelineStageOptions` (or None) per stage;
+        recorded in the program's forward tasks, for the machine model.
+      backward_propagation_stages_poplar_options: the same for backward tasks.
+      weight_update_poplar_options: the same for the weight update.
+      offload_weight_update_variables: keep the optimizer's state in remote memory between updates;
+        None means no, unless it is sharded. Leaves under 128 bytes stay.
+      replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
+        must be the same on all of them, as with a `CrossReplicaOptimizer`.
+      offload_activations: keep what waits between forward and backward passes in remote memory.
+      offload_gradient_accumulation_buffers: keep the accumulators there.
+      replicated_weight_sharding: each replica keeps an equal part of the variables, which are
+        gathered wherever they are read. They must be equal on all replicas, as a
+        `CrossReplicaOptimizer` keeps them. None means only with batch serialization, and only
+        where that is known.
+      offload_weights: keep the variables in remote memory between uses.
+      continuous_weight_updates: not implemented, as in the original.
+      outfeed_loss: send the loss, bare, in the place of the outputs.
+      accumulate_outfeed: send the sum over the micro-batches, once per weight update.
+      accumulate_outfeed_dtype: as `gradient_accumulation_dtype`, for those sums.
+      outfeed_mask: for each output of the last stage, whether to keep it from being sent.
+      name: names the pipeline in the program's text.
+      reduction_method: SUM (the original's), MEAN or RUNNING_MEAN of the micro-batches' gradients.
+      variables: the parameters, one pytree that all stages are given whole. A leaf lives on the IPU
+        of the stages that read it. Leaves that are not floating-point are not trained.
+      optimizer_state: of the optimizer, None for `opt.init(variables)`.
+
+    Returns:
+      `(variables, optimizer_state)` after the last update; `()` in inference.
+
+    Raises:
+      PipelineError: (a `ValueError`) stages or arguments that do not fit together.
+      PipelineTypeError: (a `TypeError`) an argument of a wrong type.
+      PipelineNotImplementedError: (a `NotImplementedError`) see the arguments.
+      ScheduleError: (a `ValueError`) when lowered, a schedule that cannot run, or a number of
+        micro-batches that it cannot take.
+      OutOfRangeError: when run, if the data set ends too soon; `error.carried` then is
+        `(variables, optimizer_state)` after the last complete update.
+    """
+    settings = check_settings(dict(locals()), jaxpr.current_user_line())
+    given = values.sequence(inputs, "inputs")
+    return run_pipeline(settings, variables, optimizer_state, given)
+
+
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Keeps values that recomputation would otherwise compute again.
+
+    Acts in stages of training pipelines with `RecomputeAndBackpropagateInterleaved` where
+    `IPUConfig.allow_recompute` is set; anywhere else it does nothing.
+
+    Args:
+      tensors: a pytree of arrays.
+      name: a scope for the operation.
+
+    Returns:
+      The same pytree.
+    """
+    with jax.named_scope(name or "recomputation_checkpoint"):
+        return jax.tree.map(lambda x: pipelines.checkpoint(jnp.asarray(x)), tensors)

@@ -1,0 +1,88 @@
+"""Schedules of pipelines: those of the IPU, others to compare them with, and your own.
+
+A schedule is data: for each tick, the tasks that all IPUs run between two syncs. Look at one, ask
+what it costs, keep it as text:
+
+    from ipujax import schedules
+
+    schedule = schedules.grouped(4, 16)          # 4 stages, 16 micro-batches
+    print(schedule)                              # a row for each IPU, a column for each tick
+    run = schedules.simulate(schedule)
+    print(run.bubble, run.fifo_depth)            # 0.333..., (6, 4, 2, 0)
+    schedules.save(schedule, "grouped.schedule")
+
+A schedule of your own is a function that gives the tasks of each IPU in order:
+
+    def all_forward_first(stages, micro_batches):
+        batches = range(micro_batches)
+        return [[f"{s}{p}{m}" for p in "FB" for m in batches] for s in range(stages)]
+
+    schedules.build(all_forward_first, stages=4, micro_batches=16, training=True)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lowering import schedules as _schedules
+
+Phase = _schedules.Phase
+Schedule = _schedules.Schedule
+ScheduleError = _schedules.ScheduleError
+Simulation = _schedules.Simulation
+Task = _schedules.Task
+
+build = _schedules.build
+distinct_rotations = _schedules.distinct_rotations
+from_orders = _schedules.from_orders
+from_text = _schedules.from_text
+gpipe = _schedules.gpipe
+grid = _schedules.grid
+grouped = _schedules.grouped
+interleaved = _schedules.interleaved
+interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
+one_f_one_b = _schedules.one_f_one_b
+overlap = _schedules.overlap
+sequential = _schedules.sequential
+simulate = _schedules.simulate
+to_text = _schedules.to_text
+zero_bubble = _schedules.zero_bubble
+
+
+def save(schedule: Schedule, path: str | Path) -> None:
+    """Writes a schedule to a file, as `to_text` gives it; `load` reads it back.
+
+    Raises:
+      ScheduleError: a file that cannot be written.
+    """
+    try:
+        Path(path).write_text(to_text(schedule), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ScheduleError(
+            f"the schedule {schedule.name} cannot be written: {error}",
+            fix="name a file in a folder that exists and that you may write to",
+        ) from error
+
+
+def load(path: str | Path) -> Schedule:
+    """Reads a schedule from a file and simulates it, so that what is given is known to work.
+
+    Raises:
+      ScheduleError: a file that cannot be read, that is no text of a schedule, that lost its end,
+        or whose schedule no pipeline can follow.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScheduleError(
+            f"no schedule can be read from {path}: {error}",
+            fix="give the path of a file that `schedules.save` wrote",
+        ) from error
+    schedule = from_text(text, source=str(path))
+    try:
+        simulate(schedule)
+    except ScheduleError as error:
+        raise ScheduleError(
+            error.summary, grid=error.grid, where=str(path), fix=error.fix
+        ) from error
+    return schedule
