@@ -19,7 +19,9 @@ MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
 
 
 @pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize(("source", "printed"), EXAMPLES, ids=["four_ipus", "training"])
+@pytest.mark.parametrize(
+    ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule"]
+)
 def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices
 ) -> None:

@@ -45,6 +45,11 @@ RULES = (
         ("lowering.passes",),
         "the program's form does not depend on who makes or reads it",
     ),
+    Rule(
+        "lowering/schedules",
+        ("jax", "numpy"),
+        "a schedule is plain data, readable without the compiler",
+    ),
     *(
         Rule(
             folder,

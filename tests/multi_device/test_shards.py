@@ -45,8 +45,8 @@ from ipujax.engine import replay
 
 original = replay.Machine.execute
 
-def watched(self, node):
-    step = original(self, node)
+def watched(self, node, donated):
+    step = original(self, node, donated)
 
     def run(values, session):
         step(values, session)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import optax
+import pytest
+
+import ipujax as ipu
+from ipujax import pipelining_ops, schedules
+from ipujax.engine import lanes
+from ipujax.engine.pipelines import PipelinedLoop
+from lowering import ir, pipelines
+
+STAGES, MICRO_BATCHES = 4, 16
+
+
+def stages() -> list[Any]:
+    def stage(number: int) -> Any:
+        def function(weights: Any, x: Any) -> Any:
+            y = np.float32(1) * (x @ weights[number])
+            return y if number < STAGES - 1 else (y * y).mean()
+
+        return function
+
+    return [stage(number) for number in range(STAGES)]
+
+
+def model(schedule: Any) -> Any:
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def train(weights: Any, x: Any) -> Any:
+        return pipelining_ops.pipeline(
+            stages(),
+            MICRO_BATCHES,
+            inputs=[x],
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: pipelining_ops.OptimizerFunctionOutput(
+                optax.sgd(0.01), loss
+            ),
+            pipeline_schedule=schedule,
+            variables=weights,
+        )
+
+    return train, outfeed
+
+
+@pytest.fixture
+def four_ipus() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = STAGES
+    config.configure_ipu_system()
+
+
+WEIGHTS = [np.eye(3, dtype=np.float32) * (1 + n / 8) for n in range(STAGES)]
+X = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+
+
+@pytest.mark.usefixtures("four_ipus")
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        schedules.grouped,
+        schedules.interleaved,
+        schedules.sequential,
+        schedules.gpipe,
+        schedules.one_f_one_b,
+        schedules.zero_bubble,
+    ],
+)
+def test_what_waits_is_exactly_what_the_fifos_hold(
+    schedule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, _ = model(schedule)
+    compiled: Any = ipu.compile(train, engine="replay")
+    lowered = compiled.lower(WEIGHTS, X)
+    (node,) = (n for n in ir.walk(lowered.program.body) if isinstance(n, ir.Repeat) and n.pipeline)
+    fifos: dict[int, set[Any]] = defaultdict(set)
+    for fifo in node.pipeline.fifos if node.pipeline else ():
+        fifos[fifo.stage] |= {(value, fifo.ipu) for value in fifo.values}
+    held: dict[int, int] = defaultdict(int)
+    left: list[int] = []
+    original = PipelinedLoop.__init__
+
+    def observed(self: PipelinedLoop, *args: Any) -> None:
+        original(self, *args)
+        self.observe = watch
+
+    def watch(task: schedules.Task, values: dict[int, dict[Any, Any]]) -> None:
+        del task
+        for stage, places in fifos.items():
+            waiting = sum(any(place in own for place in places) for own in values.values())
+            held[stage] = max(held[stage], waiting)
+        left.append(len(values))
+
+    monkeypatch.setattr(PipelinedLoop, "__init__", observed)
+    lowered.compile()(WEIGHTS, X)
+    found = schedules.simulate(
+        schedules.build(schedule, stages=STAGES, micro_batches=MICRO_BATCHES, training=True)
+    )
+    for stage, places in fifos.items():
+        assert places
+        assert held[stage] == found.in_flight[stage], stage
+    assert left[-1] == 0
+
+
+@pytest.mark.usefixtures("four_ipus")
+@pytest.mark.parametrize("schedule", [schedules.grouped, schedules.zero_bubble])
+def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, outfeed = model(schedule)
+    alone, _ = ipu.compile(train, engine="replay")(WEIGHTS, X)
+    losses = outfeed.dequeue()
+    ran: list[int] = []
+    original = lanes.run_lanes
+
+    def watched(*args: Any) -> bool:
+        ran.append(len(args[0]))
+        return original(*args)
+
+    monkeypatch.setattr("ipujax.engine.pipelines.LANE_OPERATIONS", 0.0)
+    monkeypatch.setattr("ipujax.engine.pipelines.cores_of", lambda _: 3)
+    monkeypatch.setattr("ipujax.engine.pipelines.run_lanes", watched)
+    together, _ = ipu.compile(train, engine="replay")(WEIGHTS, X)
+    assert ran == [3]
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(losses, outfeed.dequeue())
+
+
+@pytest.mark.usefixtures("four_ipus")
+def test_an_error_in_one_lane_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipujax.engine.pipelines.LANE_OPERATIONS", 0.0)
+    monkeypatch.setattr("ipujax.engine.pipelines.cores_of", lambda _: 2)
+    data = [X] * 5
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def train(weights: Any) -> Any:
+        return pipelining_ops.pipeline(
+            stages(),
+            MICRO_BATCHES,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: pipelining_ops.OptimizerFunctionOutput(
+                optax.sgd(0.01), loss
+            ),
+            variables=weights,
+        )
+
+    with pytest.raises(ipu.errors.OutOfRangeError) as caught:
+        ipu.compile(train, engine="replay")(WEIGHTS)
+    assert (caught.value.requested, caught.value.available) == (MICRO_BATCHES, 5)
+    np.testing.assert_array_equal(caught.value.carried[0], WEIGHTS)
+
+
+@pytest.mark.usefixtures("four_ipus")
+def test_equal_stages_share_a_kernel() -> None:
+    train, _ = model(schedules.grouped)
+    compiled: Any = ipu.compile(train, engine="replay")
+    executable = compiled.lower(WEIGHTS, X).compile()
+    kernels = {id(function) for function, _ in executable._machine.compiled_kernels()}
+    nodes = [n for n in ir.walk(executable.program.body) if isinstance(n, ir.Execute)]
+    tasks = [n for n in ir.walk(executable.program.body) if isinstance(n, ir.Task)]
+    middle = [t for t in tasks if t.spec.kind is pipelines.Kind.FORWARD and t.spec.stage in (1, 2)]
+    assert len(middle) == 2
+    assert len(kernels) < len(nodes)
