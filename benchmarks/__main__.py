@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.measure import Row, table
 
-MODULES = ("calls", "lowering_time", "streaming", "convolutions", "engines")
+MODULES = ("calls", "lowering_time", "streaming", "convolutions", "engines", "pipeline")
 
 
 def main(names: list[str]) -> int:
