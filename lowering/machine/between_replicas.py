@@ -1,0 +1,40 @@
+"""Which of a kernel's operations replicas take part in together, and what their links cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowering.machine.collectives import all_gather_cycles, all_reduce_cycles, all_to_all_cycles
+from lowering.machine.cost import Operation
+from lowering.machine.target import Target
+
+_Cycles = Callable[[Target, float, int, int], int]
+
+
+def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int) -> int:
+    return all_gather_cycles(target, own_bytes * replicas, replicas, ipus)
+
+
+_CYCLES: dict[str, _Cycles] = {
+    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), all_reduce_cycles),
+    **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gathered),
+    "all_to_all": all_to_all_cycles,
+}
+
+
+def collective_cycles(
+    target: Target, operation: Operation, *, replicas: int, ipus_per_replica: int
+) -> int:
+    """Cycles on the links of one operation; 0 if it is none between replicas.
+
+    Args:
+      target: the chip.
+      operation: any operation of a kernel, after collectives have become JAX's own.
+      replicas: how many there are; groups are selected from the whole.
+      ipus_per_replica: how many IPUs each has.
+    """
+    cycles = _CYCLES.get(operation.name)
+    if cycles is None or replicas == 1:
+        return 0
+    own_bytes = sum(shape.bytes for shape in operation.operands)
+    return cycles(target, own_bytes, replicas, ipus_per_replica)

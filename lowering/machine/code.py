@@ -1,0 +1,82 @@
+"""What instructions take on the tiles: vertex code and state, control and exchange code.
+
+Repeated code is outlined, as the original did: an operation of one signature is on an IPU once,
+however often it runs; only the calls to it are counted each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from lowering.machine.cost import Vertices
+
+
+@dc.dataclass(frozen=True, slots=True)
+class CodeUse:
+    """What one operation needs on the tiles.
+
+    Attributes:
+      vertices: kinds and numbers.
+      phases: its supersteps.
+      exchanges: how many of these exchange data.
+      exchange_bytes: that the busiest tile receives, over all of them.
+      runs: how often the program calls it.
+    """
+
+    vertices: tuple[Vertices, ...]
+    phases: int
+    exchanges: int
+    exchange_bytes: float
+    runs: int = 1
+
+    def again(self, runs: int) -> CodeUse:
+        """The same, called more often."""
+        return dc.replace(self, runs=self.runs + runs)
+
+
+# Fitted once, over all memory profiles of `benchmarks.validate` together (popliner and tfsize
+# rows): no source gives them.
+BYTES_PER_VERTEX_KIND = 700
+BYTES_PER_VERTEX = 36
+BYTES_PER_CALL = 12
+BYTES_PER_PHASE = 24
+BYTES_PER_EXCHANGE = 60
+EXCHANGED_BYTES_PER_CODE_BYTE = 24
+
+# Of the six workers and the supervisor of a tile. An estimate: codelets of the libraries need
+# more than Poplar's least, and no source says how much.
+STACK_BYTES = 1_024
+
+
+def code_bytes(uses: Iterable[CodeUse], tiles: int) -> Mapping[str, np.ndarray]:
+    """What a set of operations takes on each tile.
+
+    Args:
+      uses: the operations of one IPU, each signature once.
+      tiles: how many tiles it has.
+
+    Returns:
+      int64 [tiles] for each category of code in `profile.CATEGORIES`.
+    """
+    widest: dict[str, int] = {}
+    state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
+    for use in uses:
+        for vertices in use.vertices:
+            widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
+            state[: vertices.tiles] += vertices.per_tile * BYTES_PER_VERTEX
+        control += use.phases * BYTES_PER_PHASE + use.runs * BYTES_PER_CALL
+        exchange += use.exchanges * BYTES_PER_EXCHANGE
+        exchange += round(use.exchange_bytes / EXCHANGED_BYTES_PER_CODE_BYTE)
+    code = np.zeros(tiles, dtype=np.int64)
+    for used in widest.values():
+        code[:used] += BYTES_PER_VERTEX_KIND
+    return {
+        "vertex_code": code,
+        "vertex_state": state,
+        "control_code": control,
+        "exchange_code": exchange,
+        "stack": np.full(tiles, STACK_BYTES, dtype=np.int64),
+    }

@@ -1,0 +1,103 @@
+"""What collectives between replicas cost, in tile cycles.
+
+Replica r has the IPUs from r * ipus_per_replica on, and each IPU works with the IPUs of the same
+place in the other replicas, in a ring of n. On the ladder, single IPUs are a ring that goes up one
+side and down the other, over whole pairs; rings of larger replicas lie side by side, and what goes
+from the last to the first takes the links that lead back. Either way the rings of all IPUs of a
+replica share the links from a pair to the next.
+
+Every step is an exchange between all IPUs, with its syncs and fixed cost. Adding what arrives is
+compute, which is not counted here. For groups of replicas at a distance of s, whose rings lie
+between each other, give s * ipus_per_replica.
+
+All functions take what the IPU of a replica that has the most holds of the data, how many replicas
+take part, and how many IPUs each has.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lowering.machine.target import Target
+from lowering.machine.transfers import INTER_IPU_CYCLES, external_sync_cycles, link_bytes_per_cycle
+
+
+def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -> float:
+    """What one IPU can send around its ring, both ways together, while all others do so too."""
+    if replicas == 2 and ipus_per_replica == 1:
+        return link_bytes_per_cycle(target, "neighbour")  # both ways are the same links
+    return 2 * link_bytes_per_cycle(target, "along") / ipus_per_replica
+
+
+def all_reduce_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+) -> int:
+    """A reduce-scatter and an all-gather: 2 (n - 1) / n of the data, of much of it."""
+    return _around(target, ipu_bytes, replicas, ipus_per_replica, times=2)
+
+
+def reduce_scatter_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+) -> int:
+    """Steps around a ring, n - 1 that move 1/n each; `ipu_bytes` is before it is scattered.
+
+    Half of the data goes around one way and half the other. Between single IPUs, little data is
+    faster in n / 2 steps that move 1/n each way at once, and meet in the middle; of the two the
+    faster is taken (poplibs: popops/Collectives.cpp, BIDIRECTIONAL_RING_PAIR and
+    MEET_IN_MIDDLE_RING, which it tells apart by measured thresholds).
+    """
+    return _around(target, ipu_bytes, replicas, ipus_per_replica)
+
+
+def all_gather_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+) -> int:
+    """As a reduce-scatter; `ipu_bytes` is the data after it is gathered."""
+    return _around(target, ipu_bytes, replicas, ipus_per_replica)
+
+
+def all_to_all_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+) -> int:
+    """One exchange, in which every replica sends 1/n of its data to every other one.
+
+    All goes the shorter way around: floor(n / 2) * ceil(n / 2) pieces through the middle.
+    """
+    pieces = (replicas // 2) * -(-replicas // 2)
+    return _cycles(target, replicas, ipus_per_replica, 1, pieces * ipu_bytes / replicas)
+
+
+def broadcast_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+) -> int:
+    """One replica sends 1/n of its data to each in one exchange, then all gather.
+
+    How the original does it was not found; this is the usual way for much data.
+    """
+    sent = (replicas - 1) * ipu_bytes / replicas
+    scatter = _cycles(target, replicas, ipus_per_replica, 1, sent)
+    return scatter + all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica)
+
+
+def _around(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int, *, times: int = 1
+) -> int:
+    """Every piece of the data passes all replicas, so many times."""
+    pieces = times * (replicas - 1)
+    ring = _cycles(target, replicas, ipus_per_replica, pieces, pieces * ipu_bytes / replicas)
+    if ipus_per_replica > 1 or replicas <= 2:
+        return ring
+    steps = times * (replicas // 2)
+    return min(ring, _cycles(target, replicas, 1, steps, 2 * steps * ipu_bytes / replicas))
+
+
+def _cycles(target: Target, replicas: int, ipus_per_replica: int, steps: int, sent: float) -> int:
+    """Steps with their fixed costs, in which each IPU sends so many bytes in all.
+
+    0 for one replica, or if there is nothing to send.
+    """
+    if replicas == 1 or not sent:
+        return 0
+    bandwidth = ring_bytes_per_cycle(target, replicas, ipus_per_replica)
+    sync = external_sync_cycles(target, replicas * ipus_per_replica)
+    return steps * (sync + INTER_IPU_CYCLES) + math.ceil(sent / bandwidth)

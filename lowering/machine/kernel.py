@@ -1,0 +1,365 @@
+"""What one kernel costs on one IPU: how its tensors lie, its supersteps, and what is alive when."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from lowering.jaxpr import user_line
+from lowering.machine import trace as tr
+from lowering.machine.alive import Event, Live, account, worst
+from lowering.machine.code import CodeUse
+from lowering.machine.cost import Cost, Operation, Phase, Shape
+from lowering.machine.layouts import Laid, Layouts
+from lowering.machine.listing import Choice, Item, Listing, Loop, describe
+from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
+from lowering.machine.supersteps import Supersteps
+from lowering.machine.target import Target
+from lowering.machine.totals import KernelCost, Total
+
+_PLANNED = ("dot_general", "conv_general_dilated")
+_LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
+
+
+class Collectives(Protocol):
+    """What operations between replicas cost."""
+
+    def __call__(self, operation: Operation) -> int:
+        """Cycles on the links; 0 for an operation that no other replica takes part in."""
+        ...
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def cost_of(operations: tuple[Operation, ...], target: Target) -> Cost:
+    """The cost of an item: of one operation, or of a fused chain."""
+    if len(operations) == 1:
+        return cost(operations[0], target)
+    return fuse_elementwise(operations, target)
+
+
+def model_kernel(
+    listing: Listing, given: Sequence[Laid | None], target: Target, collectives: Collectives
+) -> KernelCost:
+    """Models one kernel.
+
+    Args:
+      listing: its operations, elementwise chains fused.
+      given: how its operands lie; None for those that it may lay out.
+      target: the chip.
+      collectives: what operations between replicas cost.
+    """
+    return _Kernel(listing, given, target, collectives).run()
+
+
+class _Kernel:
+    def __init__(
+        self,
+        listing: Listing,
+        given: Sequence[Laid | None],
+        target: Target,
+        collectives: Collectives,
+    ) -> None:
+        self.listing, self.target, self.collectives = listing, target, collectives
+        self.shapes = list(listing.shapes)
+        self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
+        self.steps = Supersteps(target)
+        self.events: list[Event] = []
+        self.code: dict[object, CodeUse] = {}
+        self.totals: dict[str, Total] = {}
+        self.assumptions: dict[str, None] = {}
+
+    def run(self) -> KernelCost:
+        self._allocate()
+        for item in self.listing.items:
+            match item:
+                case Item():
+                    self._item(item)
+                case Loop():
+                    self._loop(item)
+                case Choice():
+                    self._choice(item)
+        owners = self._results()
+        operands = self.listing.operands
+        alive, taken = account(self.events, operands, owners, self.target.tiles_per_ipu)
+        number = {value: i for i, value in enumerate(operands)}
+        return KernelCost(
+            trace=self.steps.trace(),
+            cycles=self.steps.clock,
+            operands=tuple(map(self.layouts.laid, operands)),
+            results=tuple(map(self.layouts.laid, owners)),
+            in_place=tuple(number.get(taken.get(owner, owner)) for owner in owners),
+            alive=alive,
+            code=self.code,
+            totals=self.totals,
+            assumptions=tuple(self.assumptions),
+        )
+
+    def _allocate(self) -> None:
+        """Lays out operands that nobody has laid out as the first plan behind them wants them."""
+        behind = Layouts(
+            self.shapes,
+            self.listing.operands,
+            [
+                None if self.layouts.is_free(v) else self.layouts.laid(v)
+                for v in self.listing.operands
+            ],
+            self.target.tiles_per_ipu,
+        )
+        known = set(self.listing.operands)
+        for item in self.listing.items:
+            if not isinstance(item, Item):
+                continue
+            operation, first = item.operations[-1], item.reads[0] if item.reads else None
+            if len(item.operations) == 1 and first in known and operation.name in _LAID_AS_OPERAND:
+                assert first is not None
+                behind.see(item.writes[0], first, operation)
+                known.add(item.writes[0])
+            elif operation.name in _PLANNED:
+                wanted = cost_of(item.operations, self.target).operands
+                for value, want in zip(item.reads, wanted, strict=True):
+                    if want is not None and value is not None and value in known:
+                        behind.ask(value, want)
+        for value in self.listing.operands:
+            if self.layouts.is_free(value) and not behind.is_free(value):
+                self.layouts.settle(value, behind.laid(value))
+
+    def _item(self, item: Item) -> None:
+        costs = cost_of(item.operations, self.target)
+        operation = item.operations[-1]
+        if costs.moves_nothing and operation.name in VIEWS and self._is_view(item):
+            return
+        received, reference = self._bring(item, costs)
+        births: dict[int, Live] = {}
+        wishes = costs.results or (None,) * len(item.writes)
+        for value, want in zip(item.writes, wishes, strict=True):
+            shape = self.shapes[value]
+            if want is not None:
+                laid = self.layouts.wanted(shape, want)
+            elif reference is not None and reference.mapping.elements == shape.elements:
+                laid = reference.holding(shape)
+            else:
+                laid = self.layouts.linear(shape)
+            self.layouts.put(value, laid)
+            births[value] = Live(describe(shape), operation.name, item.eqn, laid)
+        tiles = max((live.laid.mapping.used for live in births.values()), default=0)
+        self._run_phases(item, costs, received, tiles)
+        self.events.append(
+            Event(
+                self._owners(item.reads),
+                births,
+                costs.temporary_bytes + received,
+                max(tiles, 1),
+                in_place={v: self._may_take(item, v) for v in births} if costs.in_place else {},
+            )
+        )
+
+    def _is_view(self, item: Item) -> bool:
+        """Makes the result a view of the one value that is read, if there is just one."""
+        sources = [value for value in item.reads if value is not None]
+        result = item.writes[0]
+        if len(sources) == 1 and len(item.reads) == 1:
+            self.layouts.see(result, sources[0], item.operations[0])
+            return True
+        if not sources:  # a literal, however often it is repeated
+            self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
+            return True
+        return False
+
+    def _bring(self, item: Item, costs: Cost) -> tuple[float, Laid | None]:
+        """Bytes that the busiest tile receives so that all operands lie as they must.
+
+        Returns:
+          The bytes, and how the largest operand lies, which results without a plan follow.
+        """
+        received = 0.0
+        for value, want in zip(item.reads, costs.operands, strict=False):
+            if value is None or want is None:
+                continue
+            self.layouts.ask(value, want)
+            laid = self.layouts.laid(value)
+            if laid.order != (want.layout, ()):
+                received += math.ceil(self.shapes[value].bytes / max(1, want.used))
+        values = [value for value in dict.fromkeys(item.reads) if value is not None]
+        if any(costs.operands) or not values:
+            return received, None
+        laids = {value: self.layouts.laid(value) for value in values}
+        largest = max(values, key=lambda v: (self.shapes[v].elements, laids[v].mapping.elements))
+        reference = laids[largest]
+        if item.operations[-1].name in ELEMENTWISE:
+            for value in values:
+                if value != largest and laids[value].order != reference.order:
+                    mapping = laids[value].mapping
+                    needed = min(mapping.elements, reference.mapping.most_elements)
+                    received += needed * mapping.element_bytes
+        return received, reference
+
+    def _may_take(self, item: Item, result: int) -> tuple[int, ...]:
+        """Owners whose memory a result can take: as large, and lying the same way."""
+        laid = self.layouts.laid(result)
+        found: list[int] = []
+        for value in item.reads:
+            if value is not None and self.layouts.owner(value) == value:
+                mine = self.layouts.laid(value)
+                if (
+                    mine.order == laid.order
+                    and mine.mapping.total_bytes == laid.mapping.total_bytes
+                ):
+                    found.append(value)
+        return tuple(found)
+
+    def _owners(self, reads: Sequence[int | None]) -> tuple[int, ...]:
+        return tuple(self.layouts.owner(value) for value in reads if value is not None)
+
+    def _run_phases(self, item: Item, costs: Cost, received: float, tiles: int) -> None:
+        names = " ".join(operation.name for operation in item.operations)
+        before, compute, exchange = self.steps.clock, self.steps.compute, self.steps.exchange
+        if received:
+            self.steps.run(names, (Phase("rearrange", 0.0, received),), 1)
+        self.steps.run(names, costs.phases, costs.repeats)
+        links = self.collectives(item.operations[0])
+        if links:
+            self.steps.between_replicas(names, links)
+        total = Total(
+            source=costs.source,
+            made_by=item.eqn,
+            runs=1,
+            cycles=self.steps.clock - before,
+            compute_cycles=self.steps.compute - compute,
+            exchange_cycles=self.steps.exchange - exchange,
+            flops=costs.flops,
+            tiles=tiles,
+        )
+        self.totals.setdefault(item.title, Total(total.source, item.eqn)).add(total)
+        signature = (item.operations, received > 0)
+        use = self.code.get(signature)
+        if use is not None:
+            self.code[signature] = use.again(1)
+            return
+        exchanged = [p.exchange_bytes for p in costs.phases if p.exchange_bytes]
+        exchanged += [received] if received else []
+        phases = len(costs.phases) + bool(received)
+        self.code[signature] = CodeUse(costs.vertices, phases, len(exchanged), sum(exchanged))
+
+    def _loop(self, loop: Loop) -> None:
+        costs = [
+            self._inside(body, loop.reads, operands)
+            for body, operands in zip(loop.bodies, loop.inner, strict=True)
+        ]
+        self._assume_trips(loop)
+        trips = 1 if loop.trips is None else loop.trips
+        last = costs[-1]
+        entering = {result: loop.reads[operand] for operand, result in loop.carried}
+        body = self.steps.nested()
+        for inner in costs:
+            body.append(inner.trace, inner.cycles)
+        births: dict[int, Live] = {}
+        in_place: dict[int, tuple[int, ...]] = {}
+        moved = 0.0
+        for i, value in enumerate(loop.writes):
+            shape, source = self.shapes[value], entering.get(i)
+            if i not in entering:  # stacked: an iteration writes one slice
+                laid = self.layouts.linear(shape)
+                moved += last.results[i].mapping.most_bytes
+            elif source is None:
+                laid = last.results[i]
+            else:
+                laid = self.layouts.laid(source).holding(shape)
+                in_place[value] = (self.layouts.owner(source),)
+                if laid.order != last.results[i].order:
+                    moved += laid.mapping.most_bytes
+            self.layouts.put(value, laid)
+            births[value] = Live(describe(shape), loop.eqn.primitive.name, loop.eqn, laid)
+        for value, operand in zip(loop.reads, range(len(loop.reads)), strict=True):
+            if value is not None and self._is_sliced(loop, value, operand):
+                moved += self.layouts.laid(value).mapping.most_bytes / max(trips, 1)
+        if moved:
+            body.run(loop.eqn.primitive.name, (Phase("slices", moved / 8, moved),), 1)
+        self.steps.append(tr.loop(body.trace(), trips, body.clock), body.clock * trips)
+        self._gather(costs, trips)
+        inner = worst([inner.alive for inner in costs])
+        self.events.append(Event(self._owners(loop.reads), births, inner=inner, in_place=in_place))
+
+    def _assume_trips(self, loop: Loop) -> None:
+        if loop.trips is None:
+            line = user_line(loop.eqn) or "a loop"
+            self.assumptions[f"{line}: only values tell how often it runs; taken as once"] = None
+
+    def _is_sliced(self, loop: Loop, value: int, operand: int) -> bool:
+        """Whether an iteration reads one slice of an operand."""
+        inner = (
+            loop.bodies[-1].operands[loop.inner[-1].index(operand)]
+            if (operand in loop.inner[-1])
+            else None
+        )
+        return inner is not None and (
+            loop.bodies[-1].shapes[inner].elements != self.shapes[value].elements
+        )
+
+    def _inside(
+        self, body: Listing, reads: Sequence[int | None], operands: Sequence[int]
+    ) -> KernelCost:
+        """Models a body, whose i-th operand is the `operands[i]`-th that is read here."""
+        outside = [reads[operand] for operand in operands]
+        given: list[Laid | None] = []
+        for value, inner in zip(outside, body.operands, strict=True):
+            whole = value is not None and (
+                body.shapes[inner].elements == self.shapes[value].elements
+            )
+            known = whole and value is not None and not self.layouts.is_free(value)
+            given.append(self.layouts.laid(value) if known and value is not None else None)
+        inside = model_kernel(body, given, self.target, self.collectives)
+        for value, inner, laid in zip(outside, body.operands, inside.operands, strict=True):
+            if value is not None and body.shapes[inner].elements == self.shapes[value].elements:
+                self.layouts.settle(value, laid)
+        return inside
+
+    def _choice(self, choice: Choice) -> None:
+        operands = range(len(choice.reads))
+        costs = [self._inside(branch, choice.reads, operands) for branch in choice.branches]
+        slowest = max(costs, key=lambda inside: inside.cycles)
+        births: dict[int, Live] = {}
+        for value, laid in zip(choice.writes, slowest.results, strict=True):
+            self.layouts.put(value, laid)
+            births[value] = Live(describe(self.shapes[value]), "cond", choice.eqn, laid)
+        self.steps.append(slowest.trace, slowest.cycles)
+        self._gather([slowest], 1)
+        for inside in costs:
+            self.code.update(inside.code)
+        inner = worst([inside.alive for inside in costs])
+        self.events.append(Event(self._owners(choice.reads), births, inner=inner))
+
+    def _gather(self, costs: Sequence[KernelCost], trips: int) -> None:
+        for inside in costs:
+            for signature, use in inside.code.items():
+                known = self.code.get(signature)
+                self.code[signature] = known.again(use.runs) if known else use
+            for title, total in inside.totals.items():
+                self.totals.setdefault(title, Total(total.source, total.made_by)).add(total, trips)
+            self.assumptions.update(dict.fromkeys(inside.assumptions))
+
+    def _results(self) -> list[int]:
+        """The owners that live on after the kernel, one of its own for each result."""
+        owners: list[int] = []
+        for i, value in enumerate(self.listing.results):
+            owner = None if value is None else self.layouts.owner(value)
+            if value is not None and owner is not None and owner not in owners:
+                laid = self.layouts.laid(owner)
+                if laid.mapping.elements == self.shapes[value].elements:
+                    owners.append(owner)
+                    continue
+            owners.append(self._copied(value, owner, i))
+        return owners
+
+    def _copied(self, value: int | None, owner: int | None, i: int) -> int:
+        """A result that needs memory of its own: of a literal, a part, or given away twice."""
+        shape = self.shapes[value] if value is not None else Shape((), "float32")
+        self.shapes.append(shape)
+        copy = len(self.shapes) - 1
+        laid = self.layouts.linear(shape)
+        self.layouts.put(copy, laid)
+        self.steps.run("copy", (Phase("OnTileCopy", laid.mapping.most_bytes / 8),), 1)
+        births = {copy: Live(describe(shape), "copy", None, laid)}
+        self.events.append(Event(() if owner is None else (owner,), births))
+        return copy

@@ -1,0 +1,328 @@
+"""A kernel's jaxpr as the cost formulas read it: a flat list, calls opened, values numbered."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lowering import marks
+from lowering.jaxpr import (
+    Atom,
+    Aval,
+    ClosedJaxpr,
+    JaxprEqn,
+    Literal,
+    call_body,
+    dtype_name,
+    is_jaxpr,
+    name_stack,
+    shape_of,
+    user_line,
+)
+from lowering.machine.cost import Operation, Shape
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """Operations that run as one: an equation, or a fused chain of elementwise ones.
+
+    Attributes:
+      operations: what runs; the last one's results are the item's.
+      reads: the values that it reads, each operand of each operation; None for literals and for
+        what another operation of the chain gives.
+      writes: the values that it writes.
+      eqn: the (last) equation, for its line.
+    """
+
+    operations: tuple[Operation, ...]
+    reads: tuple[int | None, ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn
+
+    @property
+    def origin(self) -> str:
+        """The user's `file:line`, or ""."""
+        return user_line(self.eqn)
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        names = " ".join(operation.name for operation in self.operations)
+        result = self.operations[-1].results
+        return f"{names} {describe(result[0])}" if result else names
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop inside a kernel.
+
+    Attributes:
+      bodies: what one iteration runs: the body, and a condition before it if there is one.
+      trips: how often; None if only values tell.
+      reads: what its operands are outside, in the order of `inner`.
+      inner: for each body, which operand of the loop each of its operands is.
+      carried: pairs (operand of the loop, result of the last body) that are one buffer.
+      writes: its results: those of the last body, stacked ones after carried ones.
+    """
+
+    bodies: tuple[Listing, ...]
+    trips: int | None
+    reads: tuple[int | None, ...]
+    inner: tuple[tuple[int, ...], ...]
+    carried: tuple[tuple[int, int], ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Branches inside a kernel, of which one runs; all read the same."""
+
+    branches: tuple[Listing, ...]
+    reads: tuple[int | None, ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A kernel: what it takes, does and gives.
+
+    Attributes:
+      shapes: of every value.
+      operands: the values it starts with.
+      results: the values it ends with; None for a literal.
+      items: in order.
+    """
+
+    shapes: tuple[Shape, ...]
+    operands: tuple[int, ...]
+    results: tuple[int | None, ...]
+    items: tuple[Item | Loop | Choice, ...]
+
+
+@dc.dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What the planner is told about the operations of a kernel.
+
+    Attributes:
+      matmul_proportion: `availableMemoryProportion` of matrix products, 0 to 1.
+      convolution_proportion: the same of convolutions.
+      matmul_partials: the dtype of their sums; None for the default.
+      convolution_partials: the same of convolutions.
+    """
+
+    matmul_proportion: float | None = None
+    convolution_proportion: float | None = None
+    matmul_partials: str | None = None
+    convolution_partials: str | None = None
+
+    def of(self, name: str) -> tuple[float | None, str | None]:
+        """Proportion and partials of one primitive."""
+        if name == "dot_general":
+            return self.matmul_proportion, self.matmul_partials
+        if name == "conv_general_dilated":
+            return self.convolution_proportion, self.convolution_partials
+        return None, None
+
+
+def shape(aval: Aval) -> Shape:
+    """Extents and element type of an aval."""
+    return Shape(shape_of(aval), dtype_name(aval))
+
+
+def describe(tensor: Shape) -> str:
+    """As `float16[128,1024]`."""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
+
+
+def list_operations(closed: ClosedJaxpr, options: PlanOptions) -> Listing:
+    """The operations of a jaxpr in order, calls opened up."""
+    return _Lister(options).list(closed)
+
+
+class _Lister:
+    def __init__(self, options: PlanOptions) -> None:
+        self._options = options
+        self._shapes: list[Shape] = []
+        self._items: list[Item | Loop | Choice] = []
+
+    def list(self, closed: ClosedJaxpr) -> Listing:
+        jaxpr = closed.jaxpr
+        known: dict[Any, int | None] = {}
+        operands = [self._number(known, v) for v in (*jaxpr.constvars, *jaxpr.invars)]
+        results = self._open(closed, known)
+        return Listing(tuple(self._shapes), tuple(operands), tuple(results), tuple(self._items))
+
+    def _number(self, known: dict[Any, int | None], var: Any) -> int:
+        self._shapes.append(shape(var.aval))
+        known[var] = number = len(self._shapes) - 1
+        return number
+
+    def _open(self, closed: ClosedJaxpr, known: dict[Any, int | None]) -> list[int | None]:
+        """Lists the equations of a jaxpr whose operands are known; gives its results."""
+        for eqn in closed.jaxpr.eqns:
+            reads = [_look_up(known, atom) for atom in eqn.invars]
+            body = call_body(eqn)
+            if body is not None and len(body.jaxpr.invars) == len(reads):
+                inside = dict(zip(body.jaxpr.invars, reads, strict=True))
+                inside.update((var, self._number({}, var)) for var in body.jaxpr.constvars)
+                results = self._open(body, inside)
+                known.update(zip(eqn.outvars, results, strict=True))
+                continue
+            writes = tuple(self._number(known, var) for var in eqn.outvars)
+            make = _BRANCHES.get(eqn.primitive.name, _operation)
+            self._items.append(make(eqn, tuple(reads), writes, self._options))
+        return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
+
+
+def _look_up(known: dict[Any, int | None], atom: Atom) -> int | None:
+    return None if isinstance(atom, Literal) else known[atom]
+
+
+def _operation(
+    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
+) -> Item:
+    name = eqn.primitive.name
+    proportion, partials = options.of(name)
+    if name in ("dot_general", "conv_general_dilated"):
+        partials = marks.read(name_stack(eqn)).partials_type or partials
+    operation = Operation(
+        name=name,
+        operands=tuple(shape(atom.aval) for atom in eqn.invars),
+        results=tuple(shape(var.aval) for var in eqn.outvars),
+        params=tuple((k, v) for k, v in eqn.params.items() if _is_plain(v)),
+        partials=partials,
+        memory_proportion=proportion,
+    )
+    return Item((operation,), reads, writes, eqn)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter can be part of a key: hashable, and no jaxpr."""
+    if is_jaxpr(value) or callable(value):
+        return False
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not (isinstance(value, tuple) and any(map(is_jaxpr, value)))
+
+
+def _scan(
+    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
+) -> Loop:
+    body = list_operations(eqn.params["jaxpr"], options)
+    consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
+    return Loop(
+        bodies=(body,),
+        trips=eqn.params["length"],
+        reads=reads,
+        inner=(tuple(range(len(reads))),),
+        carried=tuple((consts + i, i) for i in range(carries)),
+        writes=writes,
+        eqn=eqn,
+    )
+
+
+def _while(
+    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
+) -> Loop:
+    condition = list_operations(eqn.params["cond_jaxpr"], options)
+    body = list_operations(eqn.params["body_jaxpr"], options)
+    first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    state = range(first + second, len(reads))
+    return Loop(
+        bodies=(condition, body),
+        trips=None,
+        reads=reads,
+        inner=((*range(first), *state), (*range(first, first + second), *state)),
+        carried=tuple((operand, i) for i, operand in enumerate(state)),
+        writes=writes,
+        eqn=eqn,
+    )
+
+
+def _cond(
+    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
+) -> Choice:
+    branches = tuple(list_operations(branch, options) for branch in eqn.params["branches"])
+    return Choice(branches, reads[1:], writes, eqn)
+
+
+def _repeat(
+    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
+) -> Loop:
+    trips, consts = eqn.params["count"], eqn.params["num_consts"]
+    reads = reads if trips is not None else reads[1:]
+    listing = list_operations(eqn.params["body"], options)
+    carried = tuple((consts + i, i) for i in range(len(reads) - consts))
+    return Loop((listing,), trips, reads, (tuple(range(len(reads))),), carried, writes, eqn)
+
+
+_BRANCHES: dict[str, Callable[..., Item | Loop | Choice]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "ipu_repeat": _repeat,
+}
+
+
+def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8) -> Listing:
+    """The listing with elementwise chains as one item each, as the original outlined expressions.
+
+    A chain is a tree of elementwise operations on equally many elements, all of whose inner
+    values are used once; it runs where its last operation stands (hardware.md (d), expression
+    outliner: up to eight operations).
+    """
+    uses = _uses(listing)
+    items: list[Item | Loop | Choice | None] = []
+    made_by: dict[int, int] = {}
+    for item in listing.items:
+        if isinstance(item, Item) and _may_fuse(item, is_elementwise):
+            item = _absorb(item, items, made_by, uses, listing.shapes, most)
+            made_by[item.writes[0]] = len(items)
+        items.append(item)
+    return dc.replace(listing, items=tuple(item for item in items if item is not None))
+
+
+def _uses(listing: Listing) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    everything = (*(item.reads for item in listing.items), listing.results)
+    for value in (value for reads in everything for value in reads if value is not None):
+        uses[value] = uses.get(value, 0) + 1
+    return uses
+
+
+def _may_fuse(item: Item, is_elementwise: Callable[[str], bool]) -> bool:
+    return len(item.writes) == 1 and is_elementwise(item.operations[-1].name)
+
+
+def _absorb(
+    item: Item,
+    items: list[Item | Loop | Choice | None],
+    made_by: dict[int, int],
+    uses: dict[int, int],
+    shapes: Sequence[Shape],
+    most: int,
+) -> Item:
+    """The item with the producers of its operands that only it uses, which leave the list."""
+    operations, reads = item.operations, list[int | None]()
+    elements = shapes[item.writes[0]].elements
+    for value in item.reads:
+        place = made_by.get(value) if value is not None and uses[value] == 1 else None
+        producer = items[place] if place is not None else None
+        if (
+            isinstance(producer, Item)
+            and place is not None
+            and value is not None
+            and shapes[value].elements == elements
+            and len(operations) + len(producer.operations) <= most
+        ):
+            items[place] = None
+            operations = (*producer.operations, *operations)
+            reads.extend(producer.reads)
+            value = None
+        reads.append(value)
+    return dc.replace(item, operations=operations, reads=tuple(reads))

@@ -1,0 +1,67 @@
+"""What the machine model is told beside the program."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping
+
+from lowering.machine.listing import PlanOptions
+from lowering.machine.target import IPU2, Target
+from lowering.pipelines.task import TaskSpec
+
+_DTYPES = {"half": "float16", "float": "float32"}
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Settings of the machine model.
+
+    Attributes:
+      target: the chip.
+      plans: what the planner is told where no stage says otherwise.
+      counts_code: whether code takes memory (`IPUConfig.ipu_model.compile_ipu_code`).
+      io_tiles: whether queues are read and fed beside the compute.
+    """
+
+    target: Target = IPU2
+    plans: PlanOptions = PlanOptions()
+    counts_code: bool = True
+    io_tiles: bool = False
+
+
+def plan_options(
+    matmuls: Mapping[str, str], convolutions: Mapping[str, str], base: PlanOptions | None = None
+) -> PlanOptions:
+    """What Poplar options say to the planner.
+
+    Args:
+      matmuls: options of matrix products; those that are not about plans are left out.
+      convolutions: options of convolutions.
+      base: what holds where these say nothing.
+    """
+    base = base or PlanOptions()
+    return PlanOptions(
+        matmul_proportion=_proportion(matmuls, base.matmul_proportion),
+        convolution_proportion=_proportion(convolutions, base.convolution_proportion),
+        matmul_partials=_partials(matmuls, base.matmul_partials),
+        convolution_partials=_partials(convolutions, base.convolution_partials),
+    )
+
+
+def stage_options(spec: TaskSpec, base: PlanOptions) -> PlanOptions:
+    """What the options of a pipeline stage say to the planner."""
+    groups = {group: dict(pairs) for group, pairs in spec.options}
+    matmuls, convolutions = (
+        groups.get(f"{kind}_options", {}) for kind in ("matmul", "convolution")
+    )
+    return plan_options(matmuls, convolutions, base) if groups else base
+
+
+def _proportion(options: Mapping[str, str], default: float | None) -> float | None:
+    text = options.get("availableMemoryProportion")
+    return default if text is None else float(text)
+
+
+def _partials(options: Mapping[str, str], default: str | None) -> str | None:
+    text = options.get("partialsType")
+    return default if text is None else _DTYPES.get(text, text)

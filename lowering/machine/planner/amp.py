@@ -1,0 +1,156 @@
+"""Cycles of the vertices that use the convolution units (AMP).
+
+Source: poplibs: poplin/PerformanceEstimation.hpp (hardware.md a.4), but for the row overhead in
+single precision, see `constants`. In half precision workers keep 7 worker cycles of state from one
+call to the next, which hardware.md leaves out; with them the formula is within 4 cycles of the
+hardware for 128 rows and more (tessellate-ipu: IPU Peak Flops: 841 for 845, 8521 for 8525).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, WORKERS
+from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
+from lowering.machine.target import Number, Target
+
+_RETAINED = (7, 3)  # poplibs: conv1x1WorkerRetentionSavings
+_RETAINED_NX1 = 9  # poplibs: convnx1WorkerRetentionSavings
+_TAP_CYCLES = {1: 15, 2: 46, 4: 60}  # poplibs: beside the load, by kernel rows in a unit
+
+
+def units_of(dtype: Number, partials: Number, target: Target) -> int:
+    """Output channels that the convolution units of a tile work on side by side."""
+    return dict(target.amp_units)[dtype, partials]
+
+
+def weights_per_unit(dtype: Number) -> int:
+    """Input channels that a unit multiplies at once (poplibs: getWeightsPerConvUnit)."""
+    return 8 if dtype == "float32" else 16
+
+
+def load_cycles(dtype: Number, units: int, target: Target) -> int:
+    """Cycles to load the units' coefficients."""
+    return units * weights_per_unit(dtype) * (4 if dtype == "float32" else 2) // (
+        target.conv_load_bytes
+    )
+
+
+def amp_cycles(
+    rows: Any, in_channels: Any, out_channels: Any, dtype: Number, partials: Number, target: Target
+) -> Any:
+    """Tile cycles of one ConvPartial1x1 vertex: [rows, in_channels] x [in_channels, out_channels].
+
+    Args:
+      rows: of the left operand; a number or an array, as the channels.
+      in_channels: summed over.
+      out_channels: columns of the right operand.
+      dtype: of the operands.
+      partials: of the result.
+      target: the chip.
+    """
+    units = units_of(dtype, partials, target)
+    in_grains = ceil_div(in_channels, weights_per_unit(dtype))
+    out_grains = ceil_div(out_channels, units)
+    cycles = _supervisor(rows, in_grains, out_grains, 1, dtype, partials, target)
+    return cycles if isinstance(cycles, np.ndarray) and cycles.ndim else float(cycles)
+
+
+def amp_share(
+    part: Share, grains: Grains, dtype: Number, partials: Number, target: Target
+) -> Array:
+    """Tile cycles of a tile's part: by the 1x1 vertex where the kernel is one element.
+
+    Args:
+      part: what the tile has.
+      grains: the vertex's; fewer input channels than a unit takes are filled up with kernel rows.
+      dtype: of the operands.
+      partials: of the sums.
+      target: the chip.
+    """
+    filled = weights_per_unit(dtype) // grains.in_channels
+    general = _nx1(part, filled, dtype, partials, target)
+    if filled > 1:
+        return general
+    direct = _supervisor(
+        part.rows, part.in_grains, part.out_grains, part.group_grains, dtype, partials, target
+    )
+    return np.where(part.taps == 1, direct, general)
+
+
+def _is_common_path(dtype: Number, partials: Number, units: int) -> bool:
+    return dtype == "float16" and (units == 16 or partials == "float32")
+
+
+def _worker_1x1(
+    rows: Any, zeroing: bool, dtype: Number, partials: Number, units: int
+) -> Any:
+    if dtype == "float32":
+        cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + 8 * rows))
+        zero = 2 + (8 if units == 16 else 4) * rows
+        return cycles + np.where(rows > 0, zero, 0) * zeroing
+    if _is_common_path(dtype, partials, units):
+        first = 1 if zeroing else 2
+        long = (37 if zeroing else 38) + 4 * (rows - 3)
+        return np.select([rows == 0, rows == 1, rows == 2], [20 + first, 31 + first, 40 + first], long)
+    zero = (2 + 2 * rows) * zeroing
+    return np.select(
+        [rows == 0, rows == 1, rows == 2], [24, 39 + zero, 40 + zero], 41 + zero + 4 * (rows - 3)
+    )
+
+
+def _supervisor(
+    rows: Any,
+    in_grains: Any,
+    out_grains: Any,
+    groups: Any,
+    dtype: Number,
+    partials: Number,
+    target: Target,
+) -> Any:
+    units = units_of(dtype, partials, target)
+    common = _is_common_path(dtype, partials, units)
+    total, per_grain = _RETAINED if common else (0, 0)
+    most = ceil_div(rows, WORKERS)
+    first = WORKERS * (_worker_1x1(most, True, dtype, partials, units) - total)
+    later = WORKERS * (_worker_1x1(most, False, dtype, partials, units) - total)
+    load = load_cycles(dtype, units, target)
+    # 13 and 18 hold for the common path; the other one's are within a cycle of them.
+    each = 13 + (in_grains - 1) * (15 + out_grains * (19 + 6 + load + later))
+    last = 11 + out_grains * (18 + 7 + load + first)
+    once = 50 + WORKERS * (total + per_grain * (in_grains * groups - 1))
+    return once + groups * (each + last)
+
+
+def _worker_rows(rows: Array, dtype: Number) -> Array:
+    """Worker cycles of one piece of a row of outputs, for one element of the kernel."""
+    if dtype == "float32":
+        return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + 8 * rows)
+    return np.select([rows <= 1, rows <= 2], [29, 34], 34 + 4 * (rows - 3))
+
+
+def _nx1(part: Share, filled: int, dtype: Number, partials: Number, target: Target) -> Array:
+    units = units_of(dtype, partials, target)
+    width = part.field[-1]
+    most = ceil_div(part.rows, WORKERS)
+    pieces = ceil_div(most, width)
+    worker = (17 if partials == "float32" else 18) + pieces * (
+        3 + _worker_rows(most / pieces, dtype) - _RETAINED_NX1
+    )
+    outer = ceil_div(part.kernel[0], filled)
+    inner = part.taps // part.kernel[0]
+    load = load_cycles(dtype, units, target) + _TAP_CYCLES.get(filled, 20 * filled) + 3
+    loops = outer * (14 + inner * (12 + load)) + outer * inner * WORKERS * worker
+    groups, ins, outs = part.group_grains, part.in_grains, part.out_grains
+    zeroing = groups * (17 * outs + 6 * (outs - 1) + 1) + 6 * (groups - 1) + 1
+    zeroing = zeroing + zero_cycles(part.rows * units, partials) * outs * groups
+    once = 109 + WORKERS * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
+    return once + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
+
+
+def zero_cycles(elements: Array, partials: Number) -> Array:
+    """Tile cycles to set one grain's sums to zero (poplibs: getZeroSupervisorVertexCycleEstimate)."""
+    vector = DATA_PATH_BYTES // (4 if partials == "float32" else 2)
+    return WORKERS * (ceil_div(ceil_div(elements, WORKERS), vector) + 5)

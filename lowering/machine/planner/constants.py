@@ -1,0 +1,52 @@
+"""Constants of the planner's formulas that are nobody's parameter, and the fitted ones.
+
+The fitted ones are the only numbers here without a source of their own. They were fitted once, over
+the 40 dense rows of the PopSparse benchmark (validation.jsonl, `popsparse-dense-*`) together: half
+and single precision, two sizes of weights, batches from 4 to 32768.
+"""
+
+from __future__ import annotations
+
+import math
+
+WORKERS = 6
+"""Threads of a tile; each issues every sixth cycle (poplibs: numWorkerContexts)."""
+
+DATA_PATH_BYTES = 8
+"""What a worker loads or stores in a cycle (poplibs: Target::getDataPathWidth)."""
+
+DEFAULT_PROPORTION = 0.6
+"""Share of a tile that a plan's temporary memory may fill (poplibs: ConvOptions.hpp)."""
+
+STAGE_DEPTHS = (16, 125)
+"""Partials from which on a reduction takes two, three stages (poplibs: ConvReducePlan.cpp)."""
+
+WINDOW = 4
+"""Width of a SLIC vertex's window (poplibs: ConvPlan.cpp)."""
+
+SUPERSTEP_CYCLES = 276
+"""Fitted (see above): what a compute set that waits for an exchange takes beside its formulas.
+
+That is: the supervisor fetches the exchange's code, opens and closes it, and calls the vertices.
+Calls of that kind measured 288 and 294 cycles on a C600 (hardware.json, supervisor_call_overhead).
+"""
+
+FLOAT_ROW_OVERHEAD = 36
+"""Fitted (see above): worker cycles of an AMP pass in single precision beside 8 per row.
+
+The original's estimator takes the same 46 cycles for one to three rows; in the measurements every
+row takes its 8.
+"""
+
+
+def stages_of(depth: int) -> int:
+    """In how many stages that many partials are reduced."""
+    if depth <= 1:
+        return 0
+    return 1 + sum(depth >= least for least in STAGE_DEPTHS)
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, in order."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

@@ -1,0 +1,96 @@
+"""Cycles of the vertices that do without AMP: SLIC, HMAC, VMAC and outer product.
+
+Source: poplibs: poplin/PerformanceEstimation.hpp (hardware.md a.3, a.4).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lowering.machine.planner.amp import zero_cycles
+from lowering.machine.planner.constants import WINDOW, WORKERS
+from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
+from lowering.machine.target import Number
+
+
+def _kernel_rows(part: Share) -> Array:
+    return part.taps // part.kernel[-1]
+
+
+def slic_cycles(part: Share, grains: Grains, partials: Number, stride: int, passes: int) -> Array:
+    """Tile cycles of a SLIC vertex: windows of four kernel elements slide over the input.
+
+    Args:
+      part: what the tile has.
+      grains: the vertex's.
+      partials: of the sums.
+      stride: along the last field dimension, 1 or 2.
+      passes: over the input; one with sixteen units, two with eight.
+    """
+    width = part.field[-1]
+    most = ceil_div(part.rows, WORKERS)
+    pieces = ceil_div(most, width)
+    row = 15 + np.maximum(most / pieces - (5 if stride == 1 else 3), 0) * stride
+    extra = 3 if partials == "float32" else 0
+    calls = WORKERS * (17 + pieces * (10 + extra + row * passes))
+    load = 16 + (18 if grains.groups == 1 else 21 + 12 * WORKERS)
+    blocks = ceil_div(part.kernel[-1], WINDOW) * _kernel_rows(part)
+    groups = part.group_grains
+    once = 28 + 15 * groups + 6 * (groups - 1) + 1
+    return once + blocks * (load + 19) + 6 * (blocks - 1) + groups * blocks * calls
+
+
+def dot_cycles(size: int, dtype: Number, partials: Number) -> int:
+    """Worker cycles of one dot product; of two in half precision with half sums."""
+    width = 2 if dtype == "float32" else 4
+    outs = 2 if partials == "float16" else 1
+    fixed = 3 * outs + (1 if outs == 2 else 0) + 4
+    step = math.gcd(size, width)
+    return fixed + (size // step if step == width else outs + 2 * size // step)
+
+
+def hmac_cycles(part: Share, grains: Grains, dtype: Number, partials: Number) -> Array:
+    """Tile cycles of a ConvPartialHorizontalMac vertex: a dot product per output and tap."""
+    width = part.field[-1]
+    most = ceil_div(part.rows, WORKERS)
+    pieces = ceil_div(most, width)
+    dot = dot_cycles(grains.in_channels, dtype, partials)
+    worker = 16 + part.taps * (16 + 19 * pieces + most * (7 + dot))
+    zeroing = zero_cycles(part.rows * grains.out_channels, partials)
+    zeroing = zeroing * part.out_grains * part.group_grains
+    once = (58 if dtype == "float32" else 63) + WORKERS * (9 if partials == "float32" else 10)
+    inner = 10 + WORKERS * worker
+    return once + zeroing + part.group_grains * (
+        23 + part.in_grains * (15 + part.out_grains * inner)
+    )
+
+
+def vmac_cycles(part: Share, grains: Grains, partials: Number) -> Array:
+    """Tile cycles of a ConvPartialVerticalMac vertex: groups side by side, one channel each."""
+    wide = grains.groups >= 8
+    rows = ceil_div(part.rows * _kernel_rows(part), WORKERS)
+    if wide:
+        each = (25 + 3 * (part.kernel[-1] - 1)) * (grains.groups // 8)
+    else:
+        each = (15 if partials == "float32" else 13) + 2 * (part.kernel[-1] - 1)
+    inner = WORKERS * (19 + rows * each)
+    per_cycle = 2 if partials == "float32" else 4
+    zeroing = 4 + ceil_div(part.rows, per_cycle)
+    summed = (19 if partials == "float32" else 12) * ceil_div(part.rows, WORKERS)
+    groups = part.group_grains
+    return 101 + groups * (zeroing + 32 + part.in_grains * (24 + inner) + 10 + summed)
+
+
+def outer_product_cycles(part: Share, grains: Grains, dtype: Number) -> Array:
+    """Tile cycles of an OuterProduct vertex: every input times a row of weights."""
+    width = ceil_div(part.rows, WORKERS)
+    channels = grains.out_channels
+    if dtype == "float32":
+        each = 6 + (channels - 6) / 2 if channels >= 6 and channels % 2 == 0 else 10 + 2 * channels
+    else:
+        fast = channels >= 12 and channels % 4 == 0
+        each = 6 + (channels - 12) / 4 if fast else 10 + 2.5 * channels
+    grains_of_all = part.out_grains * part.group_grains
+    return WORKERS * (25 + grains_of_all * (11 + width * each))

@@ -1,0 +1,106 @@
+"""How partial sums on several tiles become one: in stages, so that no tile hears from too many.
+
+Source: poplibs: ConvReducePlan.cpp, ConvReduce.cpp and PerformanceEstimation.hpp
+getReduceCycleEstimate, for partials that lie one after the other (singleInput).
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+
+import numpy as np
+
+from lowering.machine.planner.constants import DATA_PATH_BYTES, WORKERS, stages_of
+from lowering.machine.planner.tiles import Array, ceil_div
+from lowering.machine.target import Number
+
+
+@functools.lru_cache(maxsize=4096)
+def stage_factors(depth: int) -> tuple[int, ...]:
+    """How many partials become one in each stage, first stage first."""
+    factors: list[int] = []
+    for left in (*_depths_between(depth, max(1, stages_of(depth)))[0], 1):
+        factor = ceil_div(depth, left)
+        if factor > 1:
+            factors.append(factor)
+            depth = ceil_div(depth, factor)
+    return tuple(factors)
+
+
+def _depths_between(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
+    """Partials left after each stage but the last, and the messages that a tile hears."""
+    if stages == 1:
+        return (), float(depth)
+    low = int(depth ** ((stages - 1) / stages))
+    best: tuple[tuple[int, ...], float] | None = None
+    for left in (low, low + 1):
+        rest, messages = _depths_between(left, stages - 1)
+        messages += depth / left
+        if best is None or messages <= best[1]:
+            best = (left, *rest), messages
+    return best if best is not None else ((), float(depth))
+
+
+def reduce_cycles(elements: Array, count: int, partials: Number, result: Number) -> Array:
+    """Tile cycles of one stage's vertex: `count` partials of each of `elements` are added."""
+    size = 4 if partials == "float32" else 2
+    lanes = 16 // size  # accumulators take two vectors at once (hardware.json)
+    loops = ceil_div(ceil_div(elements, lanes), WORKERS)
+    store = 8 if partials == "float32" else 10
+    store -= result == "float16"
+    return WORKERS * (20 + (lanes * size // DATA_PATH_BYTES * count + store) * loops) + 33
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """What reductions cost, for every candidate.
+
+    Attributes:
+      cycles: of all stages' vertices on a tile.
+      exchange_bytes: that a tile receives in all stages.
+      temporary_bytes: of the stage that needs most.
+      stages: how many there are.
+      outputs: elements that a tile is left with.
+    """
+
+    cycles: Array
+    exchange_bytes: Array
+    temporary_bytes: Array
+    stages: Array
+    outputs: Array
+
+
+def reductions(partials: Array, depths: Array, dtype: Number, result: Number) -> Reduced:
+    """Reductions of `partials` elements per tile over `depths` tiles.
+
+    Args:
+      partials: int64 [candidates].
+      depths: int64 [candidates].
+      dtype: of the partials.
+      result: of what they become.
+    """
+    size = 4 if dtype == "float32" else 2
+    outputs = ceil_div(partials, depths)
+    cycles, received, temporary = (np.zeros(len(partials)) for _ in range(3))
+    stages = np.zeros(len(partials), dtype=np.int64)
+    for depth in np.unique(depths).tolist():
+        if depth == 1:
+            continue
+        these = depths == depth
+        left = outputs[these] * depth
+        factors = stage_factors(depth)
+        stages[these] = len(factors)
+        for number, factor in enumerate(factors):
+            temporary[these] = np.maximum(temporary[these], left * size)
+            left = ceil_div(left, factor)
+            received[these] += (factor - 1) * left * size
+            last = number == len(factors) - 1
+            cycles[these] += reduce_cycles(left, factor, dtype, result if last else dtype)
+    return Reduced(
+        cycles=cycles,
+        exchange_bytes=received,
+        temporary_bytes=temporary,
+        stages=stages,
+        outputs=outputs,
+    )

@@ -1,0 +1,116 @@
+"""Which vertices can work on a product, and what a tile's part takes each."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+from typing import Literal, TypeAlias
+
+from lowering.machine.planner.amp import amp_share, units_of, weights_per_unit
+from lowering.machine.planner.mac import (
+    hmac_cycles,
+    outer_product_cycles,
+    slic_cycles,
+    vmac_cycles,
+)
+from lowering.machine.planner.product import Product
+from lowering.machine.planner.tiles import Array, Grains, Share
+from lowering.machine.target import Target
+
+Kind: TypeAlias = Literal["amp", "slic", "hmac", "vmac", "outer_product"]
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Vertex:
+    """One way to compute.
+
+    Attributes:
+      kind: which vertex.
+      grains: what it handles at a time.
+      one_grain: whether a tile may have only one grain of input and of output channels.
+    """
+
+    kind: Kind
+    grains: Grains
+    one_grain: bool = False
+
+    def allows(self, part: Share) -> Array:
+        """bool [candidates]: whether the vertex can do the tile's part."""
+        if self.one_grain:
+            return (part.in_grains == 1) & (part.out_grains == 1)
+        return part.in_grains > 0
+
+    def cycles(self, product: Product, part: Share, target: Target) -> Array:
+        """Tile cycles of the largest tile's part, for every candidate."""
+        dtype, partials = product.dtype, product.partials
+        if self.kind == "amp":
+            return amp_share(part, self.grains, dtype, partials, target)
+        if self.kind == "slic":
+            passes = 1 if partials == "float16" and units_of(dtype, partials, target) == 16 else 2
+            return slic_cycles(part, self.grains, partials, product.stride[-1], passes)
+        if self.kind == "vmac":
+            return vmac_cycles(part, self.grains, partials)
+        if self.kind == "outer_product":
+            return outer_product_cycles(part, self.grains, dtype)
+        return hmac_cycles(part, self.grains, dtype, partials)
+
+
+def vertices_for(product: Product, target: Target) -> tuple[Vertex, ...]:
+    """The vertices worth trying (poplibs: ConvVertexType.cpp)."""
+    hmac = _hmac(product)
+    if product.scalar:
+        return (hmac,)
+    found = [*_amp(product, target), *_slic(product), *_vmac(product)]
+    is_outer = product.in_channels == 1 and math.prod(product.kernel) == 1 and product.batch == 1
+    if is_outer and set(product.stride) == {1}:
+        grains = Grains(out_channels=_outer_channels(product))
+        found.append(Vertex(kind="outer_product", grains=grains))
+    return (*found, hmac)
+
+
+def _amp(product: Product, target: Target) -> list[Vertex]:
+    """AMP with whole units, or with kernel rows in place of missing input channels."""
+    units = units_of(product.dtype, product.partials, target)
+    most = weights_per_unit(product.dtype)
+    found = [Vertex(kind="amp", grains=Grains(in_channels=most, out_channels=units))]
+    for filled in (2, 4):
+        channels = most // filled
+        if product.kernel[0] > 1 and product.in_channels <= channels * 2 and channels >= 4:
+            grains = Grains(in_channels=channels, out_channels=units)
+            found.append(Vertex(kind="amp", grains=grains))
+    return found
+
+
+def _slic(product: Product) -> list[Vertex]:
+    channels = max(product.in_channels, product.out_channels)
+    fits = product.dtype == "float16" and product.stride[-1] <= 2 and channels <= 4
+    if not fits or len(product.field) < 2 or set(product.dilation) != {1}:
+        return []
+    channels = 1 << (channels - 1).bit_length()
+    if channels < 4 and product.groups < 4 // channels:
+        return []
+    grains = Grains(groups=4 // channels, in_channels=channels, out_channels=channels)
+    return [Vertex(kind="slic", grains=grains, one_grain=True)]
+
+
+def _vmac(product: Product) -> list[Vertex]:
+    if product.dtype == "float32" or product.out_channels > 1 or product.groups < 4:
+        return []
+    sizes = (4, 8, 16) if product.partials == "float16" else (4,)
+    return [
+        Vertex(kind="vmac", grains=Grains(groups=size)) for size in sizes if size <= product.groups
+    ]
+
+
+def _hmac(product: Product) -> Vertex:
+    grain = 1 if product.dtype == "float32" else 2
+    channels = -(-product.in_channels // grain) * grain
+    outs = 2 if product.partials == "float16" else 1
+    return Vertex(
+        kind="hmac", grains=Grains(in_channels=min(channels, 16), out_channels=outs)
+    )
+
+
+def _outer_channels(product: Product) -> int:
+    vector = 2 if product.dtype == "float32" else 4
+    return min(16, -(-product.out_channels // vector) * vector)

@@ -1,0 +1,225 @@
+"""Dynamic slices, lookups and scatters.
+
+The original has a tensor that is sliced dynamically lie so that every tile holds the same part of
+each slice (popops: createSliceableTensor); slicing then moves nothing but the offset. Lookups and
+scatters of rows (popops: multiSlice, multiUpdate, multiUpdateAdd) are planned: rows, columns and
+indices are cut so that the slowest tile is soonest done (popops: embedding::plan).
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from lowering.machine.cost import Cost, Operation, Phase, Shape, Wanted
+from lowering.machine.primitives.vertices import (
+    FREE,
+    Rule,
+    camel,
+    ceil_div,
+    on_worker,
+    spread,
+    supervisor,
+    vertex,
+    width,
+)
+from lowering.machine.target import Target
+
+INDEX_BYTES = 4
+SLICE_LAUNCH = 25  # a.5: 25 + 6 x (39 + (24 + 2 x bytes / 8 / worker) x slices)
+SLICE_START = 39
+SLICE_EACH = 24
+SLICE_VECTOR = 2
+
+
+def _sliced(whole: Shape, part: Shape) -> tuple[int, ...]:
+    pairs = zip(whole.dims, part.dims, strict=False)
+    return tuple(i for i, (extent, taken) in enumerate(pairs) if taken < extent)
+
+
+def dynamic_slice(op: Operation, target: Target) -> Cost:
+    """Every tile copies its part of the slices, one sliced axis after the other."""
+    updates = op.name == "dynamic_update_slice"
+    whole, part = op.operands[0], op.operands[1] if updates else op.result
+    axes = _sliced(whole, part)
+    if not part.elements or not axes:
+        return FREE
+    slices = math.prod(part.dims[axis] for axis in axes)
+    region = Shape((part.elements // slices,), part.dtype)
+    lying = spread(region, target)
+    vectors = ceil_div(lying.most_bytes, 8 * target.workers)
+    worker = SLICE_START + (SLICE_EACH + SLICE_VECTOR * vectors) * slices
+    name = f"popops::{camel(op.name)}"
+    used = spread(whole, target).used
+    sent = lying.most_bytes * slices if lying.used < used else 0  # slices lie on fewer tiles
+    phase = Phase(name, supervisor(worker, target, SLICE_LAUNCH), float(INDEX_BYTES + sent))
+    wanted = Wanted(used, f"sliceable{list(axes)}")
+    others = (None,) * (len(op.operands) - 1)
+    return Cost(
+        phases=(phase,) * (1 if updates else len(axes)),
+        vertices=vertex(name, part.dtype, lying.used),
+        operands=(wanted, *others),
+        results=(wanted,) if updates else (None,),
+        in_place=updates,
+    )
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows of a table, some of which are read or written.
+
+    Attributes:
+      rows: of the table.
+      row: elements of one.
+      count: how many indices there are.
+      dtype: of the elements.
+    """
+
+    rows: int
+    row: int
+    count: int
+    dtype: str
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Worker:
+    """Worker cycles: start + in range x (each + vector x vectors of a row) + missed x others.
+
+    `width` is how many elements `vector` cycles deal with; 0: a 64-bit vector's.
+    """
+
+    start: float
+    each: float
+    vector: float
+    width: int = 0
+    missed: float = 8.0
+
+    def cycles(self, found: float, others: float, row: int, dtype: str) -> float:
+        """Of one worker, for so many indices in range and out of it."""
+        vectors = ceil_div(row, self.width or width(dtype))
+        return self.start + found * (self.each + self.vector * vectors) + others * self.missed
+
+
+# a.5: multiSlice, MultiUpdate; (vector cycles, elements) (2, 2), for bytes (3, 4).
+_SLICE = Worker(30, 19, 2, 2)
+_UPDATE = Worker(29, 19, 2, 2)
+_BYTES = (3, 4)
+_ADD = Worker(33, 12, 3)  # a.5: multiUpdateAdd: about 33 + 11..12 per index + 3 per atom
+
+
+def _for(worker: Worker, dtype: str) -> Worker:
+    if Shape((), dtype).element_bytes > 1 or not worker.width:
+        return worker
+    return dc.replace(worker, vector=_BYTES[0], width=_BYTES[1])
+
+
+def _splits(limit: int, tiles: int) -> Iterator[int]:
+    """Powers of two, and the limit itself, up to the number of tiles."""
+    yield from (1 << i for i in range(min(limit, tiles).bit_length()))
+    if limit <= tiles:
+        yield limit
+
+
+@functools.lru_cache(maxsize=4096)
+def planned(lookup: Lookup, worker: Worker, writes: bool, target: Target) -> Cost:
+    """The cheapest of the ways to cut a lookup's rows, columns and indices."""
+    tiles = target.tiles_per_ipu
+    grains = ceil_div(lookup.row, width(lookup.dtype))
+    best: tuple[float, Cost] | None = None
+    for columns in _splits(grains, tiles):
+        for rows in _splits(lookup.rows, tiles // columns):
+            for indices in _splits(lookup.count, tiles // columns // rows):
+                cost = _cut(lookup, worker, writes, (columns, rows, indices), target)
+                time = cost.cycles(
+                    target.exchange_bytes, target.exchange_cycles, target.sync_cycles
+                )
+                best = min(best or (time, cost), (time, cost), key=lambda pair: pair[0])
+    return best[1] if best else FREE
+
+
+def _cut(
+    lookup: Lookup, worker: Worker, writes: bool, cuts: tuple[int, int, int], target: Target
+) -> Cost:
+    columns, rows, indices = cuts
+    size = Shape((), lookup.dtype).element_bytes
+    wide = ceil_div(ceil_div(lookup.row, columns), width(lookup.dtype)) * width(lookup.dtype)
+    mine = ceil_div(lookup.count, indices)
+    found = on_worker(ceil_div(mine, rows), target)
+    others = on_worker(mine, target) - found
+    table = ceil_div(lookup.rows, rows) * wide * size
+    moved = ceil_div(mine, rows if not writes else 1) * wide * size
+    compute = supervisor(worker.cycles(found, others, wide, lookup.dtype), target)
+    shared = table * (1 - 1 / indices)  # of the table's part: each has a copy, or sums are merged
+    sent = mine * INDEX_BYTES + (moved if writes else 0)
+    phases = [Phase("MultiUpdate" if writes else "MultiSlice", compute, sent + shared)]
+    if not writes and rows > 1:  # one of the candidates from every cut of rows
+        final = ceil_div(mine, rows)
+        again = worker.cycles(on_worker(final, target), 0, wide, lookup.dtype)
+        phases.append(
+            Phase("MultiSlice", supervisor(again, target), float(final * rows * wide * size))
+        )
+    if writes and indices > 1:  # each copy's changes, added up where the row lies
+        phases.append(Phase("Reduce", table / 8, table * (1 - 1 / indices)))
+    used = columns * rows * indices
+    return Cost(
+        phases=tuple(phases),
+        temporary_bytes=float(max(shared, moved) + mine * INDEX_BYTES),
+        vertices=vertex(f"popops::{phases[0].name}", lookup.dtype, used),
+        results=(Wanted(columns * rows, "rows"),) if writes else (None,),
+    )
+
+
+def _indices(shape: Shape) -> int:
+    return math.prod(shape.dims[:-1]) if shape.dims else 1
+
+
+def gather(op: Operation, target: Target) -> Cost:
+    """Reads the rows that the indices name."""
+    table, indices = op.operands[:2]
+    sizes: Any = op.param("slice_sizes", ())
+    row = math.prod(int(size) for size in sizes) or 1
+    if not op.result.elements or not table.elements:
+        return FREE
+    count = _indices(indices)
+    lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
+    cost = planned(lookup, _for(_SLICE, table.dtype), False, target)
+    return _wanting_rows(op, cost, lookup)
+
+
+def scatter(op: Operation, target: Target) -> Cost:
+    """Writes, or combines into, the rows that the indices name; in place."""
+    table, indices, updates = op.operands[:3]
+    if not updates.elements or not table.elements:
+        return FREE
+    count = max(1, _indices(indices))
+    row = max(1, updates.elements // count)
+    lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
+    worker = _UPDATE if op.name == "scatter" else _ADD
+    cost = planned(lookup, _for(worker, table.dtype), True, target)
+    cost = _wanting_rows(op, cost, lookup)
+    return dc.replace(cost, in_place=True, flops=float(updates.elements))
+
+
+def _wanting_rows(op: Operation, cost: Cost, lookup: Lookup) -> Cost:
+    tiles = max((kind.tiles for kind in cost.vertices), default=1)
+    wanted = Wanted(tiles, f"rows{[lookup.rows, lookup.row]}")
+    writes = op.name != "gather"
+    return dc.replace(
+        cost,
+        operands=(wanted, *(None,) * (len(op.operands) - 1)),
+        results=(wanted,) if writes else (None,),
+    )
+
+
+RULES: dict[str, Rule] = {
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_slice,
+    "gather": gather,
+    **dict.fromkeys(
+        ("scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul", "scatter-sub"),
+        scatter,
+    ),
+}

@@ -1,0 +1,180 @@
+"""What the machine model says of a program: plain data, read by reports."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lowering.machine.mapping import TileMapping
+from lowering.machine.target import Target
+from lowering.machine.trace import Steps
+
+CATEGORIES = (
+    "variables",
+    "constants",
+    "activations",
+    "fifos",
+    "temporaries",
+    "vertex_code",
+    "vertex_state",
+    "control_code",
+    "exchange_code",
+    "stack",
+)
+"""What a tile's memory holds."""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that is alive where memory is scarcest.
+
+    Attributes:
+      name: shape and dtype, as `float16[1024,4096]`.
+      category: one of `CATEGORIES`.
+      ipu: where it lies.
+      total_bytes: on all tiles of the IPU together.
+      tile_bytes: on the IPU's worst tile.
+      operation: the primitive that makes it; "argument" and "constant" for those.
+      origin: the user's `file:line`, or "".
+    """
+
+    name: str
+    category: str
+    ipu: int
+    total_bytes: int
+    tile_bytes: int
+    operation: str
+    origin: str
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of the IPUs of one replica, in bytes.
+
+    Attributes:
+      tile_peak_bytes: int64 [ipus, tiles]: what is always alive, and the most that is beside it.
+      always_live_bytes: int64 [ipus]: on all tiles together, at every step.
+      peak_bytes: int64 [ipus]: on all tiles together, at the step that needs most.
+      by_category: bytes of each category at those steps; they add up to `peak_bytes`.
+      limit: what a program may fill of one tile.
+      biggest: the largest tensors alive at the worst step of the IPU with the fullest tile.
+      remote_bytes: int64 [ipus]: kept in streaming memory.
+    """
+
+    tile_peak_bytes: np.ndarray
+    always_live_bytes: np.ndarray
+    peak_bytes: np.ndarray
+    by_category: Mapping[str, int]
+    limit: int
+    biggest: tuple[Tensor, ...]
+    remote_bytes: np.ndarray
+
+    @property
+    def fits(self) -> bool:
+        """Whether no tile needs more than it has."""
+        return bool((self.tile_peak_bytes <= self.limit).all())
+
+    @property
+    def worst(self) -> tuple[int, int]:
+        """The IPU and the tile that need most."""
+        ipu, tile = np.unravel_index(int(self.tile_peak_bytes.argmax()), self.tile_peak_bytes.shape)
+        return int(ipu), int(tile)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What the worst tile lacks; 0 if the program fits."""
+        return max(0, int(self.tile_peak_bytes.max()) - self.limit)
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTotal:
+    """All runs of operations of one signature on one IPU, in one call.
+
+    Attributes:
+      name: the primitive and its result, as `dot_general float16[128,1024]`.
+      ipu: where it runs.
+      runs: how often.
+      cycles: of all runs together, their exchange and syncs included.
+      exchange_cycles: the share of it that is exchange.
+      flops: of all runs together.
+      tiles: that take part.
+      source: "formula" or "default", see `cost.Cost`.
+      origin: the user's `file:line` of one of them.
+    """
+
+    name: str
+    ipu: int
+    runs: int
+    cycles: float
+    exchange_cycles: float
+    flops: float
+    tiles: int
+    source: str
+    origin: str
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineProfile:
+    """How a pipeline fills its IPUs.
+
+    Attributes:
+      schedule: its name.
+      stages: how many.
+      micro_batches: how many in one run of the pipeline.
+      ticks: of one run, the weight update not counted.
+      bubble_fraction: the idle share of the grid of IPUs and ticks.
+      utilisation: the share of the pipeline's cycles in which an IPU works, averaged over IPUs.
+      tick_cycles: int64 [ticks]: how long each takes; its slowest IPU sets it.
+      stage_cycles: cycles of one task, by stage and phase ("fwd", "bwd", "update").
+      cycles: of one run, the update included.
+    """
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    ticks: int
+    bubble_fraction: float
+    utilisation: float
+    tick_cycles: np.ndarray
+    stage_cycles: Mapping[tuple[int, str], float]
+    cycles: float
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one call of a program costs on one kind of IPU.
+
+    Attributes:
+      name: the program's.
+      target: the chip.
+      num_ipus: of one replica.
+      replication_factor: how many replicas run side by side.
+      cycles: of one call.
+      steps: what each IPU does when.
+      memory: of one replica's IPUs.
+      operations: where the cycles go, most expensive first.
+      default_share: the share of compute cycles that rests on default formulas, 0 to 1.
+      pipeline: of the program's first pipeline, if it has one.
+      assumptions: what had to be assumed, such as trip counts that only values tell.
+      mappings: where each value lies, by value of the Program and IPU.
+    """
+
+    name: str
+    target: Target
+    num_ipus: int
+    replication_factor: int
+    cycles: int
+    steps: Steps
+    memory: Memory
+    operations: Sequence[OperationTotal]
+    default_share: float
+    pipeline: PipelineProfile | None = None
+    assumptions: tuple[str, ...] = ()
+    mappings: Mapping[tuple[int, int], TileMapping]
+
+    @property
+    def seconds(self) -> float:
+        """How long one call takes."""
+        return self.cycles / self.target.clock_hz

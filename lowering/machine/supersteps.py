@@ -1,0 +1,79 @@
+"""The supersteps of one IPU: sync, exchange, compute, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lowering.machine import trace as tr
+from lowering.machine.cost import Phase
+from lowering.machine.target import Target
+from lowering.machine.transfers import exchange_cycles
+
+
+class Supersteps:
+    """A clock, and what has been done up to it.
+
+    Args:
+      target: the chip.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._rows: list[tuple[int, str, str, int, int]] = []
+        self._parts: list[tuple[int, tr.Trace]] = []
+        self._begin = 0
+        self.clock = 0
+        self.compute = 0.0
+        self.exchange = 0.0
+
+    def nested(self) -> Supersteps:
+        """Steps of a body, which start at 0."""
+        return Supersteps(self._target)
+
+    def run(self, name: str, phases: Sequence[Phase], repeats: int) -> None:
+        """Supersteps: a sync, an exchange if there is data to receive, and compute."""
+        if repeats > 1:
+            body = self.nested()
+            body.run(name, phases, 1)
+            self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
+            self.compute += body.compute * repeats
+            self.exchange += body.exchange * repeats
+            return
+        for phase in phases:
+            title = f"{name}/{phase.name}"
+            self._row("sync", title, self._target.sync_cycles)
+            if phase.exchange_bytes:
+                cycles = exchange_cycles(self._target, phase.exchange_bytes)
+                self.exchange += cycles
+                self._row("exchange", title, cycles)
+            if phase.compute:
+                cycles = math.ceil(phase.compute)
+                self.compute += cycles
+                self._row("compute", title, cycles)
+
+    def between_replicas(self, name: str, cycles: int) -> None:
+        """Time on the links to other replicas."""
+        self._row("inter_ipu", name, cycles)
+
+    def append(self, part: tr.Trace, cycles: int) -> None:
+        """Something that has been modelled before."""
+        self._close()
+        self._parts.append((self.clock, part))
+        self.clock += cycles
+        self._begin = self.clock
+
+    def trace(self) -> tr.Trace:
+        """All of them."""
+        self._close()
+        return self._parts[0][1] if len(self._parts) == 1 else tr.group(self._parts)
+
+    def _row(self, kind: str, name: str, cycles: int) -> None:
+        self._rows.append((0, kind, name, self.clock - self._begin, cycles))
+        self.clock += cycles
+
+    def _close(self) -> None:
+        if self._rows:
+            self._parts.append((self._begin, tr.block(self._rows)))
+            self._rows = []
+        self._begin = self.clock

@@ -1,0 +1,154 @@
+"""The chips that the machine model knows: GC2, GC200 and Bow, and how to describe another one.
+
+Every number carries its source. `[H]` was measured on hardware, `[M]` is a figure that Graphcore's
+own cost models used, `[D]` is derived from others. Sources are repositories at a commit:
+poplibs@7eac0f26, popart@d2f20d78, poptorch@c2a8b177, tutorials@ba0fe60e, tessellate-ipu@3ab241f3,
+ipu-stack@ce7c7e94 (osmarks), lbm-graphcore@df670f6b (thorbenlouw), graphcore-ipu-research@9aa9188c
+(Saghetti0); "seeds" are the documents of the TensorFlow and Bow releases.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import Literal
+
+Number = Literal["float16", "float32"]
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The links between IPUs.
+
+    Attributes:
+      bytes_per_second: of one link in each direction, as programs get them.
+      to_neighbour: links between the two IPUs of a card (or a pair of a machine).
+      across: links of a pair that routes to other pairs may cross.
+      along: links from a pair to the next, in each direction.
+      sync_seconds: latency of the sync signal, one way per hop.
+    """
+
+    bytes_per_second: float
+    to_neighbour: int
+    across: int
+    along: int
+    sync_seconds: float = 15e-9  # [M] poplibs: poplibs_test/Util.cpp setGlobalSyncLatency
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One kind of IPU; `dataclasses.replace(IPU2, ...)` describes another.
+
+    Attributes:
+      name: what reports call it.
+      tiles_per_ipu: tiles that programs can use.
+      bytes_per_tile: memory of one tile.
+      reserved_bytes: what the loader keeps of it.
+      code_bytes_per_tile: the part of it from which instructions can be fetched.
+      clock_hz: tile cycles per second.
+      workers: threads that share a tile's pipeline in turn; one issues every sixth cycle.
+      macs_per_cycle: multiply-accumulates of a tile per cycle, by (input, partials).
+      amp_units: units that work on output channels side by side, by (input, partials).
+      conv_load_bytes: bytes of weights that the convolution units load per cycle.
+      exchange_bytes: bytes that a tile sends, and receives, per cycle.
+      shares_exchange_bus: whether a pair of tiles that receive the same data do so twice as fast.
+      exchange_cycles: fixed cost of an exchange phase.
+      sync_cycles: a sync among the tiles of one IPU.
+      links: to other IPUs.
+      host_bytes_per_second: between the host and one IPU.
+      remote_bytes_per_second: between streaming memory and one IPU; 0: there is none.
+    """
+
+    name: str
+    tiles_per_ipu: int
+    bytes_per_tile: int
+    reserved_bytes: int
+    code_bytes_per_tile: int
+    clock_hz: float
+    workers: int = 6  # poplibs: PerformanceEstimation.hpp numWorkerContexts
+    macs_per_cycle: tuple[tuple[tuple[Number, Number], int], ...]
+    amp_units: tuple[tuple[tuple[Number, Number], int], ...]
+    conv_load_bytes: int = 8  # poplibs: ConvModel.cpp:292; 16 with use128BitConvUnitLoad
+    exchange_bytes: int = 4  # poplibs: ConvModel.cpp getExchangeBytesPerCycle
+    shares_exchange_bus: bool = True  # poplibs: ConvModel.cpp getTilesPerSharedExchangeBus
+    exchange_cycles: int = 100  # [M] ipu-stack: cost.rs
+    sync_cycles: int = 100  # [M] tutorials: tut4 trace; [H] 64 to 150
+    links: Links
+    host_bytes_per_second: float
+    remote_bytes_per_second: float
+
+    @property
+    def usable_bytes_per_tile(self) -> int:
+        """What a program may fill of a tile's memory."""
+        return self.bytes_per_tile - self.reserved_bytes
+
+    def seconds(self, cycles: float) -> float:
+        """How long a number of tile cycles takes."""
+        return cycles / self.clock_hz
+
+    def cycles(self, seconds: float) -> float:
+        """Tile cycles in a time."""
+        return seconds * self.clock_hz
+
+
+# poplibs: poplibs_test/Util.cpp addGlobalExchangeConstraints: 128 Gibit/s x 0.85 per link [M].
+_GC2_LINKS = Links(bytes_per_second=128 * 2**30 / 8 * 0.85, to_neighbour=4, across=2, along=2)
+
+# seeds (Bow; the same generation of links): ten links, 320 GB/s in both directions together; taken
+# to be spread as on the GC2 card, over which no measurement was found.
+_MK2_LINKS = Links(bytes_per_second=16e9, to_neighbour=4, across=2, along=2)
+
+IPU1 = Target(
+    name="ipu1",
+    tiles_per_ipu=1216,  # poptorch: Utils.cpp:68 (1280 on the chip)
+    bytes_per_tile=262_144,  # graphcore-ipu-research: ipu1_consts.c TMEM_SIZE
+    reserved_bytes=0,  # no figure was found
+    code_bytes_per_tile=131_072,  # graphcore-ipu-research: region 0
+    clock_hz=1.6e9,  # [H] lbm-graphcore: 126,351,372 cycles in 78,969.6 us
+    # poplibs cycle estimators: 8 units x 4 (fp16) or 1 (fp32); gives 124.5 and 31.1 TFLOP/s.
+    macs_per_cycle=(
+        (("float16", "float16"), 32),
+        (("float16", "float32"), 32),
+        (("float32", "float32"), 8),
+    ),
+    amp_units=(
+        (("float16", "float16"), 8),
+        (("float16", "float32"), 8),
+        (("float32", "float32"), 8),
+    ),
+    links=_GC2_LINKS,
+    host_bytes_per_second=32e9,  # PCIe gen 4 x16, each direction; unverified for the C2 card
+    remote_bytes_per_second=0.0,
+)
+
+IPU2 = Target(
+    name="ipu2",
+    tiles_per_ipu=1472,  # poptorch: Utils.cpp:68
+    bytes_per_tile=638_976,  # popart: available_memory_proportion_test.py
+    reserved_bytes=1_104,  # [H] ipu-stack: memory.rs, 0xe7bb0
+    code_bytes_per_tile=212_992,  # ipu-stack: memory.rs, 0x4c000 to 0x80000
+    clock_hz=1.33e9,  # [H] tutorials: poplar/tut6, 25,444,984 cycles in 19,131.6 us
+    # poplibs: poplinCycleEstimators.cpp: 16 units x 4, 8 x 4, 16 x 1. [H] tessellate-ipu: 4.00
+    # cycles per row of 16 x 16 halves.
+    macs_per_cycle=(
+        (("float16", "float16"), 64),
+        (("float16", "float32"), 32),
+        (("float32", "float32"), 16),
+    ),
+    amp_units=(
+        (("float16", "float16"), 16),
+        (("float16", "float32"), 8),
+        (("float32", "float32"), 16),
+    ),
+    links=_MK2_LINKS,
+    host_bytes_per_second=32e9,  # seeds: PCIe gen 4 x16, 64 GB/s in both directions together
+    remote_bytes_per_second=20e9 / 4,  # 20 GB/s for a machine of four; unverified
+)
+
+IPU21 = dc.replace(
+    IPU2,
+    name="ipu21",
+    clock_hz=1.85e9,  # [H] tessellate-ipu: notebooks/IPU Peak Flops.ipynb
+)
+
+TARGETS = {target.name: target for target in (IPU1, IPU2, IPU21)}
+"""The chips by the names that `IPUConfig.ipu_model.version` takes."""

@@ -1,0 +1,212 @@
+"""When the tasks of a pipeline run, if all its IPUs sync after every tick."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping
+
+import numpy as np
+
+from lowering.errors import InternalError
+from lowering.machine.trace import PHASES
+from lowering.schedules import Phase, Schedule
+from lowering.schedules.simulate import phases
+
+_TRACE_PHASES = {
+    Phase.FORWARD: PHASES.index("fwd"),
+    Phase.BACKWARD: PHASES.index("bwd"),
+    Phase.WEIGHTS: PHASES.index("bwd"),
+}
+
+_TICKS_AT_ONCE = 4096  # bounds the clocks [ticks, ipus] that are in memory together
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """One run of a pipeline, its weight update not counted.
+
+    The columns of tasks are in the order of the schedule and fit `trace.tasks`, with a body for
+    each entry of `bodies`. A task on several IPUs is there once; its body has steps on each.
+
+    Attributes:
+      bodies: the (stage, phase) of each kind of task.
+      which: int32 [tasks], index into `bodies`.
+      start: int64 [tasks], cycles from the start of the run.
+      stage: int32 [tasks].
+      micro_batch: int32 [tasks].
+      phase: int8 [tasks], index into `trace.PHASES`; gradients of weights are "bwd" too.
+      tick: int32 [tasks], in which tick each runs.
+      tick_start: int64 [ticks], cycles from the start of the run.
+      tick_work: int64 [ticks], cycles of the tasks of the slowest IPU.
+      tick_cycles: int64 [ticks], the same with what was given for syncs and transfers.
+      ipus: int32 [ipus], the pipeline's IPUs in ascending order.
+      busy: int64 [ipus], cycles of all tasks of each.
+      makespan: cycles of all ticks.
+      utilisation: the share of the makespan in which an IPU works, averaged over IPUs.
+      bubble_fraction: `schedules.Simulation.bubble`, the idle share in ticks.
+    """
+
+    bodies: tuple[tuple[int, Phase], ...]
+    which: np.ndarray
+    start: np.ndarray
+    stage: np.ndarray
+    micro_batch: np.ndarray
+    phase: np.ndarray
+    tick: np.ndarray
+    tick_start: np.ndarray
+    tick_work: np.ndarray
+    tick_cycles: np.ndarray
+    ipus: np.ndarray
+    busy: np.ndarray
+    makespan: int
+    utilisation: float
+    bubble_fraction: float
+
+
+def pipeline_timeline(
+    schedule: Schedule,
+    cycles: Mapping[tuple[int, Phase], int],
+    tick_cost: int | np.ndarray = 0,
+) -> Timeline:
+    """Runs a schedule with costs: a tick lasts as long as its slowest IPU, and its fixed cost.
+
+    Within a tick an IPU runs its tasks one after the other, and one of several IPUs starts when
+    all of them are free. The fixed cost follows the tasks.
+
+    Args:
+      schedule: one that `schedules.simulate` accepts.
+      cycles: how long a task of each stage and phase takes.
+      tick_cost: cycles of syncs and transfers that are added to every tick, or to each of them
+        (int64 [ticks]; see `tick_patterns`).
+
+    Raises:
+      InternalError: a duration that is missing or negative.
+    """
+    bodies = _bodies(schedule)
+    if any(cycles.get(body, -1) < 0 for body in bodies):
+        raise InternalError(f"{schedule.name}: the cycles of a stage are missing or negative")
+    which, micro_batch, ticks = _columns(schedule)
+    stage_of = np.array([stage for stage, _ in bodies], dtype=np.int32)
+    stage = stage_of[which]
+    lengths = np.array([cycles[body] for body in bodies], dtype=np.int64)[which]
+    ipus, placed, member = _placed(schedule)
+    first = np.zeros(len(schedule.ticks) + 1, dtype=np.int64)
+    np.cumsum([len(tick) for tick in schedule.ticks], out=first[1:])
+    within, work = _offsets(stage, lengths, first, placed, len(ipus))
+    tick_cycles = work + tick_cost
+    tick_start = np.cumsum(tick_cycles) - tick_cycles
+    makespan = int(tick_cycles.sum())
+    per_stage = np.zeros(schedule.stages, dtype=np.int64)
+    np.add.at(per_stage, stage, lengths)
+    busy = per_stage @ member
+    return Timeline(
+        bodies=bodies,
+        which=which,
+        start=tick_start[ticks] + within,
+        stage=stage,
+        micro_batch=micro_batch,
+        phase=np.array([_TRACE_PHASES[phase] for _, phase in bodies], dtype=np.int8)[which],
+        tick=ticks,
+        tick_start=tick_start,
+        tick_work=work,
+        tick_cycles=tick_cycles,
+        ipus=ipus,
+        busy=busy,
+        makespan=makespan,
+        utilisation=int(busy.sum()) / (len(ipus) * makespan) if makespan else 1.0,
+        bubble_fraction=_bubble(stage, ticks, member, len(schedule.ticks)),
+    )
+
+
+def tick_patterns(
+    schedule: Schedule,
+) -> tuple[tuple[tuple[tuple[int, Phase], ...], ...], np.ndarray]:
+    """The ticks that differ in more than their micro-batches.
+
+    A pipeline has few of them, however many ticks it has, so what a tick transfers need only be
+    found once for each.
+
+    Returns:
+      For each pattern the (stage, phase) of its tasks in order, and int32 [ticks], the pattern of
+      each tick.
+    """
+    bodies = _bodies(schedule)
+    which, _, _ = _columns(schedule)
+    codes: dict[bytes, int] = {}
+    patterns: list[tuple[tuple[int, Phase], ...]] = []
+    found = np.empty(len(schedule.ticks), dtype=np.int32)
+    start = 0
+    for tick, tasks in enumerate(schedule.ticks):
+        part = which[start : start + len(tasks)]
+        start += len(tasks)
+        key = part.tobytes()
+        if key not in codes:
+            codes[key] = len(codes)
+            patterns.append(tuple(bodies[i] for i in part.tolist()))
+        found[tick] = codes[key]
+    return tuple(patterns), found
+
+
+def _bodies(schedule: Schedule) -> tuple[tuple[int, Phase], ...]:
+    """The (stage, phase) that tasks can have."""
+    kinds = phases(schedule)
+    return tuple((stage, phase) for phase in kinds for stage in range(schedule.stages))
+
+
+def _columns(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every task: which body it has, its micro-batch, and its tick."""
+    flat = [task for tick in schedule.ticks for task in tick]
+    stages, kinds, micro_batches = zip(*flat, strict=True)
+    base = {phase: i * schedule.stages for i, phase in enumerate(phases(schedule))}
+    which = np.array([base[kind] for kind in kinds], dtype=np.int32)
+    which += np.array(stages, dtype=np.int32)
+    lengths = np.array([len(tick) for tick in schedule.ticks])
+    ticks = np.repeat(np.arange(len(schedule.ticks), dtype=np.int32), lengths)
+    return which, np.array(micro_batches, dtype=np.int32), ticks
+
+
+def _placed(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The IPUs; the places of each stage's among them, the first repeated; which IPU has which."""
+    ipus = np.unique(np.array([ipu for group in schedule.ipus for ipu in group], dtype=np.int32))
+    widest = max(len(group) for group in schedule.ipus)
+    full = [(*group, *(group[:1] * (widest - len(group)))) for group in schedule.ipus]
+    placed = np.searchsorted(ipus, np.array(full))
+    member = np.zeros((schedule.stages, len(ipus)), dtype=np.int64)
+    member[np.arange(schedule.stages)[:, None], placed] = 1
+    return ipus, placed, member
+
+
+def _offsets(
+    stage: np.ndarray, lengths: np.ndarray, first: np.ndarray, placed: np.ndarray, num_ipus: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """When each task starts within its tick, and how long the tasks of each tick take.
+
+    Ticks do not depend on each other: the first tasks of many run together, then the second ones.
+    """
+    num_ticks = len(first) - 1
+    within = np.zeros(len(stage), dtype=np.int64)
+    work = np.zeros(num_ticks, dtype=np.int64)
+    for low in range(0, num_ticks, _TICKS_AT_ONCE):
+        starts = first[low : low + _TICKS_AT_ONCE + 1]
+        counts = np.diff(starts)
+        clock = np.zeros((len(counts), num_ipus), dtype=np.int64)
+        for rank in range(int(counts.max())):
+            ticks = np.flatnonzero(counts > rank)
+            tasks = starts[ticks] + rank
+            places = placed[stage[tasks]]
+            begin = clock[ticks[:, None], places].max(axis=1)
+            within[tasks] = begin
+            clock[ticks[:, None], places] = (begin + lengths[tasks])[:, None]
+        work[low : low + len(counts)] = clock.max(axis=1)
+    return within, work
+
+
+def _bubble(stage: np.ndarray, ticks: np.ndarray, member: np.ndarray, num_ticks: int) -> float:
+    """What `simulate` gives as `bubble`, in array operations."""
+    most = total = 0
+    for ipu in range(member.shape[1]):
+        own = ticks[member[stage, ipu] > 0]
+        counts = np.bincount(own, minlength=num_ticks)
+        most += int(counts.max())
+        total += len(own)
+    return 1 - total / (most * num_ticks)

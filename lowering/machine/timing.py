@@ -1,0 +1,408 @@
+"""When each IPU does what: one walk over a program, which also finds how its values lie."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from lowering.ir.program import (
+    Copy,
+    Execute,
+    HostCall,
+    Load,
+    Node,
+    Program,
+    Repeat,
+    Store,
+    StreamIn,
+    StreamOut,
+    Switch,
+    Task,
+    While,
+)
+from lowering.ir.program import Sequence as Steps
+from lowering.machine import trace as tr
+from lowering.machine.between_replicas import collective_cycles
+from lowering.machine.collectives import all_gather_cycles
+from lowering.machine.cost import Operation, Phase
+from lowering.machine.kernel import model_kernel
+from lowering.machine.layouts import Laid, Layouts
+from lowering.machine.listing import fused, list_operations, shape
+from lowering.machine.names import SharedLayouts
+from lowering.machine.options import ModelOptions, stage_options
+from lowering.machine.primitives import ELEMENTWISE
+from lowering.machine.profile import PipelineProfile
+from lowering.machine.supersteps import Supersteps
+from lowering.machine.timeline import Timeline, pipeline_timeline
+from lowering.machine.totals import KernelCost, Total
+from lowering.machine.transfers import (
+    external_sync_cycles,
+    host_cycles,
+    inter_ipu_cycles,
+    remote_cycles,
+)
+from lowering.pipelines.task import Kind
+from lowering.schedules import Phase as TaskPhase
+from lowering.structure import structure_key
+from lowering.units import HOST, IpuId, ValueId
+
+_PHASES = {Kind.FORWARD: "fwd", Kind.RECOMPUTE: "bwd", Kind.UPDATE: "update"}  # any other: "bwd"
+
+Parts = list[tuple[int, tr.Trace]]
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timing:
+    """What the walk finds.
+
+    Attributes:
+      trace: what each IPU does when.
+      cycles: from start to end.
+      kernels: the cost of each `Execute`, by its identity.
+      layouts: how values lie.
+      totals: where cycles go, by IPU and title.
+      pipeline: of the first pipeline.
+      assumptions: what had to be assumed.
+    """
+
+    trace: tr.Trace
+    cycles: int
+    kernels: Mapping[int, KernelCost]
+    layouts: SharedLayouts
+    totals: Mapping[tuple[int, str], Total]
+    pipeline: PipelineProfile | None
+    assumptions: tuple[str, ...]
+
+
+def time_program(timer: Timer) -> Timing:
+    """Walks a program from its first step to its last.
+
+    Arguments are on their IPUs when a call begins and results stay there, as the original's
+    variables did: their copies from and to the host take no time. What comes by queues does.
+    """
+    clock = timer.new_clock()
+    parts = timer.sequence(timer.program.body, clock, 1.0)
+    return Timing(
+        trace=tr.group(parts),
+        cycles=max(clock),
+        kernels=timer.kernels,
+        layouts=timer.layouts,
+        totals=timer.totals,
+        pipeline=timer.pipeline,
+        assumptions=tuple(timer.assumptions),
+    )
+
+
+class Timer:
+    """One walk. A clock is a list: for each IPU, the cycle at which it is free."""
+
+    def __init__(self, program: Program, options: ModelOptions) -> None:
+        self.program, self.options, self.target = program, options, options.target
+        self.layouts = SharedLayouts(program)
+        self.kernels: dict[int, KernelCost] = {}
+        self.totals: dict[tuple[int, str], Total] = {}
+        self.pipeline: PipelineProfile | None = None
+        self.assumptions: dict[str, None] = {}
+        self._known: dict[Any, KernelCost] = {}
+        self._plans = [options.plans]
+        self._linear: dict[int, Layouts] = {}
+        self._sync = external_sync_cycles(self.target, program.ipus)
+        constants = (value for value, _ in program.constants)
+        self._resident = {*program.inputs, *constants, *program.outputs}
+        self._collective = functools.partial(
+            collective_cycles,
+            self.target,
+            replicas=program.replicas,
+            ipus_per_replica=program.ipus,
+        )
+
+    def new_clock(self) -> list[int]:
+        return [0] * self.program.ipus
+
+    def sequence(self, body: Steps, clock: list[int], times: float) -> Parts:
+        """Times steps; `times` is how often the whole of them runs in a call."""
+        parts: Parts = []
+        for node in body.steps:
+            parts.extend(self._node(node, clock, times))
+        return parts
+
+    def _node(self, node: Node, clock: list[int], times: float) -> Parts:
+        match node:
+            case Execute():
+                return self._execute(node, clock, times)
+            case Copy():
+                return self._copy(node, clock, times)
+            case Load() | Store():
+                return self._storage(node, clock, times)
+            case StreamIn():
+                bytes_ = sum(map(self._bytes, node.writes)) * (node.count or 1)
+                return self._host(node.ipu, f"stream-in {node.queue.name}", bytes_, clock, times)
+            case StreamOut():
+                bytes_ = sum(map(self._bytes, node.reads)) * (node.count or 1)
+                return self._host(node.ipu, f"stream-out {node.queue.name}", bytes_, clock, times)
+            case HostCall():
+                return []  # the copies around it take the time that the IPUs see
+            case Task():
+                return self._task(node, clock, times)
+            case Repeat() if node.pipeline is not None:
+                return self._pipeline(node, clock, times)
+            case Repeat():
+                return self._repeat(node, clock, times)
+            case While():
+                self._assume(node.origin, "only values tell how often it runs; taken as once")
+                parts = self.sequence(node.condition, clock, times)
+                return [*parts, *self.sequence(node.body, clock, times)]
+            case Switch():
+                return self._switch(node, clock, times)
+            case Steps():
+                return self.sequence(node, clock, times)
+
+    # Kernels
+
+    def _execute(self, node: Execute, clock: list[int], times: float) -> Parts:
+        given = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
+        cost = self._kernel_cost(node, given)
+        self.kernels[id(node)] = cost
+        for value, laid in zip(node.reads, cost.operands, strict=True):
+            self.layouts.settle((value, node.ipu), laid)
+        start = clock[node.ipu]
+        clock[node.ipu] += cost.cycles
+        for title, total in cost.totals.items():
+            self._total(node.ipu, title, total, times)
+        self.assumptions.update(dict.fromkeys(cost.assumptions))
+        parts = [(start, _on_ipu(cost.trace, node.ipu))]
+        for value, laid in zip(node.writes, cost.results, strict=True):
+            kept = self.layouts.settle((value, node.ipu), laid)
+            if kept.order != laid.order:
+                parts.append(self._moved(node.ipu, "rearrange", kept, clock))
+        return parts
+
+    def _kernel_cost(self, node: Execute, given: tuple[Laid | None, ...]) -> KernelCost:
+        plans = self._plans[-1]
+        key = (structure_key(node.kernel.jaxpr), given, plans)
+        if key not in self._known:
+            listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
+            self._known[key] = model_kernel(listing, given, self.target, self._links)
+        return self._known[key]
+
+    def _links(self, operation: Operation) -> int:
+        return self._collective(operation) if self.program.replicas > 1 else 0
+
+    def _total(self, ipu: int, title: str, total: Total, times: float) -> None:
+        known = self.totals.setdefault((ipu, title), Total(total.source, total.made_by))
+        known.add(total, times)
+
+    def laid(self, value: ValueId, ipu: IpuId) -> Laid:
+        """How a value lies; one that no kernel has asked for is linear."""
+        known = self.layouts.get((value, ipu))
+        if known is not None:
+            return known
+        tiles = self.target.tiles_per_ipu
+        linear = self._linear.setdefault(ipu, Layouts((), (), (), tiles))
+        return self.layouts.settle((value, ipu), linear.linear(shape(self.program.avals[value])))
+
+    def _moved(self, ipu: int, name: str, laid: Laid, clock: list[int]) -> tuple[int, tr.Trace]:
+        steps = Supersteps(self.target)
+        steps.run(name, (Phase("copy", 0.0, laid.mapping.most_bytes),), 1)
+        start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
+        return start, _on_ipu(steps.trace(), ipu)
+
+    # Transfers
+
+    def _bytes(self, value: ValueId) -> int:
+        return shape(self.program.avals[value]).bytes
+
+    def _row(
+        self, ipu: int, kind: str, name: str, cycles: int, clock: list[int], times: float
+    ) -> Parts:
+        """One step of one IPU."""
+        if not cycles:
+            return []
+        start, clock[ipu] = clock[ipu], clock[ipu] + cycles
+        self._total(ipu, name, Total(runs=1, cycles=cycles), times)
+        return [(start, tr.block([(ipu, kind, name, 0, cycles)]))]
+
+    def _host(self, ipu: int, name: str, bytes_: int, clock: list[int], times: float) -> Parts:
+        cycles = host_cycles(self.target, bytes_)
+        if self.options.io_tiles:  # tiles of their own do it beside the others' compute
+            start = clock[ipu]
+            return [(start, tr.block([(ipu, "host", name, 0, cycles)]))]
+        return self._row(ipu, "host", name, cycles, clock, times)
+
+    def _copy(self, node: Copy, clock: list[int], times: float) -> Parts:
+        if HOST in (node.source, node.target):
+            moved = [value for value in node.values if value not in self._resident]
+            ipu = node.target if node.source == HOST else node.source
+            bytes_ = sum(map(self._bytes, moved))
+            return self._row(
+                ipu, "host", "host copy", host_cycles(self.target, bytes_), clock, times
+            )
+        pair = (node.source, node.target)
+        start = max(clock[ipu] for ipu in pair)
+        clock[node.source] = clock[node.target] = start
+        name = f"copy {node.source} -> {node.target}"
+        flow = (node.source, node.target, sum(map(self._bytes, node.values)))
+        cycles = inter_ipu_cycles(self.target, [flow])
+        parts: Parts = []
+        for ipu in pair:
+            parts += self._row(ipu, "sync", f"{name}/sync", self._sync, clock, times)
+            parts += self._row(ipu, "inter_ipu", name, cycles, clock, times)
+        return parts
+
+    def _storage(self, node: Load | Store, clock: list[int], times: float) -> Parts:
+        if self._stays_outside(node):
+            return []
+        bytes_, replicas = self._bytes(node.value), self.program.replicas
+        slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
+        word = "load" if isinstance(node, Load) else "store"
+        parts: Parts = []
+        if node.storage.remote:
+            cycles = remote_cycles(self.target, slice_)
+            parts += self._row(node.ipu, "remote", f"remote {word}", cycles, clock, times)
+        if node.storage.sharded and isinstance(node, Load):
+            cycles = all_gather_cycles(self.target, bytes_, replicas, self.program.ipus)
+            parts += self._row(node.ipu, "inter_ipu", "all-gather", cycles, clock, times)
+        return parts
+
+    def _stays_outside(self, node: Load | Store) -> bool:
+        """Whether a stored argument, or a result, only passes between the host and its store."""
+        return node.value in self._resident
+
+    # Control
+
+    def _assume(self, origin: str, what: str) -> None:
+        self.assumptions[f"{origin or 'a loop'}: {what}"] = None
+
+    def _repeat(self, node: Repeat, clock: list[int], times: float) -> Parts:
+        count = node.count
+        if count is None:
+            self._assume(node.origin, "only values tell how often it runs; taken as once")
+            count = 1
+        inside = self.new_clock()
+        parts = self.sequence(node.body, inside, times * count)
+        for sliced in node.slices:
+            laid = self.laid(sliced.element, sliced.ipu)
+            parts.append(self._moved(sliced.ipu, "slice", laid, inside))
+        for carry in node.carry:
+            entering = self.laid(carry.entering, carry.ipu)
+            if self.laid(carry.leaving, carry.ipu).order != entering.order:
+                parts.append(self._moved(carry.ipu, "rearrange loop variable", entering, inside))
+        period, start = max(inside), max(clock)
+        clock[:] = [start + period * count] * len(clock)
+        return [(start, tr.loop(tr.group(parts), count, period))]
+
+    def _switch(self, node: Switch, clock: list[int], times: float) -> Parts:
+        ways: list[tuple[int, list[int], Parts]] = []
+        for branch in node.branches:
+            after = list(clock)
+            parts = self.sequence(branch.body, after, times)
+            ways.append((max(after), after, parts))
+        _, after, parts = max(ways, key=lambda way: way[0])
+        clock[:] = after
+        return parts
+
+    # Pipelines
+
+    def _task(self, node: Task, clock: list[int], times: float) -> Parts:
+        trace, cycles = self._task_trace(node, times)
+        start = max(clock)
+        clock[:] = [start + cycles] * len(clock)
+        stage = [max(node.spec.stage, tr.NONE)]
+        phase = [_PHASES.get(node.spec.kind, "bwd")]
+        return [(start, tr.tasks([trace], [0], [0], stage, [tr.NONE], phase))]
+
+    def _task_trace(self, node: Task, times: float) -> tuple[tr.Trace, int]:
+        self._plans.append(stage_options(node.spec, self._plans[-1]))
+        clock = self.new_clock()
+        parts = self.sequence(node.body, clock, times)
+        self._plans.pop()
+        return tr.group(parts), max(clock)
+
+    def _pipeline(self, node: Repeat, clock: list[int], times: float) -> Parts:
+        assert node.pipeline is not None
+        schedule = node.pipeline.schedule
+        inside = times * schedule.micro_batches
+        bodies: dict[tuple[int, TaskPhase], tuple[tr.Trace, int]] = {}
+        flows: list[tuple[int, int, float]] = []
+        start = max(clock)
+        before: Parts = []
+        for step in node.body.steps:
+            match step:
+                case Task():
+                    phase = TaskPhase(step.spec.kind.value)
+                    bodies[step.spec.stage, phase] = self._task_trace(step, inside)
+                case Copy() if HOST not in (step.source, step.target):
+                    bytes_ = sum(map(self._bytes, step.values))
+                    flows.append((step.source, step.target, bytes_))
+                case _:
+                    before += self._node(step, clock, times)
+        transfer = inter_ipu_cycles(self.target, flows)
+        cost = self._sync + transfer if self.program.ipus > 1 else 0
+        cycles = {key: length for key, (_, length) in bodies.items()}
+        timeline = pipeline_timeline(schedule, cycles, cost)
+        trace = self._pipeline_trace(timeline, bodies, flows, transfer)
+        end = start + timeline.makespan
+        clock[:] = [end] * len(clock)
+        for ipu in timeline.ipus.tolist():
+            total = Total(runs=len(timeline.tick_cycles), cycles=cost * len(timeline.tick_cycles))
+            self._total(ipu, "pipeline transfers", total, times)
+        if self.pipeline is None:
+            self.pipeline = _pipeline_profile(node.pipeline.name, schedule, timeline, cycles)
+        return [*before, (start, trace)]
+
+    def _pipeline_trace(
+        self,
+        timeline: Timeline,
+        bodies: Mapping[tuple[int, TaskPhase], tuple[tr.Trace, int]],
+        flows: Sequence[tuple[int, int, float]],
+        transfer: int,
+    ) -> tr.Trace:
+        traces = [bodies[key][0] for key in timeline.bodies]
+        columns = (timeline.which, timeline.start, timeline.stage, timeline.micro_batch)
+        tasks = tr.tasks(traces, *columns, timeline.phase)
+        if self.program.ipus == 1:
+            return tasks
+        busy = {ipu for source, target, _ in flows for ipu in (source, target)}
+        rows = [(ipu, "sync", "tick", 0, self._sync) for ipu in timeline.ipus.tolist()]
+        rows += [(ipu, "inter_ipu", "copies", self._sync, transfer) for ipu in sorted(busy)]
+        between = tr.block([row for row in rows if row[4]])
+        ends = cast("list[int]", np.add(timeline.tick_start, timeline.tick_work).tolist())
+        return tr.group([(0, tasks), *((end, between) for end in ends)])
+
+
+def _pipeline_profile(
+    name: str, schedule: Any, timeline: Timeline, cycles: Mapping[tuple[int, TaskPhase], int]
+) -> PipelineProfile:
+    words = {TaskPhase.FORWARD: "fwd", TaskPhase.BACKWARD: "bwd", TaskPhase.WEIGHTS: "wgt"}
+    del name
+    return PipelineProfile(
+        schedule=schedule.name,
+        stages=schedule.stages,
+        micro_batches=schedule.micro_batches,
+        ticks=len(timeline.tick_cycles),
+        bubble_fraction=timeline.bubble_fraction,
+        utilisation=timeline.utilisation,
+        tick_cycles=timeline.tick_cycles,
+        stage_cycles={(stage, words[phase]): n for (stage, phase), n in cycles.items()},
+        cycles=timeline.makespan,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _on_ipu(trace: tr.Trace, ipu: int) -> tr.Trace:
+    """The same steps on another IPU."""
+    if not ipu:
+        return trace
+    match trace:
+        case tr.Block():
+            return dc.replace(trace, ipu=np.full_like(trace.ipu, ipu))
+        case tr.Group():
+            return dc.replace(trace, children=tuple(_on_ipu(c, ipu) for c in trace.children))
+        case tr.Loop():
+            return dc.replace(trace, body=_on_ipu(trace.body, ipu))
+        case tr.Tasks():
+            return dc.replace(trace, bodies=tuple(_on_ipu(b, ipu) for b in trace.bodies))

@@ -1,0 +1,67 @@
+"""What a kernel's cost consists of."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping
+
+from lowering.jaxpr import JaxprEqn, user_line
+from lowering.machine.alive import Alive
+from lowering.machine.code import CodeUse
+from lowering.machine.layouts import Laid
+from lowering.machine.trace import Trace
+
+
+@dc.dataclass(slots=True)
+class Total:
+    """All runs of one kind of operation; see `profile.OperationTotal`."""
+
+    source: str = "formula"
+    made_by: JaxprEqn | None = None
+    runs: float = 0.0
+    cycles: float = 0.0
+    compute_cycles: float = 0.0
+    exchange_cycles: float = 0.0
+    flops: float = 0.0
+    tiles: int = 0
+
+    def add(self, other: Total, times: float = 1.0) -> None:
+        """Adds another's runs, `times` over."""
+        self.runs += other.runs * times
+        self.cycles += other.cycles * times
+        self.compute_cycles += other.compute_cycles * times
+        self.exchange_cycles += other.exchange_cycles * times
+        self.flops += other.flops * times
+        self.tiles = max(self.tiles, other.tiles)
+
+    @property
+    def origin(self) -> str:
+        """The user's `file:line` of the first of them, or ""."""
+        return user_line(self.made_by) if self.made_by is not None else ""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelCost:
+    """What one run of a kernel costs.
+
+    Attributes:
+      trace: its supersteps, as on IPU 0.
+      cycles: from start to end.
+      operands: how its operands lie; where nobody has laid them before, as the kernel wants them.
+      results: how its results lie.
+      in_place: for each result, the operand whose memory it takes if nobody needs that any more.
+      alive: memory beside the operands, results included.
+      code: what must be on the tiles, by signature of the operation.
+      totals: where the cycles go, by title of the operation.
+      assumptions: what had to be assumed.
+    """
+
+    trace: Trace
+    cycles: int
+    operands: tuple[Laid, ...]
+    results: tuple[Laid, ...]
+    in_place: tuple[int | None, ...]
+    alive: Alive
+    code: Mapping[object, CodeUse]
+    totals: Mapping[str, Total]
+    assumptions: tuple[str, ...]

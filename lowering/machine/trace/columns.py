@@ -1,0 +1,103 @@
+"""A trace as columns: the tree expanded with array operations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowering.errors import InternalError
+from lowering.machine.trace.tree import NONE, Block, Group, Loop, Tasks, Trace
+
+
+def columns(trace: Trace, limit: int | None = None) -> dict[str, np.ndarray]:
+    """The first `limit` steps of a trace as arrays; see `Steps.columns`."""
+    count = trace.num_steps if limit is None else max(0, min(limit, trace.num_steps))
+    names: dict[str, int] = {}
+    out = _empty(count)
+    _fill(trace, out, slice(0, count), names)
+    return {**out, "names": np.array(list(names), dtype=np.str_)}
+
+
+def _empty(count: int) -> dict[str, np.ndarray]:
+    """Columns of steps without labels, to be filled."""
+    return {
+        "ipu": np.empty(count, dtype=np.int32),
+        "kind": np.empty(count, dtype=np.uint8),
+        "name": np.empty(count, dtype=np.int32),
+        "start_cycle": np.empty(count, dtype=np.int64),
+        "cycles": np.empty(count, dtype=np.int64),
+        "stage": np.full(count, NONE, dtype=np.int32),
+        "micro_batch": np.full(count, NONE, dtype=np.int32),
+        "phase": np.full(count, NONE, dtype=np.int8),
+    }
+
+
+def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: dict[str, int]) -> None:
+    """Writes the first steps of a trace to columns, as many as fit between two places."""
+    count = where.stop - where.start
+    if count > trace.num_steps:
+        raise InternalError(f"{count} of {trace.num_steps} steps")
+    if not count:
+        return
+    if isinstance(trace, Block):
+        codes = np.array([names.setdefault(name, len(names)) for name in trace.names])
+        out["ipu"][where] = trace.ipu[:count]
+        out["kind"][where] = trace.kind[:count]
+        out["name"][where] = codes[trace.name[:count]]
+        out["start_cycle"][where] = trace.start[:count]
+        out["cycles"][where] = trace.cycles[:count]
+    elif isinstance(trace, Group):
+        for i, child in enumerate(trace.children):
+            low = where.start + int(trace.first[i])
+            if low >= where.stop:
+                break
+            part = slice(low, min(low + child.num_steps, where.stop))
+            _fill(child, out, part, names)
+            out["start_cycle"][part] += trace.offset[i]
+    elif isinstance(trace, Loop):
+        _fill_loop(trace, out, where, names)
+    else:
+        _fill_tasks(trace, out, where, names)
+
+
+def _fill_loop(
+    trace: Loop, out: dict[str, np.ndarray], where: slice, names: dict[str, int]
+) -> None:
+    size = trace.body.num_steps
+    low, count = where.start, where.stop - where.start
+    _fill(trace.body, out, slice(low, low + min(size, count)), names)
+    whole = count // size
+    for key, column in out.items():
+        if whole > 1:
+            grid = column[low : low + whole * size].reshape(whole, size)
+            grid[1:] = grid[0]
+            if key == "start_cycle":
+                grid += np.arange(whole, dtype=np.int64)[:, None] * trace.period
+        rest = count - whole * size
+        if whole and rest:
+            column[low + whole * size : where.stop] = column[low : low + rest]
+            if key == "start_cycle":
+                column[low + whole * size : where.stop] += whole * trace.period
+
+
+def _fill_tasks(
+    trace: Tasks, out: dict[str, np.ndarray], where: slice, names: dict[str, int]
+) -> None:
+    count = where.stop - where.start
+    begun = int(np.searchsorted(trace.first, count, side="left"))
+    for kind in np.unique(trace.which[:begun]).tolist():
+        body = trace.bodies[kind]
+        once = _empty(body.num_steps)
+        _fill(body, once, slice(0, body.num_steps), names)
+        runs = np.flatnonzero(trace.which[:begun] == kind)
+        places = trace.first[runs][:, None] + np.arange(body.num_steps)
+        inside = places < count
+        target = (where.start + places)[inside]
+        shape = places.shape
+        inherits = once["phase"] == NONE  # tasks within tasks keep their own labels
+        for key, column in out.items():
+            values = np.broadcast_to(once[key], shape)
+            if key == "start_cycle":
+                values = values + trace.start[runs][:, None]
+            elif key in ("stage", "micro_batch", "phase"):
+                values = np.where(inherits, getattr(trace, key)[runs][:, None], values)
+            column[target] = values[inside]

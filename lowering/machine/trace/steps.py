@@ -1,0 +1,145 @@
+"""A trace read as a list of steps, or as columns."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from lowering.machine.trace.columns import columns
+from lowering.machine.trace.tree import KINDS, NONE, PHASES, Block, Group, Loop, Tasks, Trace
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Step:
+    """Something that one IPU does without a break.
+
+    Attributes:
+      ipu: which IPU of a replica.
+      kind: "compute", "exchange", "sync", "inter_ipu", "host" or "remote".
+      name: what it does.
+      start_cycle: when, counted from the start of the call.
+      cycles: for how long.
+      stage: of the pipeline stage that it belongs to, or None.
+      micro_batch: which of the pipeline's, or None.
+      phase: "fwd", "bwd" or "update", or None outside of pipelines.
+    """
+
+    ipu: int
+    kind: str
+    name: str
+    start_cycle: int
+    cycles: int
+    stage: int | None = None
+    micro_batch: int | None = None
+    phase: str | None = None
+
+
+class _Labels(NamedTuple):
+    """What a step inherits from the task that it is a part of."""
+
+    stage: int | None = None
+    micro_batch: int | None = None
+    phase: str | None = None
+
+
+_UNLABELLED = _Labels()
+
+
+class Steps(Sequence[Step]):
+    """The steps of one call, lazily: built when they are looked at.
+
+    They come in the order of the tree: children of a group and tasks as they were given, each
+    with all its steps, iterations one after the other. Within one IPU and body that is the order
+    in time; between IPUs, and between tasks, `start_cycle` tells.
+
+    `steps[i]` takes time in the depth of the tree and the logarithm of its width. A slice is a
+    list.
+    """
+
+    __slots__ = ("trace",)
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def __len__(self) -> int:
+        return self.trace.num_steps
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return list(_walk(self.trace, start, max(start, stop), 0, _UNLABELLED))
+            return [_at(self.trace, i) for i in range(start, stop, step)]
+        i = index + len(self) if index < 0 else index
+        if not 0 <= i < len(self):
+            raise IndexError(f"step {index} of {len(self)}")
+        return _at(self.trace, i)
+
+    def __iter__(self) -> Iterator[Step]:
+        return _walk(self.trace, 0, len(self), 0, _UNLABELLED)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} steps in {self.trace.span} cycles>"
+
+    def columns(self, limit: int | None = None) -> dict[str, np.ndarray]:
+        """The first `limit` steps (None: all) as arrays, for those who draw or add them up.
+
+        Returns:
+          `ipu` int32; `kind` uint8, index into `KINDS`; `name` int32, index into `names`;
+          `start_cycle` and `cycles` int64; `stage` and `micro_batch` int32 and `phase` int8, index
+          into `PHASES`, all three `NONE` where a step has none; and `names`, an array of strings.
+        """
+        return columns(self.trace, limit)
+
+
+def _at(trace: Trace, i: int) -> Step:
+    """Step i of a trace."""
+    return next(_walk(trace, i, i + 1, 0, _UNLABELLED))
+
+
+def _walk(trace: Trace, start: int, stop: int, cycle: int, labels: _Labels) -> Iterator[Step]:
+    """The steps from `start` to `stop` of a trace that begins in a cycle."""
+    if start >= stop:
+        return
+    if isinstance(trace, Block):
+        part = slice(start, stop)
+        columns = (trace.ipu, trace.kind, trace.name, trace.start, trace.cycles)
+        for ipu, kind, name, at, cycles in zip(*(c[part].tolist() for c in columns), strict=True):
+            yield Step(ipu, KINDS[kind], trace.names[name], cycle + at, cycles, *labels)
+    elif isinstance(trace, Loop):
+        size = trace.body.num_steps
+        for i in range(start // size, -(-stop // size)):
+            low, high = max(start - i * size, 0), min(stop - i * size, size)
+            yield from _walk(trace.body, low, high, cycle + i * trace.period, labels)
+    else:
+        i = int(np.searchsorted(trace.first, start, side="right")) - 1
+        while i < len(trace.first) - 1 and (before := int(trace.first[i])) < stop:
+            part, at, own = _part(trace, i)
+            low, high = max(start - before, 0), min(stop - before, part.num_steps)
+            yield from _walk(part, low, high, cycle + at, own or labels)
+            i += 1
+
+
+def _part(trace: Group | Tasks, i: int) -> tuple[Trace, int, _Labels | None]:
+    """The i-th child or task: its trace, when it starts, and the labels that it gives."""
+    if isinstance(trace, Group):
+        return trace.children[i], int(trace.offset[i]), None
+    body, start = trace.bodies[trace.which[i]], int(trace.start[i])
+    if trace.phase[i] == NONE:
+        return body, start, None
+    stage, micro_batch = int(trace.stage[i]), int(trace.micro_batch[i])
+    labels = _Labels(
+        None if stage == NONE else stage,
+        None if micro_batch == NONE else micro_batch,
+        PHASES[trace.phase[i]],
+    )
+    return body, start, labels

@@ -1,0 +1,250 @@
+"""The tree: steps one by one at its leaves, and what puts traces together above them."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from lowering.errors import InternalError
+
+KINDS = ("compute", "exchange", "sync", "inter_ipu", "host", "remote")
+"""What a step can be; arrays hold the index."""
+
+PHASES = ("fwd", "bwd", "update")
+"""What a task of a pipeline can be; arrays hold the index."""
+
+NONE = -1
+"""What arrays hold for a stage, micro-batch or phase that a step does not have."""
+
+_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
+_PHASE_CODES = {phase: code for code, phase in enumerate(PHASES)}
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Steps one by one; arrays of the same length.
+
+    Attributes:
+      ipu: int32, which IPU.
+      kind: uint8, index into `KINDS`.
+      name: int32, index into `names`.
+      start: int64, cycles from the start of the block.
+      cycles: int64, for how long.
+      names: what steps are called.
+      num_steps: how many there are.
+      span: cycles from the start of the block to the end of its last step.
+    """
+
+    ipu: np.ndarray
+    kind: np.ndarray
+    name: np.ndarray
+    start: np.ndarray
+    cycles: np.ndarray
+    names: tuple[str, ...]
+    num_steps: int
+    span: int
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Traces beside or after each other, each starting at its own offset.
+
+    Attributes:
+      children: the traces.
+      offset: int64 [children], cycles from the start of the group to that of each.
+      first: int64 [children + 1], how many steps come before each, and in all.
+      num_steps: of all children together.
+      span: cycles to the end of the last to end.
+    """
+
+    children: tuple[Trace, ...]
+    offset: np.ndarray
+    first: np.ndarray
+    num_steps: int
+    span: int
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Loop:
+    """A body again and again.
+
+    Attributes:
+      body: the steps of one iteration.
+      count: how many iterations there are.
+      period: cycles from the start of one to that of the next.
+      num_steps: of all iterations together.
+      span: cycles to the end of the last.
+    """
+
+    body: Trace
+    count: int
+    period: int
+    num_steps: int
+    span: int
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tasks:
+    """The tasks of a pipeline: a few bodies, run many times, each time with labels of its own.
+
+    One without a phase has no labels at all; its steps keep those that they have or inherit.
+
+    Attributes:
+      bodies: the steps of each kind of task.
+      which: int32 [tasks], index into `bodies`.
+      start: int64 [tasks], cycles from the start of the pipeline.
+      stage: int32 [tasks], or `NONE`.
+      micro_batch: int32 [tasks], or `NONE`.
+      phase: int8 [tasks], index into `PHASES`, or `NONE`.
+      first: int64 [tasks + 1], how many steps come before each task, and in all.
+      num_steps: of all tasks together.
+      span: cycles to the end of the last to end.
+    """
+
+    bodies: tuple[Trace, ...]
+    which: np.ndarray
+    start: np.ndarray
+    stage: np.ndarray
+    micro_batch: np.ndarray
+    phase: np.ndarray
+    first: np.ndarray
+    num_steps: int
+    span: int
+
+
+Trace: TypeAlias = Block | Group | Loop | Tasks
+
+
+def block(rows: Iterable[tuple[int, str, str, int, int]]) -> Block:
+    """The steps (ipu, kind, name, start, cycles), in the order in which they are to be read.
+
+    Raises:
+      InternalError: an unknown kind, or times before the start of the block.
+    """
+    codes: dict[str, int] = {}
+    table: list[tuple[int, int, int, int, int]] = []
+    for ipu, kind, name, start, cycles in rows:
+        if kind not in _KIND_CODES or min(ipu, start, cycles) < 0:
+            raise InternalError(f"no step: {(ipu, kind, name, start, cycles)}")
+        table.append((ipu, _KIND_CODES[kind], codes.setdefault(name, len(codes)), start, cycles))
+    ipus, kinds, names, starts, lengths = zip(*table, strict=True) if table else ((),) * 5
+    start = np.array(starts, dtype=np.int64)
+    cycles = np.array(lengths, dtype=np.int64)
+    return Block(
+        ipu=np.array(ipus, dtype=np.int32),
+        kind=np.array(kinds, dtype=np.uint8),
+        name=np.array(names, dtype=np.int32),
+        start=start,
+        cycles=cycles,
+        names=tuple(codes),
+        num_steps=len(table),
+        span=int((start + cycles).max(initial=0)),
+    )
+
+
+def group(children: Iterable[tuple[int, Trace]]) -> Group:
+    """Traces, each with the cycles from the start of the group to its own.
+
+    Raises:
+      InternalError: a trace before the start of the group.
+    """
+    pairs = list(children)
+    if any(offset < 0 for offset, _ in pairs):
+        raise InternalError("a part of a trace starts before the whole")
+    first = _first(np.array([trace.num_steps for _, trace in pairs], dtype=np.int64))
+    return Group(
+        children=tuple(trace for _, trace in pairs),
+        offset=np.array([offset for offset, _ in pairs], dtype=np.int64),
+        first=first,
+        num_steps=int(first[-1]),
+        span=max((offset + trace.span for offset, trace in pairs), default=0),
+    )
+
+
+def loop(body: Trace, count: int, period: int) -> Loop:
+    """`count` iterations of a body; the i-th starts i * period cycles after the first.
+
+    Raises:
+      InternalError: a negative count or period.
+    """
+    if count < 0 or period < 0:
+        raise InternalError(f"{count} iterations of {period} cycles")
+    return Loop(
+        body=body,
+        count=count,
+        period=period,
+        num_steps=count * body.num_steps,
+        span=(count - 1) * period + body.span if count else 0,
+    )
+
+
+def tasks(
+    bodies: Sequence[Trace],
+    which: np.ndarray | Sequence[int],
+    start: np.ndarray | Sequence[int],
+    stage: np.ndarray | Sequence[int],
+    micro_batch: np.ndarray | Sequence[int],
+    phase: np.ndarray | Sequence[str],
+) -> Tasks:
+    """Tasks of a pipeline; in the order in which they are to be read.
+
+    Args:
+      bodies: the steps of each kind of task.
+      which: of which kind each task is.
+      start: cycles from the start of the pipeline to that of each task.
+      stage: the stage of each, or `NONE`.
+      micro_batch: the micro-batch of each, or `NONE`.
+      phase: words, or indices of `PHASES`, or `NONE`.
+
+    Raises:
+      InternalError: arrays of different lengths, or indices that point nowhere.
+    """
+    if not isinstance(phase, np.ndarray):
+        phase = np.array([_PHASE_CODES[word] for word in phase], dtype=np.int8)
+    which = np.asarray(which, dtype=np.int32)
+    start = np.asarray(start, dtype=np.int64)
+    stage, micro_batch = np.asarray(stage, np.int32), np.asarray(micro_batch, np.int32)
+    if any(column.shape != which.shape for column in (start, stage, micro_batch, phase)):
+        raise InternalError("columns of tasks of different lengths")
+    if which.size and (
+        min(start.min(), which.min()) < 0
+        or min(phase.min(), stage.min(), micro_batch.min()) < NONE
+        or which.max() >= len(bodies)
+        or phase.max() >= len(PHASES)
+        or np.maximum(stage, micro_batch)[phase == NONE].max(initial=NONE) > NONE
+    ):
+        raise InternalError("a task without a body or a start, or with labels that do not exist")
+    first = _first(np.array([body.num_steps for body in bodies], dtype=np.int64)[which])
+    spans = np.array([body.span for body in bodies], dtype=np.int64)
+    return Tasks(
+        bodies=tuple(bodies),
+        which=which,
+        start=start,
+        stage=stage,
+        micro_batch=micro_batch,
+        phase=phase.astype(np.int8),
+        first=first,
+        num_steps=int(first[-1]),
+        span=int((start + spans[which]).max(initial=0)),
+    )
+
+
+def at(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
+    """A body again and again without labels, where it does not come at equal distances as in loops.
+
+    Args:
+      body: the steps of each time.
+      start: when each begins.
+    """
+    none = np.full(len(start), NONE, dtype=np.int32)
+    return tasks([body], np.zeros(len(start), dtype=np.int32), start, none, none, none)
+
+
+def _first(counts: np.ndarray) -> np.ndarray:
+    """int64 [n + 1]: how many come before each, and in all."""
+    first = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=first[1:])
+    return first
