@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lowering import errors as errors
     from lowering import ir as ir
     from lowering import jaxpr as jaxpr
+    from lowering import machine as machine
     from lowering import marks as marks
     from lowering import pipelines as pipelines
     from lowering import placement as placement
@@ -35,6 +36,7 @@ _MODULES = (
     "errors",
     "ir",
     "jaxpr",
+    "machine",
     "marks",
     "pipelines",
     "placement",

@@ -8,13 +8,13 @@ import numpy as np
 
 from lowering.ir.places import Place, arguments, births
 from lowering.ir.program import Execute, Program, walk
-from lowering.machine.alive import Live
-from lowering.machine.code import CodeUse, code_bytes
+from lowering.machine.kernels.alive import Live
+from lowering.machine.kernels.code import CodeUse, code_bytes
+from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import CATEGORIES, Memory, OperationTotal, Profile, Tensor
-from lowering.machine.residency import Residency, per_tile, reside
-from lowering.machine.timing import Timer, Timing, time_program
-from lowering.machine.totals import KernelCost
+from lowering.machine.programs.residency import Residency, per_tile, reside
+from lowering.machine.programs.timing import Timer, Timing, time_program
 from lowering.machine.trace import Steps
 from lowering.units import HOST
 
@@ -86,7 +86,7 @@ def _memory(
     tiles = options.target.tiles_per_ipu
     uses = _code_of(program, timing.kernels)
     always = np.zeros((program.ipus, tiles), dtype=np.int64)
-    by_category = dict.fromkeys(CATEGORIES, 0)
+    by_category: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for ipu, home in enumerate(homes):
         code = code_bytes(uses[ipu].values(), tiles) if options.counts_code else {}
         always[ipu] = per_tile(home.always, tiles) + sum(code.values(), np.zeros(tiles, np.int64))
@@ -96,14 +96,14 @@ def _memory(
             by_category[tensor.category] += tensor.laid.mapping.total_bytes
         by_category["temporaries"] += home.alive.temporary_bytes
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
-    ipu, tile = np.unravel_index(int(peaks.argmax()), peaks.shape)
+    ipu, tile = divmod(int(peaks.argmax()), tiles)
     return Memory(
         tile_peak_bytes=peaks,
         always_live_bytes=always.sum(axis=1),
         peak_bytes=always.sum(axis=1) + np.array([home.alive.most_bytes for home in homes]),
         by_category=by_category,
         limit=options.target.usable_bytes_per_tile,
-        biggest=_biggest((*homes[ipu].always, *homes[ipu].alive.tensors), int(ipu), int(tile)),
+        biggest=_biggest((*homes[ipu].always, *homes[ipu].alive.tensors), ipu, tile),
         remote_bytes=np.array([home.remote_bytes for home in homes]),
     )
 

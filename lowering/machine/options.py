@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Mapping
 
-from lowering.machine.listing import PlanOptions
+from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
 from lowering.pipelines.task import TaskSpec
 
+_NO_OPTIONS = PlanOptions()
 _DTYPES = {"half": "float16", "float": "float32"}
 
 
@@ -24,7 +25,7 @@ class ModelOptions:
     """
 
     target: Target = IPU2
-    plans: PlanOptions = PlanOptions()
+    plans: PlanOptions = _NO_OPTIONS
     counts_code: bool = True
     io_tiles: bool = False
 

@@ -79,8 +79,8 @@ class Memory:
     @property
     def worst(self) -> tuple[int, int]:
         """The IPU and the tile that need most."""
-        ipu, tile = np.unravel_index(int(self.tile_peak_bytes.argmax()), self.tile_peak_bytes.shape)
-        return int(ipu), int(tile)
+        ipu, tile = divmod(int(self.tile_peak_bytes.argmax()), self.tile_peak_bytes.shape[1])
+        return ipu, tile
 
     @property
     def missing_bytes(self) -> int:
@@ -127,8 +127,9 @@ class PipelineProfile:
       bubble_fraction: the idle share of the grid of IPUs and ticks.
       utilisation: the share of the pipeline's cycles in which an IPU works, averaged over IPUs.
       tick_cycles: int64 [ticks]: how long each takes; its slowest IPU sets it.
-      stage_cycles: cycles of one task, by stage and phase ("fwd", "bwd", "update").
-      cycles: of one run, the update included.
+      stage_cycles: cycles of one task, by stage and phase ("fwd", "bwd", and "wgt" where
+        gradients of weights are tasks of their own).
+      cycles: of one run, the update not counted.
     """
 
     schedule: str
@@ -138,8 +139,8 @@ class PipelineProfile:
     bubble_fraction: float
     utilisation: float
     tick_cycles: np.ndarray
-    stage_cycles: Mapping[tuple[int, str], float]
-    cycles: float
+    stage_cycles: Mapping[tuple[int, str], int]
+    cycles: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

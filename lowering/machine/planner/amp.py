@@ -33,8 +33,11 @@ def weights_per_unit(dtype: Number) -> int:
 
 def load_cycles(dtype: Number, units: int, target: Target) -> int:
     """Cycles to load the units' coefficients."""
-    return units * weights_per_unit(dtype) * (4 if dtype == "float32" else 2) // (
-        target.conv_load_bytes
+    return (
+        units
+        * weights_per_unit(dtype)
+        * (4 if dtype == "float32" else 2)
+        // (target.conv_load_bytes)
     )
 
 
@@ -84,9 +87,7 @@ def _is_common_path(dtype: Number, partials: Number, units: int) -> bool:
     return dtype == "float16" and (units == 16 or partials == "float32")
 
 
-def _worker_1x1(
-    rows: Any, zeroing: bool, dtype: Number, partials: Number, units: int
-) -> Any:
+def _worker_1x1(rows: Any, zeroing: bool, dtype: Number, partials: Number, units: int) -> Any:
     if dtype == "float32":
         cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + 8 * rows))
         zero = 2 + (8 if units == 16 else 4) * rows
@@ -94,7 +95,9 @@ def _worker_1x1(
     if _is_common_path(dtype, partials, units):
         first = 1 if zeroing else 2
         long = (37 if zeroing else 38) + 4 * (rows - 3)
-        return np.select([rows == 0, rows == 1, rows == 2], [20 + first, 31 + first, 40 + first], long)
+        return np.select(
+            [rows == 0, rows == 1, rows == 2], [20 + first, 31 + first, 40 + first], long
+        )
     zero = (2 + 2 * rows) * zeroing
     return np.select(
         [rows == 0, rows == 1, rows == 2], [24, 39 + zero, 40 + zero], 41 + zero + 4 * (rows - 3)

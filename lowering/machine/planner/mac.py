@@ -62,8 +62,8 @@ def hmac_cycles(part: Share, grains: Grains, dtype: Number, partials: Number) ->
     zeroing = zeroing * part.out_grains * part.group_grains
     once = (58 if dtype == "float32" else 63) + WORKERS * (9 if partials == "float32" else 10)
     inner = 10 + WORKERS * worker
-    return once + zeroing + part.group_grains * (
-        23 + part.in_grains * (15 + part.out_grains * inner)
+    return (
+        once + zeroing + part.group_grains * (23 + part.in_grains * (15 + part.out_grains * inner))
     )
 
 

@@ -93,7 +93,8 @@ def _expanded(plain: Variant) -> list[Variant]:
 
         def changed(values: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(
-                new[d] if d in dims else value for d, value in enumerate(values)  # noqa: B023
+                new[d] if d in dims else value
+                for d, value in enumerate(values)  # noqa: B023
             )
 
         ones = (1,) * rank
@@ -106,9 +107,7 @@ def _expanded(plain: Variant) -> list[Variant]:
             dilation=changed(product.dilation, ones),
         )
         found.append(
-            dc.replace(
-                plain, name="expanded", product=shape, moves_inputs=True, moves_weights=True
-            )
+            dc.replace(plain, name="expanded", product=shape, moves_inputs=True, moves_weights=True)
         )
     return found
 

@@ -35,7 +35,7 @@ class Vertex:
     one_grain: bool = False
 
     def allows(self, part: Share) -> Array:
-        """bool [candidates]: whether the vertex can do the tile's part."""
+        """Bool [candidates]: whether the vertex can do the tile's part."""
         if self.one_grain:
             return (part.in_grains == 1) & (part.out_grains == 1)
         return part.in_grains > 0
@@ -106,9 +106,7 @@ def _hmac(product: Product) -> Vertex:
     grain = 1 if product.dtype == "float32" else 2
     channels = -(-product.in_channels // grain) * grain
     outs = 2 if product.partials == "float16" else 1
-    return Vertex(
-        kind="hmac", grains=Grains(in_channels=min(channels, 16), out_channels=outs)
-    )
+    return Vertex(kind="hmac", grains=Grains(in_channels=min(channels, 16), out_channels=outs))
 
 
 def _outer_channels(product: Product) -> int:

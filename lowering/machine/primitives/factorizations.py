@@ -124,7 +124,7 @@ def factorization(op: Operation, target: Target) -> Cost:
 def tridiagonal_solve(op: Operation, target: Target) -> Cost:
     """Forward and back along the diagonal, the systems side by side on the workers."""
     diagonal, sides = op.operands[0], largest(op.operands)
-    if not sides.elements:
+    if not sides.elements or not diagonal.dims:
         return FREE
     length = diagonal.dims[-1]
     systems = ceil_div(sides.elements, length)
@@ -138,7 +138,7 @@ def permutation(op: Operation, target: Target) -> Cost:
     """One worker follows the swaps of each matrix."""
     swaps: Shape = op.operands[0]
     result = largest(op.results)
-    if not result.elements:
+    if not result.elements or not result.dims:
         return FREE
     batch = math.prod(swaps.dims[:-1])
     here = ceil_div(ceil_div(batch, target.tiles_per_ipu), target.workers)

@@ -168,7 +168,6 @@ def _cut(
         phases=tuple(phases),
         temporary_bytes=float(max(shared, moved) + mine * INDEX_BYTES),
         vertices=vertex(f"popops::{phases[0].name}", lookup.dtype, used),
-        results=(Wanted(columns * rows, "rows"),) if writes else (None,),
     )
 
 
@@ -186,7 +185,7 @@ def gather(op: Operation, target: Target) -> Cost:
     count = _indices(indices)
     lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
     cost = planned(lookup, _for(_SLICE, table.dtype), False, target)
-    return _wanting_rows(op, cost, lookup)
+    return _wanting_rows(op, cost, lookup, target)
 
 
 def scatter(op: Operation, target: Target) -> Cost:
@@ -199,13 +198,13 @@ def scatter(op: Operation, target: Target) -> Cost:
     lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
     worker = _UPDATE if op.name == "scatter" else _ADD
     cost = planned(lookup, _for(worker, table.dtype), True, target)
-    cost = _wanting_rows(op, cost, lookup)
+    cost = _wanting_rows(op, cost, lookup, target)
     return dc.replace(cost, in_place=True, flops=float(updates.elements))
 
 
-def _wanting_rows(op: Operation, cost: Cost, lookup: Lookup) -> Cost:
-    tiles = max((kind.tiles for kind in cost.vertices), default=1)
-    wanted = Wanted(tiles, f"rows{[lookup.rows, lookup.row]}")
+def _wanting_rows(op: Operation, cost: Cost, lookup: Lookup, target: Target) -> Cost:
+    """The table lies over all tiles in the plan's order, the same for lookups and updates."""
+    wanted = Wanted(spread(op.operands[0], target).used, f"rows{[lookup.rows, lookup.row]}")
     writes = op.name != "gather"
     return dc.replace(
         cost,

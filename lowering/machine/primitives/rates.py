@@ -131,6 +131,7 @@ COMPOSED: Mapping[str, tuple[str, ...]] = {
     "atan": ("atan2",),
     "atanh": ("log1p", "neg", "log1p", "sub", "mul"),
     "clamp": ("max", "min"),
+    "conj": ("neg",),
     "cosh": ("exp", "inverse", "add", "mul"),
     "erf_inv": ("neg", "mul", "log1p", "sqrt", "lt", *("mul", "add") * 9, "mul"),
     "erfc": ("erf", "sub"),

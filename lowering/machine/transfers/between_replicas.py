@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lowering.machine.collectives import all_gather_cycles, all_reduce_cycles, all_to_all_cycles
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
+from lowering.machine.transfers.collectives import (
+    all_gather_cycles,
+    all_reduce_cycles,
+    all_to_all_cycles,
+)
 
 _Cycles = Callable[[Target, float, int, int], int]
 

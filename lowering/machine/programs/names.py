@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.ir.places import Place
 from lowering.ir.program import Copy, Load, Program, Repeat, Store, While, walk
-from lowering.machine.layouts import Laid
+from lowering.machine.kernels.layouts import Laid
 from lowering.units import HOST
 
 

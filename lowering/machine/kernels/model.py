@@ -9,15 +9,15 @@ from typing import Protocol
 
 from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
-from lowering.machine.alive import Event, Live, account, worst
-from lowering.machine.code import CodeUse
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.layouts import Laid, Layouts
-from lowering.machine.listing import Choice, Item, Listing, Loop, describe
+from lowering.machine.kernels.alive import Event, Live, account, worst
+from lowering.machine.kernels.code import CodeUse
+from lowering.machine.kernels.layouts import Laid, Layouts
+from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, describe
+from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
-from lowering.machine.supersteps import Supersteps
 from lowering.machine.target import Target
-from lowering.machine.totals import KernelCost, Total
 
 _PLANNED = ("dot_general", "conv_general_dilated")
 _LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
@@ -112,8 +112,8 @@ class _Kernel:
             if not isinstance(item, Item):
                 continue
             operation, first = item.operations[-1], item.reads[0] if item.reads else None
-            if len(item.operations) == 1 and first in known and operation.name in _LAID_AS_OPERAND:
-                assert first is not None
+            alone = len(item.operations) == 1 and operation.name in _LAID_AS_OPERAND
+            if alone and first is not None and first in known:
                 behind.see(item.writes[0], first, operation)
                 known.add(item.writes[0])
             elif operation.name in _PLANNED:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from lowering.ir.loops import Pipeline
 from lowering.ir.program import (
     Copy,
     Execute,
@@ -26,20 +27,20 @@ from lowering.ir.program import (
 )
 from lowering.ir.program import Sequence as Steps
 from lowering.machine import trace as tr
-from lowering.machine.between_replicas import collective_cycles
-from lowering.machine.collectives import all_gather_cycles
 from lowering.machine.cost import Operation, Phase
-from lowering.machine.kernel import model_kernel
-from lowering.machine.layouts import Laid, Layouts
-from lowering.machine.listing import fused, list_operations, shape
-from lowering.machine.names import SharedLayouts
+from lowering.machine.kernels.layouts import Laid, Layouts
+from lowering.machine.kernels.listing import fused, list_operations, shape
+from lowering.machine.kernels.model import model_kernel
+from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.options import ModelOptions, stage_options
 from lowering.machine.primitives import ELEMENTWISE
 from lowering.machine.profile import PipelineProfile
-from lowering.machine.supersteps import Supersteps
-from lowering.machine.timeline import Timeline, pipeline_timeline
-from lowering.machine.totals import KernelCost, Total
-from lowering.machine.transfers import (
+from lowering.machine.programs.names import SharedLayouts
+from lowering.machine.programs.pipelines import Flow, TaskKey, run_pipeline
+from lowering.machine.transfers.between_replicas import collective_cycles
+from lowering.machine.transfers.collectives import all_gather_cycles
+from lowering.machine.transfers.links import (
     external_sync_cycles,
     host_cycles,
     inter_ipu_cycles,
@@ -121,6 +122,7 @@ class Timer:
         )
 
     def new_clock(self) -> list[int]:
+        """All IPUs, free at cycle 0."""
         return [0] * self.program.ipus
 
     def sequence(self, body: Steps, clock: list[int], times: float) -> Parts:
@@ -149,7 +151,7 @@ class Timer:
             case Task():
                 return self._task(node, clock, times)
             case Repeat() if node.pipeline is not None:
-                return self._pipeline(node, clock, times)
+                return self._pipeline(node, node.pipeline, clock, times)
             case Repeat():
                 return self._repeat(node, clock, times)
             case While():
@@ -322,74 +324,30 @@ class Timer:
         self._plans.pop()
         return tr.group(parts), max(clock)
 
-    def _pipeline(self, node: Repeat, clock: list[int], times: float) -> Parts:
-        assert node.pipeline is not None
-        schedule = node.pipeline.schedule
+    def _pipeline(self, node: Repeat, pipeline: Pipeline, clock: list[int], times: float) -> Parts:
+        schedule = pipeline.schedule
         inside = times * schedule.micro_batches
-        bodies: dict[tuple[int, TaskPhase], tuple[tr.Trace, int]] = {}
-        flows: list[tuple[int, int, float]] = []
-        start = max(clock)
+        bodies: dict[TaskKey, tuple[tr.Trace, int]] = {}
+        flows: dict[TaskKey, list[Flow]] = {}
+        start, key = max(clock), None
         before: Parts = []
         for step in node.body.steps:
             match step:
                 case Task():
-                    phase = TaskPhase(step.spec.kind.value)
-                    bodies[step.spec.stage, phase] = self._task_trace(step, inside)
-                case Copy() if HOST not in (step.source, step.target):
-                    bytes_ = sum(map(self._bytes, step.values))
-                    flows.append((step.source, step.target, bytes_))
+                    key = (step.spec.stage, TaskPhase(step.spec.kind.value))
+                    bodies[key] = self._task_trace(step, inside)
+                case Copy() if key is not None and HOST not in (step.source, step.target):
+                    flow = (step.source, step.target, sum(map(self._bytes, step.values)))
+                    flows.setdefault(key, []).append(flow)
                 case _:
                     before += self._node(step, clock, times)
-        transfer = inter_ipu_cycles(self.target, flows)
-        cost = self._sync + transfer if self.program.ipus > 1 else 0
-        cycles = {key: length for key, (_, length) in bodies.items()}
-        timeline = pipeline_timeline(schedule, cycles, cost)
-        trace = self._pipeline_trace(timeline, bodies, flows, transfer)
-        end = start + timeline.makespan
-        clock[:] = [end] * len(clock)
-        for ipu in timeline.ipus.tolist():
-            total = Total(runs=len(timeline.tick_cycles), cycles=cost * len(timeline.tick_cycles))
-            self._total(ipu, "pipeline transfers", total, times)
+        run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
+        clock[:] = [start + run.profile.cycles] * len(clock)
+        for ipu, cycles in run.transfer_cycles.items():
+            self._total(ipu, "pipeline transfers", Total(runs=1, cycles=cycles), times)
         if self.pipeline is None:
-            self.pipeline = _pipeline_profile(node.pipeline.name, schedule, timeline, cycles)
-        return [*before, (start, trace)]
-
-    def _pipeline_trace(
-        self,
-        timeline: Timeline,
-        bodies: Mapping[tuple[int, TaskPhase], tuple[tr.Trace, int]],
-        flows: Sequence[tuple[int, int, float]],
-        transfer: int,
-    ) -> tr.Trace:
-        traces = [bodies[key][0] for key in timeline.bodies]
-        columns = (timeline.which, timeline.start, timeline.stage, timeline.micro_batch)
-        tasks = tr.tasks(traces, *columns, timeline.phase)
-        if self.program.ipus == 1:
-            return tasks
-        busy = {ipu for source, target, _ in flows for ipu in (source, target)}
-        rows = [(ipu, "sync", "tick", 0, self._sync) for ipu in timeline.ipus.tolist()]
-        rows += [(ipu, "inter_ipu", "copies", self._sync, transfer) for ipu in sorted(busy)]
-        between = tr.block([row for row in rows if row[4]])
-        ends = cast("list[int]", np.add(timeline.tick_start, timeline.tick_work).tolist())
-        return tr.group([(0, tasks), *((end, between) for end in ends)])
-
-
-def _pipeline_profile(
-    name: str, schedule: Any, timeline: Timeline, cycles: Mapping[tuple[int, TaskPhase], int]
-) -> PipelineProfile:
-    words = {TaskPhase.FORWARD: "fwd", TaskPhase.BACKWARD: "bwd", TaskPhase.WEIGHTS: "wgt"}
-    del name
-    return PipelineProfile(
-        schedule=schedule.name,
-        stages=schedule.stages,
-        micro_batches=schedule.micro_batches,
-        ticks=len(timeline.tick_cycles),
-        bubble_fraction=timeline.bubble_fraction,
-        utilisation=timeline.utilisation,
-        tick_cycles=timeline.tick_cycles,
-        stage_cycles={(stage, words[phase]): n for (stage, phase), n in cycles.items()},
-        cycles=timeline.makespan,
-    )
+            self.pipeline = run.profile
+        return [*before, (start, run.trace)]
 
 
 @functools.lru_cache(maxsize=1024)

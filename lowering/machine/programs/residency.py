@@ -24,12 +24,12 @@ from lowering.ir.program import (
     walk,
 )
 from lowering.ir.program import Sequence as Steps
-from lowering.machine.alive import Alive, Live, Memory
 from lowering.machine.cost import Shape
-from lowering.machine.layouts import Laid
-from lowering.machine.listing import describe, shape
+from lowering.machine.kernels.alive import Alive, Live, Memory
+from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.listing import describe, shape
+from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
-from lowering.machine.totals import KernelCost
 from lowering.storage import Storage
 from lowering.units import HOST, IpuId, ValueId
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lowering.jaxpr import JaxprEqn, user_line
-from lowering.machine.layouts import Laid
+from lowering.machine.kernels.layouts import Laid
 
 
 @dc.dataclass(frozen=True, slots=True)

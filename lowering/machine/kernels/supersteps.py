@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
 from lowering.machine.target import Target
-from lowering.machine.transfers import exchange_cycles
+from lowering.machine.transfers.links import exchange_cycles
 
 
 class Supersteps:

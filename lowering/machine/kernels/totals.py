@@ -6,9 +6,9 @@ import dataclasses as dc
 from collections.abc import Mapping
 
 from lowering.jaxpr import JaxprEqn, user_line
-from lowering.machine.alive import Alive
-from lowering.machine.code import CodeUse
-from lowering.machine.layouts import Laid
+from lowering.machine.kernels.alive import Alive
+from lowering.machine.kernels.code import CodeUse
+from lowering.machine.kernels.layouts import Laid
 from lowering.machine.trace import Trace
 
 

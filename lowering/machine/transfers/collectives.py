@@ -19,7 +19,11 @@ from __future__ import annotations
 import math
 
 from lowering.machine.target import Target
-from lowering.machine.transfers import INTER_IPU_CYCLES, external_sync_cycles, link_bytes_per_cycle
+from lowering.machine.transfers.links import (
+    INTER_IPU_CYCLES,
+    external_sync_cycles,
+    link_bytes_per_cycle,
+)
 
 
 def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -> float:

@@ -1,0 +1,102 @@
+"""JAX's two products, `dot_general` and `conv_general_dilated`, as products of the planner."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lowering.machine.cost import Operation
+from lowering.machine.planner.product import Product, matmul
+from lowering.machine.target import Number
+
+_HALF = ("float16", "bfloat16", "half", "float8_e4m3fn", "float8_e5m2")
+_FLOATING = (*_HALF, "float32")
+
+
+def from_operation(op: Operation) -> Product:
+    """The product that an operation computes; some of its extents may be 0.
+
+    Args:
+      op: a `dot_general` or a `conv_general_dilated`, with JAX's parameters. Element types that the
+        convolution units do not have are computed by scalar vertices, as if they were float32.
+    """
+    if op.name == "dot_general":
+        product = _from_dot(op)
+    else:
+        product = _from_convolution(op)
+    dtype = _number(op.operands[0].dtype)
+    partials = "float32" if dtype == "float32" else _number(op.partials or "float32")
+    result = "float16" if partials == "float16" else _number(op.result.dtype)
+    return dc.replace(
+        product,
+        dtype=dtype,
+        partials=partials,
+        result=result,
+        scalar=op.operands[0].dtype not in _FLOATING,
+    )
+
+
+def _number(dtype: str) -> Number:
+    return "float16" if dtype in _HALF else "float32"
+
+
+def _extent(dims: Sequence[int], axes: Sequence[int]) -> int:
+    return math.prod(dims[axis] for axis in axes)
+
+
+def _from_dot(op: Operation) -> Product:
+    left, right = (shape.dims for shape in op.operands[:2])
+    (left_sum, right_sum), (left_batch, right_batch) = op.param("dimension_numbers")
+    rows = [axis for axis in range(len(left)) if axis not in (*left_sum, *left_batch)]
+    columns = [axis for axis in range(len(right)) if axis not in (*right_sum, *right_batch)]
+    return matmul(
+        _extent(left, left_batch),
+        _extent(left, rows),
+        _extent(left, left_sum),
+        _extent(right, columns),
+    )
+
+
+def _from_convolution(op: Operation) -> Product:
+    """A convolution as it is, or as the original takes its gradients.
+
+    One of a dilated input computes zeros but for every dilation-th element. The original splits it
+    into convolutions of the input as it is, one per phase of the output, each with its part of the
+    kernel (poplibs: ConvPlan.cpp, splitting of strided gradients): the phases are output channels
+    here. One whose kernel is larger than its output is a gradient of weights.
+    """
+    numbers = op.param("dimension_numbers")
+    left_spec, right_spec, out_spec = numbers[0], numbers[1], numbers[2]
+    left, right, out = op.operands[0].dims, op.operands[1].dims, op.result.dims
+    feature_groups = op.param("feature_group_count", 1)
+    batch_groups = op.param("batch_group_count", 1)
+    groups = max(1, feature_groups * batch_groups)
+    rank = len(out_spec) - 2
+    kernel = [right[axis] for axis in right_spec[2:]]
+    field = [out[axis] for axis in out_spec[2:]]
+    dilated = _per_dimension(op.param("lhs_dilation"), rank)
+    phases = [min(d, k) if k else 1 for d, k in zip(dilated, kernel, strict=True)]
+    kind = "weight_update" if math.prod(kernel) > math.prod(field) else "convolution"
+    return Product(
+        groups=groups,
+        batch=left[left_spec[0]] // batch_groups,
+        field=_or_one(-(-f // d) for f, d in zip(field, dilated, strict=True)),
+        kernel=_or_one(-(-k // d) for k, d in zip(kernel, dilated, strict=True)),
+        in_channels=right[right_spec[1]],
+        out_channels=right[right_spec[0]] // groups * math.prod(phases),
+        input_field=_or_one(left[axis] for axis in left_spec[2:]),
+        stride=_or_one(_per_dimension(op.param("window_strides"), rank)),
+        dilation=_or_one(_per_dimension(op.param("rhs_dilation"), rank)),
+        kind=kind,
+    )
+
+
+def _per_dimension(values: Any, rank: int) -> tuple[int, ...]:
+    return tuple(values) if values is not None else (1,) * rank
+
+
+def _or_one(values: Any) -> tuple[int, ...]:
+    """A field of one dimension where there is none."""
+    return tuple(values) or (1,)

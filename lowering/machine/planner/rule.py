@@ -1,0 +1,164 @@
+"""The cost rule of matrix products and convolutions: a plan as supersteps."""
+
+from __future__ import annotations
+
+from lowering.machine.cost import Cost, Operation, Phase, Vertices, Wanted
+from lowering.machine.planner.amp import weights_per_unit
+from lowering.machine.planner.constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES, WORKERS
+from lowering.machine.planner.operation import from_operation
+from lowering.machine.planner.product import Product
+from lowering.machine.planner.reduction import stage_factors
+from lowering.machine.planner.search import Plan, plan
+from lowering.machine.planner.tiles import ceil_div
+from lowering.machine.target import Target
+
+_C = {"float16": "half", "float32": "float"}
+
+
+def product_cost(op: Operation, target: Target) -> Cost:
+    """What a `dot_general` or `conv_general_dilated` costs on one IPU.
+
+    Args:
+      op: the operation; `partials` and `memory_proportion` are its own or the defaults.
+      target: the chip.
+    """
+    product = from_operation(op)
+    if not op.result.elements:
+        return Cost()
+    if product.macs == 0:
+        return _zeros(op, target)
+    proportion = op.memory_proportion
+    chosen = plan(product, target, DEFAULT_PROPORTION if proportion is None else proportion)
+    return Cost(
+        phases=phases_of(chosen, target),
+        repeats=chosen.repeats,
+        temporary_bytes=chosen.temporary_bytes,
+        vertices=_vertices(product, chosen),
+        flops=2.0 * product.macs,
+        operands=(_wanted(product, chosen, "input"), _wanted(product, chosen, "weights")),
+        results=(_wanted(product, chosen, "output"),),
+    )
+
+
+def _zeros(op: Operation, target: Target) -> Cost:
+    """A sum over nothing is 0 (hardware.md a.5, fill)."""
+    size = op.result.element_bytes
+    held = ceil_div(op.result.bytes, target.tiles_per_ipu)
+    cycles = WORKERS * (23 + ceil_div(ceil_div(held, WORKERS), 8))
+    kind = f"popops::Fill<{_C.get(op.result.dtype, op.result.dtype)}>"
+    tiles = min(target.tiles_per_ipu, ceil_div(op.result.elements * size, 128))
+    return Cost(phases=(Phase("Fill", cycles),), vertices=(Vertices(kind, 1, tiles),))
+
+
+def phases_of(chosen: Plan, target: Target) -> tuple[Phase, ...]:
+    """The supersteps of one serial part.
+
+    What is done once, before or after the loop over serial parts, is spread over them. An exchange
+    of data that pairs of tiles receive together counts with the bytes of its cycles.
+
+    Args:
+      chosen: the plan.
+      target: the chip.
+    """
+    terms = {name: cycles / chosen.repeats for name, cycles in chosen.cycles_by_term}
+    per_cycle = target.exchange_bytes
+
+    def step(name: str, compute: str, *exchanged: str, waits: bool = True) -> Phase:
+        received = sum(terms[one] for one in exchanged) * per_cycle
+        fixed = SUPERSTEP_CYCLES if waits else 0
+        return Phase(name, terms[compute] + fixed, received)
+
+    phases: list[Phase] = []
+    if terms["rearrange"]:
+        phases.append(step("OnTileCopy", "rearrange", "rearrange_exchange"))
+    if terms["slice"]:
+        phases.append(step("DynamicSlice", "slice", waits=False))
+    phases.append(step("Convolve", "compute", "inputs_exchange", "weights_exchange"))
+    phases.extend(_reductions(chosen, terms, per_cycle))
+    if terms["cast"]:
+        phases.append(step("Cast", "cast", waits=False))
+    if terms["add_in_place"]:
+        phases.append(step("AddInPlace", "add_in_place", waits=False))
+    if terms["update"]:
+        phases.append(step("DynamicUpdate", "update", waits=False))
+    return tuple(phases)
+
+
+def _reductions(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
+    """A superstep per stage; the first ones, which have most to do, take their share of the time."""
+    factors = stage_factors(chosen.depth)
+    left, weights = 1.0, []
+    for factor in factors:
+        weights.append(left)
+        left /= factor
+    total = sum(weights)
+    return [
+        Phase(
+            "Reduce",
+            terms["reduce"] * weight / total + SUPERSTEP_CYCLES,
+            terms["reduce_exchange"] * per_cycle * weight / total,
+        )
+        for weight in weights
+    ]
+
+
+def _vertex_name(product: Product, chosen: Plan) -> str:
+    types = f"{_C[product.dtype]},{_C[product.partials]}"
+    kind, grains = chosen.kind, chosen.vertex.grains
+    if kind == "amp":
+        whole = grains.in_channels == weights_per_unit(product.dtype)
+        taps = 1
+        for extent, cut in zip(chosen.variant.product.kernel, chosen.partition.kernel, strict=True):
+            taps *= ceil_div(extent, cut)
+        name = "ConvPartial1x1Out" if whole and taps == 1 else "ConvPartialnx1"
+        return f"poplin::{name}<{types},true,false,{grains.out_channels},4>"
+    if kind == "slic":
+        return f"poplin::ConvPartial1x4SLIC<{types},{product.stride[-1]},false,4,{grains.groups}>"
+    if kind == "vmac":
+        return f"poplin::ConvPartialVerticalMac<{types},true,{grains.groups}>"
+    if kind == "outer_product":
+        return f"poplin::OuterProduct<{_C[product.dtype]}>"
+    return f"poplin::ConvPartialHorizontalMac<{types},true>"
+
+
+def _vertices(product: Product, chosen: Plan) -> tuple[Vertices, ...]:
+    """The kinds of vertices, one of each per worker or supervisor and tile."""
+    tiles = chosen.tiles
+    terms = dict(chosen.cycles_by_term)
+    single = chosen.kind == "outer_product"
+    found = [Vertices(_vertex_name(product, chosen), WORKERS if single else 1, tiles)]
+    size = _C[product.dtype]
+    if terms["reduce"]:
+        kind = f"poplin::ReduceAdd<{_C[product.result]},{_C[product.partials]},true,false>"
+        found.append(Vertices(kind, len(stage_factors(chosen.depth)), tiles))
+    if terms["cast"]:
+        kind = f"popops::Cast1D<{_C[product.partials]},{_C[product.result]}>"
+        found.append(Vertices(kind, 1, tiles))
+    if terms["rearrange"]:
+        found.append(Vertices(f"popops::TransposeMultiVertex<{size}>", 1, tiles))
+    if terms["slice"] or terms["update"]:
+        found.append(Vertices(f"popops::DynamicSlice1d<{size}>", 1, tiles))
+    if terms["add_in_place"]:
+        kind = f"popops::BinaryOp1DInPlaceSupervisor<ADD,{_C[product.partials]}>"
+        found.append(Vertices(kind, 1, tiles))
+    return tuple(found)
+
+
+def _wanted(product: Product, chosen: Plan, role: str) -> Wanted:
+    """Evenly over the plan's tiles, in an order that only the same plan shares.
+
+    The order names the product's extents, its cuts and its grains. The forward pass's weights
+    therefore differ from those that the gradient of its input wants, transposed or not.
+    """
+    shape, cut, grains = chosen.variant.product, chosen.partition, chosen.vertex.grains
+    order = ".".join(
+        "x".join(str(part) for part in parts)
+        for parts in (
+            (shape.groups, shape.batch, *shape.field),
+            (*shape.kernel, shape.in_channels, shape.out_channels),
+            (cut.groups, cut.batch, *cut.field, *cut.kernel, cut.in_channels, cut.out_channels),
+            (chosen.serial_in, chosen.serial_out),
+            (grains.groups, grains.in_channels, grains.out_channels),
+        )
+    )
+    return Wanted(chosen.tiles, f"{product.kind}-{chosen.variant.name}:{role}:{order}")

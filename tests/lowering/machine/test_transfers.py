@@ -1,0 +1,256 @@
+"""Transfers against closed forms, and against what was measured."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
+from lowering.machine.transfers import collectives
+from lowering.machine.transfers.links import (
+    INTER_IPU_CYCLES,
+    Hop,
+    exchange_cycles,
+    external_sync_cycles,
+    host_cycles,
+    inter_ipu_cycles,
+    link_bytes_per_cycle,
+    link_loads,
+    remote_cycles,
+    route,
+)
+
+targets = st.sampled_from(list(TARGETS.values()))
+
+
+def test_exchange_within_an_ipu() -> None:
+    assert exchange_cycles(IPU2, 0) == 0
+    assert exchange_cycles(IPU2, 4096) == 100 + 1024
+    assert exchange_cycles(IPU2, 4097) == 100 + 1025
+    assert exchange_cycles(dc.replace(IPU2, exchange_bytes=8, exchange_cycles=7), 64) == 15
+
+
+@pytest.mark.parametrize(
+    ("target", "num_ipus", "cycles"),
+    [
+        (IPU1, 1, 100),
+        (IPU1, 2, 100 + 2 * 48),
+        (IPU1, 4, 100 + 2 * 96),
+        (IPU1, 16, 100 + 2 * 240),
+        (IPU2, 4, 100 + 2 * 80),
+        (IPU21, 16, 100 + 2 * 278),
+        (IPU21, 64, 100 + 2 * 944),
+    ],
+)
+def test_sync_between_ipus(target: Target, num_ipus: int, cycles: int) -> None:
+    assert external_sync_cycles(target, num_ipus) == cycles
+
+
+def test_sync_as_measured() -> None:
+    """[H] lbm-graphcore, exchange-vs-compute.csv: half4, float2 and float on GC2."""
+    for num_ipus, measured in ((16, (501, 642, 640)), (1, (64, 117, 117))):
+        assert min(measured) <= external_sync_cycles(IPU1, num_ipus) <= max(measured)
+
+
+def test_exchange_between_ipus_as_measured() -> None:
+    """[H] the same: rows of 2200 cells to both neighbours, 8 and 16 bytes each."""
+    for cell, measured in ((8, 3043), (16, 4017), (16, 4048)):
+        borders = [(i, i + 1) for i in range(15)]
+        flows = [(a, b, 2200 * cell) for i, j in borders for a, b in ((i, j), (j, i))]
+        assert inter_ipu_cycles(IPU1, flows) == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "hops"),
+    [
+        (3, 3, []),
+        (6, 7, [(6, 7, "neighbour")]),
+        (7, 6, [(7, 6, "neighbour")]),
+        (0, 4, [(0, 2, "along"), (2, 4, "along")]),
+        (5, 1, [(5, 3, "along"), (3, 1, "along")]),
+        (1, 2, [(1, 0, "across"), (0, 2, "along")]),
+        (2, 1, [(2, 3, "across"), (3, 1, "along")]),
+        (
+            8,
+            15,
+            [(8, 9, "across"), (9, 11, "along"), (11, 13, "along"), (13, 15, "along")],
+        ),
+    ],
+)
+def test_routes_by_hand(source: int, target: int, hops: list[tuple[int, int, str]]) -> None:
+    assert list(route(source, target)) == hops
+
+
+def test_routes_of_sixteen_ipus() -> None:
+    for source, target in itertools.product(range(16), repeat=2):
+        hops = route(source, target)
+        places = [source, *(hop.target for hop in hops)]
+        assert places[-1] == target
+        assert [hop.source for hop in hops] == places[:-1]
+        assert len(set(places)) == len(places)
+        assert min(places) >= 0
+        assert max(places) < 16
+        for hop in hops:
+            assert abs(hop.source - hop.target) == (2 if hop.kind == "along" else 1)
+            assert hop.source // 2 == hop.target // 2 or hop.kind == "along"
+        pairs = abs(source // 2 - target // 2)
+        crosses = source % 2 != target % 2
+        assert len(hops) == pairs + crosses
+        assert [hop.kind for hop in hops if hop.kind != "along"] == (
+            [] if not crosses else ["across"] if pairs else ["neighbour"]
+        )
+
+
+def test_links_of_a_card() -> None:
+    assert link_bytes_per_cycle(IPU1, "neighbour") == pytest.approx(36.5, abs=0.05)
+    assert link_bytes_per_cycle(IPU1, "across") == pytest.approx(18.25, abs=0.05)
+    assert link_bytes_per_cycle(IPU1, "along") == pytest.approx(18.25, abs=0.05)
+    assert link_bytes_per_cycle(IPU2, "along") == pytest.approx(32e9 / 1.33e9)
+
+
+def test_flows_share_links() -> None:
+    flows = [(0, 4, 1000), (2, 4, 500), (1, 4, 250), (4, 0, 9000), (0, 1, 4000), (3, 3, 10**9)]
+    loads = link_loads(flows)
+    assert loads[Hop(2, 4, "along")] == 1750
+    assert loads[Hop(0, 2, "along")] == 1250
+    assert loads[Hop(1, 0, "across")] == 250
+    assert loads[Hop(4, 2, "along")] == loads[Hop(2, 0, "along")] == 9000
+    assert loads[Hop(0, 1, "neighbour")] == 4000
+    assert len(loads) == 6
+    want = math.ceil(9000 / link_bytes_per_cycle(IPU2, "along"))
+    assert inter_ipu_cycles(IPU2, flows, fixed_cycles=0) == want
+    assert inter_ipu_cycles(IPU2, flows) == want + INTER_IPU_CYCLES
+
+
+def test_nothing_to_move_costs_nothing() -> None:
+    assert inter_ipu_cycles(IPU2, []) == 0
+    assert inter_ipu_cycles(IPU2, [(0, 5, 0), (3, 3, 100)]) == 0
+    assert host_cycles(IPU2, 0) == remote_cycles(IPU2, 0) == exchange_cycles(IPU2, 0) == 0
+
+
+def test_host_and_streaming_memory() -> None:
+    assert host_cycles(IPU2, 32e9) == 1_330_000_000
+    assert remote_cycles(IPU2, 5e9) == 1_330_000_000
+    assert remote_cycles(IPU1, 1e6) == host_cycles(IPU1, 1e6) == 50_000  # no memory of its own
+
+
+# For each collective its steps, and the share of the data that every IPU sends.
+COLLECTIVES: dict[str, tuple[Callable[..., int], Callable[[int], int], Callable[[int], float]]] = {
+    "all_reduce": (
+        collectives.all_reduce_cycles,
+        lambda n: 2 * (n - 1),
+        lambda n: 2 * (n - 1) / n,
+    ),
+    "reduce_scatter": (
+        collectives.reduce_scatter_cycles,
+        lambda n: n - 1,
+        lambda n: (n - 1) / n,
+    ),
+    "all_gather": (collectives.all_gather_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
+    "all_to_all": (collectives.all_to_all_cycles, lambda n: 1, lambda n: n // 2 * -(-n // 2) / n),
+    "broadcast": (collectives.broadcast_cycles, lambda n: n, lambda n: 2 * (n - 1) / n),
+}
+
+
+def ring_form(
+    target: Target, replicas: int, ipus: int, steps: int, share: float, count: int
+) -> float:
+    links = target.links
+    bandwidth = 2 * links.along * links.bytes_per_second / target.clock_hz / ipus
+    if (replicas, ipus) == (2, 1):
+        bandwidth = links.to_neighbour * links.bytes_per_second / target.clock_hz
+    fixed = external_sync_cycles(target, replicas * ipus) + INTER_IPU_CYCLES
+    return steps * fixed + share * count / bandwidth
+
+
+@given(
+    targets,
+    st.sampled_from(list(COLLECTIVES)),
+    st.integers(2, 64),
+    st.sampled_from([2, 4, 8]),
+    st.integers(1, 10**9),
+)
+def test_collectives(target: Target, name: str, replicas: int, ipus: int, count: int) -> None:
+    cycles, steps, share = COLLECTIVES[name]
+    want = ring_form(target, replicas, ipus, steps(replicas), share(replicas), count)
+    assert cycles(target, count, replicas, ipus) == pytest.approx(want, abs=2.01, rel=1e-12)
+
+
+@given(
+    targets,
+    st.sampled_from(["all_reduce", "reduce_scatter", "all_gather"]),
+    st.integers(2, 32).map(lambda half: 2 * half),
+    st.integers(1, 10**9),
+)
+def test_little_data_meets_in_the_middle(
+    target: Target, name: str, replicas: int, count: int
+) -> None:
+    cycles, steps, share = COLLECTIVES[name]
+    ring = ring_form(target, replicas, 1, steps(replicas), share(replicas), count)
+    times = 2 if name == "all_reduce" else 1
+    meet = ring_form(target, replicas, 1, times * replicas // 2, times, count)
+    assert cycles(target, count, replicas) == pytest.approx(min(ring, meet), abs=1.01, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "threshold"), [(4, 622_592), (8, 2_490_368), (16, 19_922_944)]
+)
+def test_where_the_ring_gets_faster(replicas: int, threshold: int) -> None:
+    """[H] poplibs, popops/Collectives.cpp pickAllGatherMethod: ours are 0.55 to 0.87 of these."""
+
+    def share_at(count: float) -> float:
+        """How much of some more data every IPU sends."""
+        more = threshold // 50
+        before = collectives.all_gather_cycles(IPU1, count, replicas)
+        after = collectives.all_gather_cycles(IPU1, count + more, replicas)
+        return (after - before) * collectives.ring_bytes_per_cycle(IPU1, replicas, 1) / more
+
+    assert share_at(threshold / 2) == pytest.approx(1, abs=0.01)
+    assert share_at(threshold * 0.9) == pytest.approx((replicas - 1) / replicas, abs=0.01)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_one_replica_needs_no_collective(name: str) -> None:
+    assert COLLECTIVES[name][0](IPU2, 10**6, 1, 4) == 0
+    assert COLLECTIVES[name][0](IPU2, 0, 4, 4) == 0
+
+
+def test_a_ring_of_all_reduces_by_hand() -> None:
+    # Four replicas of two IPUs: 6 steps of 8 MB / 4 per IPU, of which each sends through half of
+    # four links of 16 GB/s: 12 MB at 32 GB/s are 375 us.
+    steps = 6 * (100 + 2 * math.ceil(15e-9 * 1.33e9 * 3 * 2) + 2_090)
+    assert collectives.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 498_750
+
+
+@given(st.integers(2, 12), st.sampled_from([1, 2, 4]))
+def test_rings_use_the_links_that_routes_take(replicas: int, ipus: int) -> None:
+    if ipus == 1:  # up one side, down the other, over whole pairs
+        replicas += replicas % 2
+        rings = [[*range(0, replicas, 2), *reversed(range(1, replicas, 2))]]
+    else:
+        rings = [[r * ipus + i for r in range(replicas)] for i in range(ipus)]
+    flows: list[tuple[int, int, float]] = []
+    for ring in rings:
+        for a, b in zip(ring, [*ring[1:], ring[0]], strict=True):
+            flows += [(a, b, 5e8), (b, a, 5e8)]
+    bandwidth = collectives.ring_bytes_per_cycle(IPU2, replicas, ipus)
+    assert inter_ipu_cycles(IPU2, flows, fixed_cycles=0) == math.ceil(1e9 / bandwidth)
+
+
+@given(st.integers(2, 12), st.sampled_from([2, 4]))
+def test_all_to_all_uses_the_links_that_routes_take(replicas: int, ipus: int) -> None:
+    flows = [
+        (a * ipus + i, b * ipus + i, 1e9 / replicas)
+        for a, b in itertools.permutations(range(replicas), 2)
+        for i in range(ipus)
+    ]
+    fixed = external_sync_cycles(IPU2, replicas * ipus) + INTER_IPU_CYCLES
+    assert collectives.all_to_all_cycles(IPU2, 1e9, replicas, ipus) - fixed == pytest.approx(
+        inter_ipu_cycles(IPU2, flows, fixed_cycles=0), abs=1
+    )
