@@ -18,6 +18,7 @@ from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
+from lowering.passes.keep_small import keep_small
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.plan_pipelines import plan_pipelines
@@ -49,6 +50,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("scalar_predicates", scalar_predicates(closed))
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_replicas", resolve_replicas(closed, replicas))
+    # Before anything counts stores, or asks what is kept where.
+    closed = show("keep_small", keep_small(closed, options.minimum_remote_bytes))
     closed, faults = insert_checks(closed, options, replicas)
     # After all that can remove or double an equation.
     closed = show("check_queues", check_queues(closed))

@@ -108,6 +108,11 @@ def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
 
 
+def is_jaxpr(value: Any) -> bool:
+    """Whether an equation's parameter is a jaxpr, closed or not."""
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
+
+
 def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
     """Every jaxpr among the equation's parameters, of whatever primitive."""
     for value in eqn.params.values():

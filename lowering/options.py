@@ -19,6 +19,7 @@ class Options:
       step_slow_loops: leave loops to the host whose convolutions XLA runs slowly inside a loop.
       allow_recompute: let pipelines compute activations again instead of keeping them.
       io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.
+      minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -30,6 +31,7 @@ class Options:
     step_slow_loops: bool = False
     allow_recompute: bool = False
     io_tiles: bool = False
+    minimum_remote_bytes: int = 0
     on_pass: Callable[[str, str], None] | None = None
 
     @property

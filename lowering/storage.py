@@ -36,15 +36,6 @@ class Storage:
 HERE = Storage()
 """Where a value is made and used."""
 
-# Smaller tensors stay there, whatever is asked for: the original's default of
-# `IPUConfig.optimizations.minimum_remote_tensor_size`, in bytes.
-MINIMUM_BYTES = 128
-
-
-def worthwhile(x: Any, asked: Storage) -> Storage:
-    """Where an array (or an aval) waits between uses, given what was asked for."""
-    return asked if x.size * x.dtype.itemsize >= MINIMUM_BYTES else HERE
-
 
 def store(x: Any, storage: Storage) -> Any:
     """The value of `x`, put where `storage` says; equal on all replicas if it is to be sharded."""

@@ -126,15 +126,15 @@ def uses_streams(jaxpr: Any) -> bool:
     return STREAM in jaxpr.effects
 
 
-def enqueued_queues(jaxpr: Any) -> set[Any]:
-    """Every outfeed that a jaxpr enqueues to, anywhere inside."""
-    found: set[Any] = set()
+def queues_of(jaxpr: Any, *primitives: Primitive) -> dict[Any, None]:
+    """Every queue that a jaxpr uses by one of these primitives, anywhere inside, in order."""
+    found: dict[Any, None] = {}
     for eqn in jaxpr.eqns:
-        if eqn.primitive is enqueue_p:
-            found.add(eqn.params["queue"])
+        if eqn.primitive in primitives:
+            found[eqn.params["queue"]] = None
         for inner in sub_jaxprs(eqn):
             if uses_streams(inner):
-                found |= enqueued_queues(inner)
+                found |= queues_of(inner, *primitives)
     return found
 
 

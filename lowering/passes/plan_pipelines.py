@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
+from typing import Any
 
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.options import Options
@@ -11,9 +13,9 @@ from lowering.passes.recompute import recompute
 from lowering.passes.rewrite import Anywhere, rewritten
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines.edit import prune_tasks, without_constants
-from lowering.pipelines.task import PipelineSpec
+from lowering.pipelines.task import PipelineSpec, TaskSpec
 from lowering.schedules import Schedule, ScheduleError, build, simulate
-from lowering.streams import repeat_p
+from lowering.streams import dequeue_p, enqueue_p, queues_of, repeat_p
 
 
 def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJaxpr:
@@ -23,7 +25,8 @@ def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJa
     After:  the schedule is built and simulated; backward tasks are split if it says so, compute
             activations again if the configuration allows it, and fetch them from remote memory
             if the user asked for that; no task makes what nobody reads.
-    Raises: ScheduleError: a schedule that does not fit the pipeline, or that cannot run.
+    Raises: ScheduleError: a schedule that does not fit the pipeline, that cannot run, or that
+            would use a queue in another order than micro-batch after micro-batch.
     """
     return rewritten(
         closed,
@@ -44,12 +47,38 @@ def _planned(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
     body = prune_tasks(without_constants(eqn.params["body"]))
     if schedule.splits_backward:
         body = split_backward(body)
+    _check_queues(body, spec, schedule)
     if options.allow_recompute and spec.training:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
         body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
     planned = dc.replace(spec, schedule=schedule)
     return eqn.replace(params={**eqn.params, "body": prune_tasks(body), "pipeline": planned})
+
+
+def _check_queues(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
+    """Elements come and go in the order of micro-batches, as they do without a schedule."""
+    users: dict[Any, dict[tuple[int, str], int]] = {}
+    for place, eqn in enumerate(body.jaxpr.eqns):
+        task: TaskSpec = eqn.params["spec"]
+        for queue in queues_of(eqn.params["body"], dequeue_p, enqueue_p):
+            users.setdefault(queue, {})[task.stage, task.kind.value] = place
+    for queue, places in users.items():
+        order = [
+            ((task.micro_batch, places[task.stage, task.phase.value]), task)
+            for tick in schedule.ticks
+            for task in tick
+            if (task.stage, task.phase.value) in places
+        ]
+        for (before, early), (after, late) in itertools.pairwise(order):
+            if after < before:
+                raise ScheduleError(
+                    f"pipeline `{spec.name}`: {schedule.name} runs {early} before {late}, and both "
+                    f"use `{queue.name}`, whose elements are in the order of the micro-batches",
+                    where=spec.origin,
+                    fix=f"run {late} before {early}, or leave the queue to a stage that runs its "
+                    "micro-batches in order",
+                )
 
 
 def _schedule(spec: PipelineSpec, count: int, options: Options, ipus: int) -> Schedule:

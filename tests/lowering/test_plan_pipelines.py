@@ -145,3 +145,20 @@ def test_a_schedule_that_cannot_run():
     with pytest.raises(ScheduleError, match="backward_first") as error:
         planned(schedule=backward_first)
     assert __file__ in str(error.value)
+
+
+@pytest.mark.parametrize("queue", [Queue("elements"), None], ids=["fed", "unfed"])
+def test_a_schedule_that_would_use_a_queue_out_of_order(queue):
+    def backwards(stages, micro_batches):
+        numbers = range(micro_batches)[::-1]
+        return [" ".join(f"{s}{p}{i}" for p in "FB" for i in numbers) for s in range(stages)]
+
+    closed = pipelined(micro_batch(STAGES, queue), 3, 4, schedule=backwards, origin="train.py:12")
+    if queue is None:
+        plan_pipelines(closed, Options(num_ipus=4), 4)
+        return
+    with pytest.raises(ScheduleError, match="backwards runs 0F3 before 0F2") as error:
+        plan_pipelines(closed, Options(num_ipus=4), 4)
+    assert "`elements`" in error.value.what
+    assert "run 0F2 before 0F3" in error.value.fix
+    assert error.value.where == "train.py:12"

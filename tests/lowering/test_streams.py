@@ -148,7 +148,7 @@ def test_blocks_of_elements():
     assert sink.sent == [2.0, 4.0, 6.0, 8.0]
 
 
-def test_enqueued_queues_are_found_inside():
+def test_queues_are_found_inside():
     source, sink = queues()
     other = HostQueue("other")
 
@@ -158,7 +158,7 @@ def test_enqueued_queues_are_found_inside():
 
     closed = trace(fn, AVAL)
     assert streams.uses_streams(closed)
-    assert streams.enqueued_queues(closed.jaxpr) == {sink, other}
+    assert list(streams.queues_of(closed.jaxpr, streams.enqueue_p)) == [sink, other]
     assert not streams.uses_streams(trace(jnp.sin, AVAL))
 
 
