@@ -80,6 +80,7 @@ def _options(settings: Settings, device: LogicalDevice) -> Options:
         step_slow_loops=jax.default_backend() == "cpu",
         allow_recompute=device.config.allow_recompute,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
+        minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
     )
 
 
@@ -116,7 +117,7 @@ def _leaked(name: str, more: str) -> LeakedValueError:
 
 def _check_enqueues(frames: Sequence[_tracing.Frame], closed: Any) -> None:
     """Finds enqueues that Python called and that are not in the program."""
-    kept = streams.enqueued_queues(closed.jaxpr)
+    kept = streams.queues_of(closed.jaxpr, streams.enqueue_p)
     for queue, line in (entry for frame in frames for entry in frame.enqueues):
         if queue not in kept:
             raise EnqueueError(

@@ -94,7 +94,8 @@ def pipeline(
       backward_propagation_stages_poplar_options: the same for backward tasks.
       weight_update_poplar_options: the same for the weight update.
       offload_weight_update_variables: keep the optimizer's state in remote memory between updates;
-        None means no, unless it is sharded. Leaves under 128 bytes stay.
+        None means no, unless it is sharded. Whatever the argument, arrays under
+        `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are neither offloaded nor sharded.
       replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
         must be the same on all of them, as with a `CrossReplicaOptimizer`.
       offload_activations: keep what waits between forward and backward passes in remote memory.
@@ -124,6 +125,8 @@ def pipeline(
       PipelineNotImplementedError: (a `NotImplementedError`) see the arguments.
       ScheduleError: (a `ValueError`) when lowered, a schedule that cannot run, or a number of
         micro-batches that it cannot take.
+      OptimizerError: (a `ValueError`) when replayed, if replicas have different values of what is
+        to be sharded over them.
       OutOfRangeError: when run, if the data set ends too soon; `error.carried` then is
         `(variables, optimizer_state)` after the last complete update.
     """

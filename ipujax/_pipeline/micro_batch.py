@@ -61,7 +61,7 @@ class MicroBatch:
     def _accumulator(self, value: Value) -> Buffer:
         dtype = self.settings.accumulation_dtype(value.aval)
         aval = jax.ShapeDtypeStruct(value.aval.shape, dtype)
-        return Buffer(aval, storage.worthwhile(aval, self.settings.accumulator_storage))
+        return Buffer(aval, self.settings.accumulator_storage)
 
     def buffers(self) -> list[Buffer]:
         """The loop variables."""
@@ -137,8 +137,7 @@ class MicroBatch:
             if name not in self.model.variables:
                 return given[name]
             if name not in loaded:
-                kept = storage.worthwhile(name.aval, self.settings.weight_storage)
-                loaded[name] = storage.load(given[name], kept)
+                loaded[name] = storage.load(given[name], self.settings.weight_storage)
             return loaded[name]
 
         return look_up

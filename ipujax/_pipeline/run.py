@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ipujax._pipeline.settings import Settings
 from ipujax._pipeline.stages import Value
 from ipujax.errors import IPUError, PipelineError
 from ipujax.optimizers import apply_gradients
+from ipujax.optimizers._accumulation import check_leaves
 from lowering import jaxpr, pipelines, storage, streams
 
 
@@ -107,16 +107,7 @@ class _Run:
             ) from error
         given = {"variables": self.variables, "optimizer_state": leaves}
         for (name, old), new in zip(given.items(), results, strict=True):
-            before, after = ([(x.shape, x.dtype) for x in flat] for flat in (old, new))
-            if before != after:
-                pairs = itertools.zip_longest(before, after, fillvalue="nothing")
-                changed = next((b, a) for b, a in pairs if b != a)
-                raise PipelineError(
-                    f"the weight update turns a leaf of {name} from {changed[0]} into "
-                    f"{changed[1]}\n  fix:   pass the state that opt.init(variables) of the same "
-                    "optimizer gives, and keep shapes and dtypes (a gradient_accumulation_dtype "
-                    "other than the variables' may need a cast of the gradients)"
-                )
+            check_leaves(f"the weight update turns a leaf of {name}", new, old, PipelineError)
 
     def gradient_avals(self) -> list[Any]:
         """Shape and dtype of each variable's accumulated gradient."""
@@ -160,8 +151,8 @@ class _Run:
             carried = self.tree.unflatten(variables), self.state_tree.unflatten(state)
         loop = jax.tree.structure(carried)
         kept = [
-            *(storage.store(x, self.weights(x)) for x in variables),
-            *(storage.store(x, self.states(x)) for x in state),
+            *(storage.store(x, settings.weight_storage) for x in variables),
+            *(storage.store(x, settings.state_storage) for x in state),
         ]
 
         def once(*flat: Any) -> list[Any]:
@@ -175,17 +166,9 @@ class _Run:
         body, captured = jaxpr.hoisted(traced)
         final = streams.repeat(body, [*captured, *consts], kept, settings.repeat_count, loop)
         return (
-            [storage.load(x, self.weights(x)) for x in final[:count]],
-            [storage.load(x, self.states(x)) for x in final[count:]],
+            [storage.load(x, settings.weight_storage) for x in final[:count]],
+            [storage.load(x, settings.state_storage) for x in final[count:]],
         )
-
-    def weights(self, x: Any) -> storage.Storage:
-        """Where a variable waits between uses."""
-        return storage.worthwhile(x, self.settings.weight_storage)
-
-    def states(self, x: Any) -> storage.Storage:
-        """Where a leaf of the optimizer's state waits between weight updates."""
-        return storage.worthwhile(x, self.settings.state_storage)
 
     def once(
         self, constants: Sequence[Any], variables: Sequence[Any], state: Sequence[Any]
@@ -265,7 +248,9 @@ class _Run:
     ) -> list[Any]:
         """The weight update as a task; what was summed for the outfeed is sent with it."""
         closed, reads = traced
-        storages = [*map(self.weights, variables), *map(self.states, state)]
+        settings = self.settings
+        storages = [settings.weight_storage] * len(variables)
+        storages += [settings.state_storage] * len(state)
         given = len(variables) + len(state)
         used = [i for i in reads if i < given + len(gradients)]
         kept = [*variables, *state, *gradients]

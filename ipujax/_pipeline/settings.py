@@ -24,6 +24,8 @@ from ipujax.gradient_accumulation import (
 )
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.optimizers._accumulation import storage_of
+from ipujax.optimizers._checks import dtype_chooser
 from lowering import pipelines, schedules, storage
 
 
@@ -192,9 +194,7 @@ def check_settings(given: dict[str, Any], origin: str) -> Settings:
         stages=stages,
         count=values.micro_batches(given["gradient_accumulation_count"]) * serial,
         repeat_count=values.positive(given["repeat_count"], "repeat_count"),
-        accumulation_dtype=values.dtype_chooser(
-            given["gradient_accumulation_dtype"], "gradient_accumulation_dtype", jnp.floating
-        ),
+        accumulation_dtype=_dtype(given, "gradient_accumulation_dtype", jnp.floating),
         reduction=reduction,
         infeed_queue=values.optional(given["infeed_queue"], IPUInfeedQueue, "infeed_queue"),
         outfeed_queue=values.optional(given["outfeed_queue"], IPUOutfeedQueue, "outfeed_queue"),
@@ -209,13 +209,15 @@ def check_settings(given: dict[str, Any], origin: str) -> Settings:
         **_storages(given, serial),
         outfeed_loss=bool(given["outfeed_loss"]),
         accumulate_outfeed=bool(given["accumulate_outfeed"]),
-        outfeed_dtype=values.dtype_chooser(
-            given["accumulate_outfeed_dtype"], "accumulate_outfeed_dtype", jnp.number
-        ),
+        outfeed_dtype=_dtype(given, "accumulate_outfeed_dtype", jnp.number),
         outfeed_mask=values.mask(given["outfeed_mask"]),
         name=values.optional(given["name"], str, "name") or "pipeline",
         origin=origin,
     )
+
+
+def _dtype(given: dict[str, Any], name: str, kind: Any) -> Callable[[Any], Any]:
+    return dtype_chooser(given[name], name, kind, PipelineTypeError)
 
 
 def _stages(given: Any, mapping: Any, serial: int) -> tuple[tuple[Part, ...], ...]:
@@ -348,16 +350,11 @@ def _check_outfeed(given: dict[str, Any], training: bool) -> None:
 
 def _storages(given: dict[str, Any], serial: int) -> dict[str, Any]:
     offload = given["offload_weight_update_variables"]
-    shard = given["replicated_optimizer_state_sharding"]
-    if shard and offload is False:
-        raise PipelineError(
-            "replicated_optimizer_state_sharding needs the optimizer state to be offloaded; set "
-            "offload_weight_update_variables=True or leave it None"
-        )
+    shard = bool(given["replicated_optimizer_state_sharding"])
     sharded_weights = given["replicated_weight_sharding"]
     return {
         "may_shard_weights": sharded_weights is None and serial > 1,
-        "state_storage": storage.Storage(remote=bool(offload or shard), sharded=bool(shard)),
+        "state_storage": storage_of(offload, shard, PipelineError),
         "weight_storage": storage.Storage(
             remote=bool(given["offload_weights"]), sharded=bool(sharded_weights)
         ),

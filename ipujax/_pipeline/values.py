@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ipujax.errors import PipelineError, PipelineTypeError
@@ -42,49 +39,6 @@ def micro_batches(given: Any) -> int:
             f"micro-batches of one weight update; it is {given}"
         )
     return positive(given, "gradient_accumulation_count")
-
-
-def dtype_chooser(given: Any, name: str, kind: Any) -> Callable[[Any], Any]:
-    """A function from an aval to the dtype of its accumulator.
-
-    Args:
-      given: None for its own, a dtype, or a function from shape and dtype to one.
-      name: of the argument.
-      kind: what the dtype must be, such as `jnp.floating`.
-    """
-    if given is None:
-        return lambda variable: variable.dtype
-    known = _as_dtype(given, kind)
-    if known is not None:
-        return lambda variable: known
-    if not callable(given) or isinstance(given, type):
-        raise _no_dtype(given, name, kind)
-
-    def choose(variable: Any) -> Any:
-        chosen = _as_dtype(given(variable), kind)
-        if chosen is None:
-            raise _no_dtype(given(variable), name, kind)
-        return chosen
-
-    return choose
-
-
-def _as_dtype(given: Any, kind: Any) -> Any:
-    # NumPy takes None for float64, and any class for `object`.
-    if given is None:
-        return None
-    try:
-        dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(given))
-    except TypeError:
-        return None
-    return dtype if jnp.issubdtype(dtype, kind) else None
-
-
-def _no_dtype(given: Any, name: str, kind: Any) -> PipelineTypeError:
-    return PipelineTypeError(
-        f"{name} must be None, a {kind.__name__} dtype, or a function from a variable to one, not "
-        f"{given!r}"
-    )
 
 
 def mask(given: Any) -> tuple[bool, ...] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses as dc
-import queue as queue_module
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.engine.worker import Worker
 from ipujax.errors import OutOfRangeError
 
 # How long a loop waits for a whole chunk before it goes on with the elements that there are.
@@ -47,39 +47,6 @@ class Fetch:
     done: Future[BaseException | None] = dc.field(default_factory=Future[BaseException | None])
 
 
-class _Worker:
-    """Does its tasks one after the other, in a thread that does not keep a process from ending.
-
-    A data set may block for ever; the threads of `concurrent.futures` would be waited for.
-    """
-
-    def __init__(self, name: str):
-        self._tasks: queue_module.SimpleQueue[Callable[[], None] | None]
-        self._tasks = queue_module.SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Has a function called after the earlier ones."""
-        future: Future[Any] = Future()
-
-        def task() -> None:
-            try:
-                future.set_result(function(*args))
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._tasks.put(task)
-        return future
-
-    def stop(self) -> None:
-        """Ends the thread after what has been submitted."""
-        self._tasks.put(None)
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
-
-
 class Feeder:
     """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop.
 
@@ -91,7 +58,7 @@ class Feeder:
 
     def __init__(self, queue: Any, replicas: int, each: int = 1):
         self.queue, self._replicas, self.each = queue, replicas, each
-        self._worker: _Worker | None = None
+        self._worker: Worker | None = None
         self._fetches: collections.deque[Fetch] = collections.deque()
 
     def request(self, count: int, capacity: int) -> None:
@@ -108,9 +75,9 @@ class Feeder:
             fetch.done = self._thread.submit(self._fill, fetch)
 
     @property
-    def _thread(self) -> _Worker:
+    def _thread(self) -> Worker:
         if self._worker is None:
-            self._worker = _Worker(f"ipujax-{self.queue.name}")
+            self._worker = Worker(f"ipujax-{self.queue.name}")
         return self._worker
 
     def _fill(self, fetch: Fetch) -> BaseException | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipujax.engine.feeds import Session, of_the_loop
 from ipujax.engine.loops import Values
+from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from lowering import ir
 
@@ -49,7 +50,7 @@ def iterate(
         # A `while_loop` counts its iterations in a variable before the user's.
         first = 0 if isinstance(node, ir.Repeat) else 1
         own = node.carry[first : first + node.loop.num_leaves]
-        carried = [values[c.entering, c.ipu] for c in own]
+        carried = [load(values[c.entering, c.ipu]) for c in own]
         raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
 
 

@@ -6,11 +6,13 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 import jax
 
 from ipujax.engine.placement import Placement
+from ipujax.engine.worker import Worker
 from lowering import jaxpr
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 LANE_OPERATIONS = 2e7
 # XLA computes the larger operations of one kernel on all cores already.
 MAXIMUM_LANES = 4
+# An interrupted program waits so long for the steps that its lanes are at: a data set may block.
+INTERRUPT_SECONDS = 1.0
 
 
 def cores_of(placement: Placement) -> int:
@@ -34,71 +38,70 @@ def cores_of(placement: Placement) -> int:
 def run_lanes(lanes: Sequence[Sequence[Step]], do: Callable[[Step], None]) -> bool:
     """Runs the steps of each lane in order; those of one micro-batch stay in order across lanes.
 
-    The calling thread does the first lane's. An exception of any lane ends all of them.
+    The calling thread does the first lane's. An exception in any lane ends all of them, and so
+    does one that finds the calling thread waiting for the others.
 
     Returns:
       False if nothing was run, since another thread would compile differently: the configuration
       of JAX can be changed for one thread (`jax.default_matmul_precision` and its like).
     """
-    run = _Lanes(do, _ranks(lanes))
-    context = jaxpr.trace_context()
-    agreed: list[bool] = []
-    asked = threading.Barrier(len(lanes))
-
-    def other(steps: Sequence[Step]) -> None:
-        agreed.append(jaxpr.trace_context() == context)
-        asked.wait()
-        if all(agreed):
-            run.lane(steps)
-
-    threads = [threading.Thread(target=other, args=(steps,), daemon=True) for steps in lanes[1:]]
-    for thread in threads:
-        thread.start()
-    asked.wait()
-    if not all(agreed):
-        return False
-    run.lane(lanes[0])
-    for thread in threads:
-        thread.join()
-    if run.failure is not None:
-        raise run.failure
+    run = _Lanes(do)
+    workers: list[Worker] = []
+    others: list[Future[None]] = []
+    try:
+        workers += (Worker("ipujax-lane") for _ in lanes[1:])
+        contexts = [worker.submit(jaxpr.trace_context) for worker in workers]
+        if any(context.result() != jaxpr.trace_context() for context in contexts):
+            return False
+        others = [
+            worker.submit(run.lane, steps) for worker, steps in zip(workers, lanes[1:], strict=True)
+        ]
+        run.lane(lanes[0])
+        for other in others:
+            other.result()
+    except BaseException as error:
+        run.fail(error)
+        wait(others, timeout=None if isinstance(error, Exception) else INTERRUPT_SECONDS)
+        raise
+    finally:
+        for worker in workers:
+            worker.stop()
     return True
-
-
-def _ranks(lanes: Sequence[Sequence[Step]]) -> dict[int, int]:
-    """For each step, by identity, how many tasks of its micro-batch stand before it."""
-    done: Counter[int] = Counter()
-    ranks: dict[int, int] = {}
-    for step in sorted((s for lane in lanes for s in lane), key=lambda step: step.position):
-        ranks[id(step)] = done[step.task.micro_batch]
-        done[step.task.micro_batch] += 1
-    return ranks
 
 
 class _Lanes:
     """What the lanes know of one another: how far each micro-batch is, and the first failure."""
 
-    def __init__(self, do: Callable[[Step], None], ranks: dict[int, int]):
-        self.do, self.ranks = do, ranks
+    def __init__(self, do: Callable[[Step], None]):
+        self.do = do
         self.done: Counter[int] = Counter()
         self.turn = threading.Condition()
         self.failure: BaseException | None = None
 
     def lane(self, steps: Sequence[Step]) -> None:
-        """Runs one lane's steps, each once its micro-batch is there."""
-        try:
-            for step in steps:
-                number, rank = step.task.micro_batch, self.ranks[id(step)]
-                with self.turn:
-                    while self.done[number] != rank and self.failure is None:
-                        self.turn.wait()
-                if self.failure is not None:
-                    return
-                self.do(step)
-                with self.turn:
-                    self.done[number] += 1
-                    self.turn.notify_all()
-        except BaseException as error:
+        """Runs one lane's steps, each once its micro-batch is there.
+
+        Raises:
+          BaseException: the first failure of any lane.
+        """
+        for step in steps:
+            number = step.task.micro_batch
             with self.turn:
-                self.failure = self.failure or error
+                while self.done[number] != step.rank and self.failure is None:
+                    self.turn.wait()
+            if self.failure is not None:
+                raise self.failure
+            try:
+                self.do(step)
+            except BaseException as error:
+                self.fail(error)
+                raise
+            with self.turn:
+                self.done[number] += 1
                 self.turn.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends all lanes, each after the step that it is at."""
+        with self.turn:
+            self.failure = self.failure or error
+            self.turn.notify_all()

@@ -20,6 +20,7 @@ from jax import lax
 
 from ipujax.engine.feeds import Feeder, Session, exhausted, of_the_loop
 from ipujax.engine.placement import Axis, Placement
+from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from lowering import ir, jaxpr
 
@@ -211,13 +212,10 @@ class StreamedLoop:
         """Runs the whole loop."""
         count = int(self.trips(values))
         carry = [self.own(c, values) for c in self.node.carry]
-        consts = [values[value, self.ipu] for value in self.consts]
-        if self.single is not None:
-            self.single_consts = [values[value, self.ipu] for value in self.single.consts]
         feeders = [Feeder(step.queue, session.replicas, step.count or 1) for step in self.ins]
         interrupted = True
         try:
-            carry = _Run(self, session, feeders, count).finish(carry, consts)
+            carry = _Run(self, values, session, feeders, count).finish(carry)
             interrupted = False
         except Exception:
             interrupted = False
@@ -228,19 +226,38 @@ class StreamedLoop:
         for c, value in zip(self.node.carry, carry, strict=True):
             values[c.final, c.ipu] = value
 
+    def constants(self, values: Values) -> list[Any]:
+        """What the loop reads but does not change."""
+        return [load(values[value, self.ipu]) for value in self.consts]
+
     def own(self, c: ir.Carry, values: Values) -> Any:
         """An initial value to be donated from iteration to iteration; the caller's stay his."""
-        if c.initial in self.spare:
-            return values.pop((c.initial, c.ipu))
-        initial = values[c.initial, c.ipu]
-        return initial if self.by_step else jnp.copy(initial)
+        is_spare = c.initial in self.spare
+        initial = values.pop((c.initial, c.ipu)) if is_spare else values[c.initial, c.ipu]
+        array = load(initial)
+        # What was put away may share its buffer with the value that it was.
+        is_ours = is_spare and array is initial
+        return array if is_ours or self.by_step else jnp.copy(array)
 
 
 class _Run:
-    """One execution of a streamed loop: how far it is, and how large its chunks are now."""
+    """One execution of a streamed loop: how far it is, and how large its chunks are now.
 
-    def __init__(self, loop: StreamedLoop, session: Session, feeders: list[Feeder], count: int):
+    Attributes:
+      consts: what the loop reads but does not change, and its loop over single elements.
+    """
+
+    def __init__(
+        self,
+        loop: StreamedLoop,
+        values: Values,
+        session: Session,
+        feeders: list[Feeder],
+        count: int,
+    ):
         self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
+        own = [loop] if loop.single is None else [loop, loop.single]
+        self.consts = {each: each.constants(values) for each in own}
         # A power of two, so that loops of many lengths share few compilations.
         roof = 1 << max(count - 1, 0).bit_length()
         self.capacity = min(loop.capacity, roof)
@@ -252,14 +269,15 @@ class _Run:
         self.running: collections.deque[Any] = collections.deque()
         self.clock = time.perf_counter()
 
-    def finish(self, carry: list[Any], consts: list[Any]) -> list[Any]:
+    def finish(self, carry: list[Any]) -> list[Any]:
+        """Runs all iterations; gives the loop variables after them."""
         self.request()
         while self.done < self.count:
             self.request()
             waited = [feeder.wait(self.session.flush) // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
-                carry = self.dispatch(ready, carry, consts)
+                carry = self.dispatch(ready, carry)
             else:
                 carry, ready = self.one_by_one(carry), 1
             self.done += ready
@@ -279,8 +297,7 @@ class _Run:
             if not ready or single is None:
                 self.stop(waited, carry, taken)
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
-            consts = self.loop.single_consts
-            carry = self.launch(single, single.chunk_kernel, ready, carry, consts, leaves)
+            carry = self.launch(single, single.chunk_kernel, ready, carry, leaves)
             taken += ready
         return carry
 
@@ -293,16 +310,14 @@ class _Run:
             for feeder in self.feeders:
                 feeder.request(size * feeder.each, self.capacity * feeder.each)
 
-    def dispatch(self, ready: int, carry: list[Any], consts: list[Any]) -> list[Any]:
+    def dispatch(self, ready: int, carry: list[Any]) -> list[Any]:
         """Sends off the next iterations: one chunk, or step by step."""
         if not self.loop.by_step:
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-            kernel = self.loop.chunk_kernel
-            return self.launch(self.loop, kernel, ready, carry, consts, leaves)
+            return self.launch(self.loop, self.loop.chunk_kernel, ready, carry, leaves)
         for _ in range(ready):
             leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            kernel = self.loop.by_step_kernel
-            carry = self.launch(self.loop, kernel, None, carry, consts, leaves)
+            carry = self.launch(self.loop, self.loop.by_step_kernel, None, carry, leaves)
         return carry
 
     def launch(
@@ -311,17 +326,15 @@ class _Run:
         kernel: Any,
         count: int | None,
         carry: list[Any],
-        consts: list[Any],
         leaves: list[np.ndarray],
     ) -> list[Any]:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
-        lead = 0 if count is None else 1
-        axis: Axis = None if self.session.replicas == 1 else lead
+        axis: Axis = None if self.session.replicas == 1 else int(count is not None)
         elements: list[Any] = leaves
         if axis is not None or not carry:
             # Otherwise jit brings them to where the loop variables are, in a fraction of the time.
             elements = list(loop.placement.elements(leaves, loop.ipu, axis))
-        token, *results = kernel(np.int32(count or 1), *carry, *consts, *elements)
+        token, *results = kernel(np.int32(count or 1), *carry, *self.consts[loop], *elements)
         self.running.append(token)
         carry, sent = results[: len(carry)], results[len(carry) :]
         for step in loop.outs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipujax.engine.feeds import Session
@@ -21,20 +21,13 @@ if TYPE_CHECKING:
     from ipujax.engine.replay import Machine, Values
 
 Phase = tuple[int, pipelines.Kind]
-Observer = Callable[[schedules.Task, "dict[int, Values]"], None]
 
 
 class PipelinedLoop:
-    """A loop over micro-batches whose body is tasks, as a step of the machine that runs it.
-
-    Attributes:
-      observe: if set, called after every task with it and the values of all micro-batches that
-        are under way.
-    """
+    """A loop over micro-batches whose body is tasks, as a step of the machine that runs it."""
 
     def __init__(self, machine: Machine, node: ir.Repeat, pipeline: ir.Pipeline):
         self.node, self.schedule = node, pipeline.schedule
-        self.observe: Observer | None = None
         bodies = _tasks(node.body)
         needs = ir.Needs()
         inside = {place for body in bodies.values() for place in _births(body)}
@@ -75,20 +68,20 @@ class PipelinedLoop:
 
         @functools.cache
         def dead(phase: Phase, after: tuple[Phase, ...]) -> tuple[ir.Place, ...]:
-            alive = frozenset[ir.Place]().union(*(touched.get(p, frozenset()) for p in after))
-            own = touched.get(phase, frozenset())
-            return tuple(place for place in own if place in inside and place not in alive)
+            alive = frozenset[ir.Place]().union(*(touched[p] for p in after))
+            return tuple(p for p in touched[phase] if p in inside and p not in alive)
 
         later: dict[int, tuple[Phase, ...]] = {}
         steps: list[Step] = []
         for tick in reversed(self.schedule.ticks):
             for task in reversed(tick):
                 phase = (task.stage, pipelines.Kind(task.phase.value))
+                if phase not in self.tasks:
+                    continue
                 after = later.get(task.micro_batch, ())
                 later[task.micro_batch] = (*after, phase)
-                if phase in self.tasks:
-                    runner = self.tasks[phase]
-                    steps.append(Step(task, -len(steps), runner, dead(phase, after)))
+                rank = len(self.tasks) - len(after) - 1
+                steps.append(Step(task, rank, self.tasks[phase], dead(phase, after)))
         return steps[::-1]
 
     def __call__(self, values: Values, session: Session) -> None:
@@ -108,6 +101,7 @@ class _Run:
 
     Attributes:
       buffers: the loop variables.
+      under_way: the values of each micro-batch that has some.
     """
 
     def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
@@ -132,8 +126,6 @@ class _Run:
             own.pop(place, None)
         if len(own) == len(self.shared):
             del self.under_way[number]
-        if self.loop.observe is not None:
-            self.loop.observe(step.task, self.under_way)
 
     def exhausted(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
         """The error of one micro-batch as that of all of them."""
@@ -151,13 +143,13 @@ class Step:
 
     Attributes:
       task: stage, phase and micro-batch.
-      position: orders the steps as the schedule does.
+      rank: how many tasks of its micro-batch stand before it.
       runner: what the task does.
       dead: what its micro-batch does not need any more.
     """
 
     task: schedules.Task
-    position: int
+    rank: int
     runner: _Task
     dead: tuple[ir.Place, ...]
 

@@ -22,7 +22,7 @@ from ipujax.engine.iterations import advance, enter, finish, iterate, row_of
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
-from ipujax.engine.storage import Stored, load, store
+from ipujax.engine.storage import load, store
 from ipujax.errors import EnqueueError
 from lowering import HOST, ir, jaxpr, structure
 
@@ -177,22 +177,19 @@ class Machine:
 
         def run(values: Values, session: Session) -> None:
             del session
-            results = kernel.call(*[values[place] for place in reads])
-            values.update(zip(writes, results, strict=True))
+            operands = [values[place] for place in reads]
+            if self._stores:
+                operands = [load(operand) for operand in operands]
+            values.update(zip(writes, kernel.call(*operands), strict=True))
 
-        def run_with_stored(values: Values, session: Session) -> None:
-            del session
-            results = kernel.call(*[load(values[p], self.placement, node.ipu) for p in reads])
-            values.update(zip(writes, results, strict=True))
-
-        return run_with_stored if self._stores else run
+        return run
 
     def store_or_load(self, node: ir.Load | ir.Store) -> Step:
         """Puts a value away, or brings it back."""
         placement, ipu = self.placement, node.ipu
         if isinstance(node, ir.Load):
             source, target = (node.kept, ipu), (node.value, ipu)
-            change = lambda x: load(x, placement, ipu)  # noqa: E731
+            change = load
         else:
             source, target = (node.value, ipu), (node.kept, ipu)
             change = lambda x: store(x, node.storage, placement, ipu)  # noqa: E731
@@ -205,9 +202,8 @@ class Machine:
 
     def copy(self, node: ir.Copy) -> Step:
         """Moves values."""
-        placement, target = self.placement, node.target
-        source = node.source
-        if node.source == HOST:
+        placement, source, target = self.placement, node.source, node.target
+        if source == HOST:
             transfer = lambda array: placement.to_device(array, target)  # noqa: E731
         elif target == HOST:
             transfer = placement.to_host
@@ -215,15 +211,12 @@ class Machine:
             transfer = lambda array: array  # noqa: E731
         else:
             transfer = lambda array: placement.move(array, target)  # noqa: E731
-        pairs = [((value, node.source), (value, target)) for value in node.values]
+        pairs = [((value, source), (value, target)) for value in node.values]
 
         def run(values: Values, session: Session) -> None:
             del session
             for here, there in pairs:
-                value = values[here]
-                if isinstance(value, Stored):
-                    value = load(value, placement, source)
-                values[there] = transfer(value)
+                values[there] = transfer(load(values[here]))
 
         return run
 
@@ -251,7 +244,7 @@ class Machine:
         swap = self.placement.replicas > 1 and node.count is not None
 
         def run(values: Values, session: Session) -> None:
-            leaves = [load(values[place], self.placement, node.ipu) for place in reads]
+            leaves = [load(values[place]) for place in reads]
             if swap:
                 leaves = [jnp.moveaxis(leaf, 0, 1) for leaf in leaves]
             session.collector(node.queue).send(node.structure, leaves, node.count)
@@ -295,7 +288,7 @@ class Machine:
         place = (value, self._homes[value])
 
         def read(values: Values) -> Any:
-            value = values[place]
+            value = load(values[place])
             array = np.asarray(value.array if isinstance(value, PerReplica) else value)
             if array.ndim and (array != array[0]).any():
                 raise EnqueueError(
@@ -328,13 +321,13 @@ class Machine:
             enter(node.carry, values)
             stacks: list[list[Any]] = [[] for _ in node.stacks]
             order = range(count - 1, -1, -1) if node.reverse else range(count)
+            wholes = [load(values[s.stacked, s.ipu]) for s in node.slices]
             for done, index in enumerate(order):
-                for s in node.slices:
-                    row = row_of(values[s.stacked, s.ipu], index, session.replicas)
-                    values[s.element, s.ipu] = row
+                for s, whole in zip(node.slices, wholes, strict=True):
+                    values[s.element, s.ipu] = row_of(whole, index, session.replicas)
                 iterate(body, node, values, session, done, count)
                 for kept, s in zip(stacks, node.stacks, strict=True):
-                    kept.append(load(values[s.element, s.ipu], self.placement, s.ipu))
+                    kept.append(load(values[s.element, s.ipu]))
                 advance(node.carry, values)
             finish(node.carry, values)
             for kept, s in zip(stacks, node.stacks, strict=True):

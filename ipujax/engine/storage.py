@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.engine.placement import Placement
+from ipujax.errors import OptimizerError
 from lowering import storage
 
 _REMOTE = "pinned_host"
@@ -23,32 +24,51 @@ class Stored:
       array: the value, or what each replica keeps of it, `[replicas, elements]`.
       shape: of the value, per replica.
       storage: how it is kept.
+      placement: the devices of the program.
+      ipu: the IPU that it belongs to.
+      agreed: whether all replicas had the same value, where each keeps a part of it only.
     """
 
     array: jax.Array
     shape: tuple[int, ...]
     storage: storage.Storage
+    placement: Placement
+    ipu: int
+    agreed: Any = True
 
 
 def store(array: jax.Array, storage: storage.Storage, placement: Placement, ipu: int) -> Stored:
     """Puts away an array of an IPU; one that is sharded must be equal on all replicas."""
+    agreed: Any = True
     shape = array.shape if placement.replicas == 1 else array.shape[1:]
     sharding = placement.sharding(ipu)
     if storage.sharded and placement.replicas > 1:
-        array = _slices(placement.replicas, sharding)(array)
+        array, agreed = _slices(placement.replicas, sharding)(array)
     if storage.remote and _has_remote_memory(placement, ipu):
         array = jax.device_put(array, sharding.with_memory_kind(_REMOTE))
-    return Stored(array, shape, storage)
+    return Stored(array, shape, storage, placement, ipu, agreed)
 
 
-def load(value: Any, placement: Placement, ipu: int) -> Any:
-    """Brings a value back to its IPU; one that was never put away is there already."""
+def load(value: Any) -> Any:
+    """Brings a value back to its IPU; one that was never put away is there already.
+
+    Raises:
+      OptimizerError: (a `ValueError`) it was sharded, and replicas had other values than replica 0.
+    """
     if not isinstance(value, Stored):
         return value
-    array, sharding = value.array, placement.sharding(ipu)
-    if value.storage.remote and _has_remote_memory(placement, ipu):
+    if not value.agreed:
+        raise OptimizerError(
+            f"{list(value.shape)} numbers of IPU {value.ipu} are sharded over the replicas, and "
+            "not all replicas have the same numbers\n"
+            "  fix:   average gradients over the replicas (CrossReplicaOptimizer around the "
+            "optimizer), or leave replicated_optimizer_state_sharding and "
+            "replicated_weight_sharding off"
+        )
+    array, sharding = value.array, value.placement.sharding(value.ipu)
+    if value.storage.remote and _has_remote_memory(value.placement, value.ipu):
         array = jax.device_put(array, sharding)
-    if value.storage.sharded and placement.replicas > 1:
+    if value.storage.sharded and value.placement.replicas > 1:
         array = _whole(value.shape, sharding)(array)
     return array
 
@@ -62,15 +82,25 @@ def _has_remote_memory(placement: Placement, ipu: int) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _slices(replicas: int, sharding: Any) -> Any:
-    """`[replicas, *shape]`, all equal -> `[replicas, elements / replicas]`, padded."""
+    """`[replicas, *shape]` -> `[replicas, elements / replicas]`, padded; whether all were equal."""
 
-    def function(array: Any) -> Any:
+    def function(array: Any) -> tuple[Any, Any]:
         flat = array.reshape(replicas, -1)
         padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
         own = padded.reshape(replicas, replicas, -1)
-        return own[jnp.arange(replicas), jnp.arange(replicas)]
+        return own[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
 
-    return jax.jit(function, out_shardings=sharding)
+    return jax.jit(function, out_shardings=(sharding, None))
+
+
+def _agree(array: Any) -> Any:
+    """Whether all rows are the first one, but for rounding that depends on where a row is."""
+    first = array[:1]
+    same = (array == first) | ((array != array) & (first != first))
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        scale = jnp.max(jnp.abs(first), initial=0, where=jnp.isfinite(first))
+        same |= jnp.abs(array - first) <= 16 * jnp.finfo(array.dtype).eps * scale
+    return same.all()
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ipujax import _tracing
-from ipujax.optimizers._checks import refuse
+from ipujax.errors import IPUError, OptimizerError
+from ipujax.optimizers._checks import message, refuse
 from ipujax.optimizers.ipu_optimizer import is_state
 from lowering import storage
 
+_SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 
-def storage_of(offload: bool | None, sharded: bool | None) -> storage.Storage:
-    """Where the optimizer's state waits between updates."""
-    if sharded is None:
-        sharded = bool(offload)
+
+def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> storage.Storage:
+    """Where the optimizer's state waits between updates; raises `error` if that is nowhere."""
     if sharded and offload is False:
-        raise refuse(
-            "replicated_optimizer_state_sharding=True with offload_weight_update_variables=False: "
-            "the optimizer state must be offloaded to be sharded",
-            "pass offload_weight_update_variables=True, or leave sharding off",
+        raise error(
+            message(
+                "replicated_optimizer_state_sharding=True needs the optimizer state to be "
+                "offloaded, which offload_weight_update_variables=False forbids",
+                "pass offload_weight_update_variables=True, or leave sharding off",
+            )
         )
     return storage.Storage(remote=bool(offload) or sharded, sharded=sharded)
 
@@ -51,21 +56,40 @@ def like(new: Any, old: Any) -> Any:
     if before != after:
         raise refuse(
             f"the wrapped optimizer turns its state from {before} into {after}",
-            "pass the state that `init` of this very optimizer made",
+            _SAME_STATE,
         )
-    return jax.tree.map(_checked_leaf, new, old)
+    new = jax.tree.map(jnp.asarray, new)
+    own = "the wrapped optimizer turns a leaf of its state"
+    check_leaves(own, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
+    return jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old)  # no weak types
 
 
-def _checked_leaf(new: Any, old: Any) -> Any:
-    array = jnp.asarray(new)
-    if (array.shape, array.dtype) != (old.shape, old.dtype):
-        raise refuse(
-            f"the wrapped optimizer turns a leaf of its state from {old.dtype}{list(old.shape)} "
-            f"into {array.dtype}{list(array.shape)}: gradients come in the accumulators' dtype",
-            "cast them in front of it: optax.chain(optax.stateless(lambda g, p: "
-            f"optax.tree_utils.tree_cast(g, jnp.{old.dtype})), ...)",
-        )
-    return jnp.asarray(array, old.dtype)  # never a weak type
+def check_leaves(what: str, new: Sequence[Any], old: Sequence[Any], error: type[IPUError]) -> None:
+    """Raises `error` if an update changes the number, shapes or dtypes of what it updates.
+
+    Args:
+      what: the beginning of the message: who turns a leaf of what.
+      new: arrays or avals after the update.
+      old: those before it.
+      error: the class to raise.
+    """
+    for before, after in itertools.zip_longest(old, new):
+        if _text(before) == _text(after):
+            continue
+        fix = _SAME_STATE
+        if before is not None and after is not None and before.shape == after.shape:
+            fix = (
+                f"gradients come in the accumulators' dtype: keep this leaf in {after.dtype} from "
+                f"the start (optax.sgd(..., accumulator_dtype=jnp.{after.dtype}), mu_dtype of "
+                "others), or cast gradients in front of the optimizer: optax.chain("
+                "optax.stateless(lambda g, p: optax.tree_utils.tree_cast(g, "
+                f"jnp.{before.dtype})), ...)"
+            )
+        raise error(message(f"{what} from {_text(before)} into {_text(after)}", fix))
+
+
+def _text(leaf: Any) -> str:
+    return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 
 _SCHEDULES_AND_MOMENTUM = ("EmptyState", "TraceState", "ScaleByScheduleState")

@@ -6,25 +6,27 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ipujax.errors import OptimizerError, OptimizerTypeError
+from ipujax.errors import IPUError, OptimizerError, OptimizerTypeError
 from lowering import jaxpr
 
 
 def refuse(what: str, fix: str) -> OptimizerError:
     """The error for an impossible value, with the user's line."""
-    return OptimizerError(_text(what, fix))
+    return OptimizerError(message(what, fix))
 
 
 def refuse_type(what: str, fix: str) -> OptimizerTypeError:
     """The error for an argument of the wrong type, with the user's line."""
-    return OptimizerTypeError(_text(what, fix))
+    return OptimizerTypeError(message(what, fix))
 
 
-def _text(what: str, fix: str) -> str:
+def message(what: str, fix: str) -> str:
+    """The text of an error, with the user's line."""
     where = jaxpr.current_user_line()
     return "\n".join([what, *([f"  where: {where}"] if where else []), f"  fix:   {fix}"])
 
@@ -65,44 +67,51 @@ def mini_batch_count(count: Any, wrapper: str) -> int:
     return int(count)
 
 
-def dtype_chooser(dtype: Any, what: str) -> Callable[[Any], np.dtype[Any]]:
-    """A function from a variable to the dtype of its accumulator.
+def dtype_chooser(
+    given: Any, name: str, kind: Any, error: type[IPUError]
+) -> Callable[[Any], np.dtype[Any]]:
+    """A function from a variable, or its aval, to the dtype of its accumulator.
 
     Args:
-      dtype: None for the variable's own, a dtype, or a function from a variable to one.
-      what: names the argument.
+      given: None for its own, a dtype, or a function from a variable to one.
+      name: of the argument.
+      kind: what the dtype must be, such as `jnp.floating`.
+      error: the class to raise, at once or by the function, for anything else.
     """
-    if dtype is None:
-        return lambda variable: jnp.asarray(variable).dtype
-    known = _as_dtype(dtype)
+    if given is None:
+        return jnp.result_type
+    known = _as_dtype(given, kind)
     if known is not None:
-        chosen = _accumulating(known, dtype, what)
-        return lambda _: chosen
-    if not callable(dtype):
-        raise _refuse_dtype(dtype, what)
-    return lambda variable: _accumulating(_as_dtype(dtype(variable)), dtype(variable), what)
+        return lambda _: known
+    if not callable(given) or isinstance(given, type):
+        raise _no_dtype(given, name, kind, error)
+
+    def choose(variable: Any) -> np.dtype[Any]:
+        chosen = _as_dtype(given(variable), kind)
+        if chosen is None:
+            raise _no_dtype(given(variable), name, kind, error)
+        return chosen
+
+    return choose
 
 
-def _as_dtype(given: Any) -> np.dtype[Any] | None:
+def _as_dtype(given: Any, kind: Any) -> np.dtype[Any] | None:
     # NumPy takes None for float64, and any class for `object`.
     if given is None:
         return None
     try:
-        return jnp.dtype(given)
+        dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(given))
     except TypeError:
         return None
+    return dtype if jnp.issubdtype(dtype, kind) else None
 
 
-def _accumulating(dtype: np.dtype[Any] | None, given: Any, what: str) -> np.dtype[Any]:
-    if dtype is None or not jnp.issubdtype(dtype, jnp.inexact):
-        raise _refuse_dtype(given, what)
-    return dtype
-
-
-def _refuse_dtype(given: Any, what: str) -> OptimizerTypeError:
-    return refuse_type(
-        f"{what} is {given!r}, which is no floating-point dtype",
-        "give None, a dtype such as jnp.float32, or a function from a variable to one",
+def _no_dtype(given: Any, name: str, kind: Any, error: type[IPUError]) -> IPUError:
+    return error(
+        message(
+            f"{name} is {given!r}",
+            f"give None, a dtype that is jnp.{kind.__name__}, or a function from a variable to one",
+        )
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.errors import OptimizerError, OptimizerTypeError
 from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod,
     parse_reduction_method,
@@ -60,7 +61,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
       opt: an optax transformation.
       num_mini_batches: mini-batches per update, at least 1.
       offload_weight_update_variables: keep the wrapped optimizer's state in remote memory between
-        updates; None means no, unless it is sharded. Leaves under 128 bytes stay.
+        updates; None means no, unless it is sharded. Leaves under
+        `IPUConfig.optimizations.minimum_remote_tensor_size` bytes stay.
       replicated_optimizer_state_sharding: each replica keeps an equal part of the state that is
         offloaded; None stands for the value of `offload_weight_update_variables`.
       dtype: of the accumulators, and of the gradients that the wrapped optimizer sees: None for
@@ -89,16 +91,16 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         super().__init__(opt, name)
         own = type(self).__name__
         self._count = mini_batch_count(num_mini_batches, own)
-        self._storage = storage_of(
-            optional_bool(
-                offload_weight_update_variables, f"the offload_weight_update_variables of {own}"
-            ),
-            optional_bool(
-                replicated_optimizer_state_sharding,
-                f"the replicated_optimizer_state_sharding of {own}",
-            ),
+        offload = optional_bool(
+            offload_weight_update_variables, f"the offload_weight_update_variables of {own}"
         )
-        self._dtype = dtype_chooser(dtype, f"the dtype of {own}")
+        sharded = optional_bool(
+            replicated_optimizer_state_sharding, f"the replicated_optimizer_state_sharding of {own}"
+        )
+        self._storage = storage_of(
+            offload, bool(offload if sharded is None else sharded), OptimizerError
+        )
+        self._dtype = dtype_chooser(dtype, f"the dtype of {own}", jnp.inexact, OptimizerTypeError)
         self._reduction = parse_reduction_method(reduction_method)
 
     def init(self, params: Any) -> GradientAccumulationState:
@@ -174,10 +176,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return total + own
 
     def _load(self, leaf: Any) -> Any:
-        return storage.load(leaf, storage.worthwhile(leaf, self._storage))
+        return storage.load(leaf, self._storage)
 
     def _store(self, leaf: Any) -> Any:
-        return storage.store(leaf, storage.worthwhile(leaf, self._storage))
+        return storage.store(leaf, self._storage)
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):

@@ -191,6 +191,18 @@ def test_without_the_optimizer_replicas_part_ways(engine: str) -> None:
     same(variables, wanted, exact=False)
 
 
+@pytest.mark.parametrize(
+    "how", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"]
+)
+def test_what_replicas_do_not_share_cannot_be_sharded(how: str) -> None:
+    """Fused keeps a whole on each replica; replay would make one of the parts of all."""
+    with pytest.raises(ipu.errors.OptimizerError, match="CrossReplicaOptimizer") as caught:
+        trained(2, "replay", optimizer=alone, **{how: True})
+    assert "not all replicas have the same" in str(caught.value)
+    alike, _ = trained(1, "replay", optimizer=alone, **{how: True})
+    same(alike, trained(1, "replay", optimizer=alone)[0])
+
+
 def test_checks_and_replicas_together() -> None:
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 4

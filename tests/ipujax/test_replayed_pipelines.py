@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,8 @@ import pytest
 import ipujax as ipu
 from ipujax import pipelining_ops, schedules
 from ipujax.engine import lanes
-from ipujax.engine.pipelines import PipelinedLoop
+from ipujax.engine import pipelines as replayed
+from ipujax.schedules import Phase
 from lowering import ir, pipelines
 
 STAGES, MICRO_BATCHES = 4, 16
@@ -81,20 +86,16 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
         fifos[fifo.stage] |= {(value, fifo.ipu) for value in fifo.values}
     held: dict[int, int] = defaultdict(int)
     left: list[int] = []
-    original = PipelinedLoop.__init__
+    do = replayed._Run.do
 
-    def observed(self: PipelinedLoop, *args: Any) -> None:
-        original(self, *args)
-        self.observe = watch
-
-    def watch(task: schedules.Task, values: dict[int, dict[Any, Any]]) -> None:
-        del task
+    def watched(run: Any, step: Any) -> None:
+        do(run, step)
         for stage, places in fifos.items():
-            waiting = sum(any(place in own for place in places) for own in values.values())
+            waiting = sum(any(place in own for place in places) for own in run.under_way.values())
             held[stage] = max(held[stage], waiting)
-        left.append(len(values))
+        left.append(len(run.under_way))
 
-    monkeypatch.setattr(PipelinedLoop, "__init__", observed)
+    monkeypatch.setattr(replayed._Run, "do", watched)
     lowered.compile()(WEIGHTS, X)
     found = schedules.simulate(
         schedules.build(schedule, stages=STAGES, micro_batches=MICRO_BATCHES, training=True)
@@ -165,3 +166,68 @@ def test_equal_stages_share_a_kernel() -> None:
     middle = [t for t in tasks if t.spec.kind is pipelines.Kind.FORWARD and t.spec.stage in (1, 2)]
     assert len(middle) == 2
     assert len(kernels) < len(nodes)
+
+
+# --- lanes alone ----------------------------------------------------------------------------------
+
+
+def lanes_of(*lanes_of_numbers: list[int]) -> list[list[Any]]:
+    """Lanes of steps that do nothing; those of one micro-batch go from lane to lane."""
+    return [
+        [SimpleNamespace(task=schedules.Task(lane, Phase.FORWARD, n), rank=lane) for n in numbers]
+        for lane, numbers in enumerate(lanes_of_numbers)
+    ]
+
+
+def test_lanes_keep_the_order_of_each_micro_batch() -> None:
+    done: list[Any] = []
+    assert lanes.run_lanes(
+        lanes_of([0, 1, 2], [0, 1, 2], [0, 1, 2]), lambda step: done.append(step.task)
+    )
+    assert len(done) == 9
+    for number in range(3):
+        assert [task.stage for task in done if task.micro_batch == number] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fails_in", ["a lane", "asking for the context", "starting a thread"])
+def test_lanes_that_cannot_start_end(fails_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise ValueError(fails_in)
+
+    do: Any = lambda step: None  # noqa: E731
+    if fails_in == "a lane":
+        do = fails
+    elif fails_in == "starting a thread":
+        monkeypatch.setattr("threading.Thread.start", fails)
+    else:
+        monkeypatch.setattr("lowering.jaxpr.trace_context", fails)
+    with pytest.raises(ValueError, match=fails_in):
+        lanes.run_lanes(lanes_of([0], [0], [0]), do)
+
+
+@pytest.mark.parametrize("main_has_steps", [True, False])
+def test_an_interrupt_ends_the_other_lanes(main_has_steps: bool) -> None:
+    """Be the calling thread at a step of its own, or waiting for the others."""
+    main = threading.main_thread()
+    begun = threading.Event()
+    done: list[int] = []
+
+    def do(step: Any) -> None:
+        if threading.current_thread() is main:
+            begun.wait(10)
+            raise KeyboardInterrupt
+        done.append(step.task.micro_batch)
+        if not begun.is_set():
+            begun.set()
+            if not main_has_steps:
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+        time.sleep(0.01)
+
+    first, second = lanes_of([1000] if main_has_steps else [], list(range(500)))
+    for step in second:
+        step.rank = 0
+    with pytest.raises(KeyboardInterrupt):
+        lanes.run_lanes([first, second], do)
+    ended_with = len(done)
+    time.sleep(0.05)
+    assert 0 < len(done) == ended_with < 500
