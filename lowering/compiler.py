@@ -19,6 +19,7 @@ from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.keep_small import keep_small
+from lowering.passes.load_late import load_late
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.plan_pipelines import plan_pipelines
@@ -65,6 +66,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     placed = place(closed, step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     program = show("partition", dc.replace(program, faults=faults))
+    program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
     program = show("size_fifos", size_fifos(program))
     try:

@@ -29,6 +29,7 @@ from lowering.ir.program import StreamOut as StreamOut
 from lowering.ir.program import Switch as Switch
 from lowering.ir.program import Task as Task
 from lowering.ir.program import While as While
+from lowering.ir.program import children as children
 from lowering.ir.program import opened as opened
 from lowering.ir.program import reads as reads
 from lowering.ir.program import streams as streams

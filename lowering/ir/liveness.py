@@ -68,9 +68,11 @@ def homes(program: Program) -> dict[ValueId, IpuId]:
     return found
 
 
-def dead_after(body: Sequence, results: Iterable[Place], needs_of: Needs) -> list[list[Place]]:
-    """For each step of a body, the places born in it that nothing later reads."""
-    born = {place for node in body.steps for place in births(node)}
+def dead_after(
+    body: Sequence, results: Iterable[Place], needs_of: Needs, entering: Iterable[Place] = ()
+) -> list[list[Place]]:
+    """For each step of a body, the places born in it (or entering it) that nothing later reads."""
+    born = {place for node in body.steps for place in births(node)} | set(entering)
     live = set(results)
     dead: list[list[Place]] = []
     for node in reversed(body.steps):

@@ -3,6 +3,9 @@
 An equation's level is the number of times that data had to change IPU before it. Equations of
 one IPU and one level become one kernel; kernels of one level share no value, so they may overlap.
 Control flow that is split, queue operations and host calls are steps of their own.
+
+What works on values from streaming memory is cut further, into parts that share scalars only, so
+that one value (of an optimizer's state, say) can be loaded, worked on and stored after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Sequence
 
-from lowering.jaxpr import JaxprEqn, Literal, Var, is_ordered, name_stack
+from lowering.jaxpr import JaxprEqn, Literal, Var, is_ordered, name_stack, size_in_bytes
 from lowering.marks import joined, read
 from lowering.passes.place import Home, PlacedBody
 from lowering.pipelines.task import is_task
@@ -20,6 +23,8 @@ from lowering.units import HOST, IpuId
 
 # Primitives that are steps of their own wherever they stand.
 _STEPS = (dequeue_p, enqueue_p, load_p, store_p)
+
+_SCALAR = 8  # bytes that link no parts
 
 
 @dc.dataclass(slots=True)
@@ -32,6 +37,7 @@ class Group:
     eqns: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
     index: int = -1
     outside: str | None = None
+    part: Var | None = None
 
     @property
     def is_kernel(self) -> bool:
@@ -71,7 +77,7 @@ class _Grouper:
     def __init__(self, placed: PlacedBody, enclosing: str):
         self.placed, self.enclosing = placed, enclosing
         self.group_of: dict[Var, Group] = {}
-        self.kernels: dict[tuple[int, IpuId], Group] = {}
+        self.kernels: dict[tuple[int, IpuId, Var | None], Group] = {}
         self.groups: list[Group] = []
         self.last_ordered: Group | None = None
         self.last_task: Group | None = None
@@ -79,6 +85,7 @@ class _Grouper:
         # What needs no element would otherwise be a kernel of its own, in front of its readers.
         eqns = placed.jaxpr.jaxpr.eqns
         self.first_level = int(any(eqn.primitive in (dequeue_p, load_p) for eqn in eqns))
+        self.part_of = _parts(eqns) if any(map(_loads_remotely, eqns)) else {}
 
     def run(self) -> None:
         for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
@@ -138,9 +145,12 @@ class _Grouper:
             before.append(self.last_ordered)
         if is_task(eqn) and self.last_task is not None:
             before.append(self.last_task)  # copies stand in front of the first task that needs them
+        part = self.part(eqn)
         level = self.first_level if home is not None else 0
+        if home is not None and part is not None:
+            level += 2  # scalars for all parts come first, from whichever IPU
         for group in before:
-            same = home is not None and group.is_kernel and group.home == home
+            same = group.is_kernel and (group.home, group.part) == (home, part)
             level = max(level, group.level if same else group.level + 1)
         return level
 
@@ -149,12 +159,17 @@ class _Grouper:
             group = Group(level, len(self.groups), home, index=index)
             self.groups.append(group)
             return group
-        key = (level, home)
+        key = (level, home, self.part(eqn))
         if key not in self.kernels:
             outside = read(joined(self.enclosing, name_stack(eqn))).outside
-            self.kernels[key] = Group(level, len(self.groups), home, outside=outside)
+            group = Group(level, len(self.groups), home, outside=outside, part=key[-1])
+            self.kernels[key] = group
             self.groups.append(self.kernels[key])
         return self.kernels[key]
+
+    def part(self, eqn: JaxprEqn) -> Var | None:
+        """Which part of the body an equation belongs to; None where it is in one piece."""
+        return next((self.part_of[var] for var in eqn.outvars if var in self.part_of), None)
 
     def shared_variables(self) -> set[Var]:
         """Variables that are read outside the group that makes them."""
@@ -167,3 +182,27 @@ class _Grouper:
                     if not isinstance(a, Literal) and self.group_of.get(a) is not group
                 )
         return shared
+
+
+def _loads_remotely(eqn: JaxprEqn) -> bool:
+    return eqn.primitive is load_p and eqn.params["storage"].remote
+
+
+def _parts(eqns: Sequence[JaxprEqn]) -> dict[Var, Var]:
+    """For every variable one that stands for all that are linked to it by more than scalars."""
+    parent: dict[Var, Var] = {}
+
+    def root(var: Var) -> Var:
+        while parent[var] is not var:
+            parent[var] = var = parent[parent[var]]
+        return var
+
+    for eqn in eqns:
+        operands = [a for a in eqn.invars if not isinstance(a, Literal) and a in parent]
+        large = [var for var in (*operands, *eqn.outvars) if size_in_bytes(var.aval) > _SCALAR]
+        if large:
+            linked = [*(var for var in operands if var in large), *eqn.outvars]
+            parent.update((var, var) for var in eqn.outvars)
+            for var in linked[1:]:
+                parent[root(var)] = root(linked[0])
+    return {var: root(var) for var in parent}

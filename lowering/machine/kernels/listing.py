@@ -276,7 +276,7 @@ def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8
     values are used once; it runs where its last operation stands (hardware.md (d), expression
     outliner: up to eight operations).
     """
-    uses = _uses(listing)
+    uses = uses_of(listing)
     items: list[Item | Loop | Choice | None] = []
     made_by: dict[int, int] = {}
     for item in listing.items:
@@ -287,7 +287,8 @@ def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8
     return dc.replace(listing, items=tuple(item for item in items if item is not None))
 
 
-def _uses(listing: Listing) -> dict[int, int]:
+def uses_of(listing: Listing) -> dict[int, int]:
+    """How often each value is read, by items and as a result."""
     uses: dict[int, int] = {}
     everything = (*(item.reads for item in listing.items), listing.results)
     for value in (value for reads in everything for value in reads if value is not None):

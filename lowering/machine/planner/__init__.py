@@ -1,4 +1,4 @@
-"""The planner of matrix products and convolutions: how they are cut over tiles, and what it costs."""
+"""The planner of matrix products and convolutions: how tiles share them, and what it costs."""
 
 from __future__ import annotations
 

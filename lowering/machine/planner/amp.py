@@ -154,6 +154,6 @@ def _nx1(part: Share, filled: int, dtype: Number, partials: Number, target: Targ
 
 
 def zero_cycles(elements: Array, partials: Number) -> Array:
-    """Tile cycles to set one grain's sums to zero (poplibs: getZeroSupervisorVertexCycleEstimate)."""
+    """Tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertexCycleEstimate)."""
     vector = DATA_PATH_BYTES // (4 if partials == "float32" else 2)
     return WORKERS * (ceil_div(ceil_div(elements, WORKERS), vector) + 5)

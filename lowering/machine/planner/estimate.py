@@ -12,6 +12,7 @@ import dataclasses as dc
 import numpy as np
 
 from lowering.machine.planner.constants import SUPERSTEP_CYCLES, WORKERS
+from lowering.machine.planner.padding import Zeros, zeros
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import Reduced, reductions
 from lowering.machine.planner.tiles import Array, Cuts, Share, ceil_div, share
@@ -20,17 +21,20 @@ from lowering.machine.planner.vertices import Vertex
 from lowering.machine.target import Number, Target
 
 TERMS = (
-    "rearrange",
-    "rearrange_exchange",
+    "arrange",
+    "arrange_exchange",
     "slice",
     "inputs_exchange",
     "weights_exchange",
+    "padding",
     "compute",
     "reduce_exchange",
     "reduce",
     "update",
     "add_in_place",
     "cast",
+    "restore",
+    "restore_exchange",
     "supersteps",
 )
 """What the cycles of a plan are made of, all serial parts together."""
@@ -78,10 +82,14 @@ def estimate(variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> Es
     part = share(product, vertex.grains, cuts)
     reduced = reductions(part.partials, cuts.depth, product.partials, _kept(product))
     moved = _rearranged(variant, vertex, cuts, target)
+    padding = zeros(product, vertex, part)
     once, each = _cycles(product, vertex, cuts, part, reduced, moved, target)
+    each["padding"] = (padding.inputs + padding.weights) * (
+        product.element_bytes / target.exchange_bytes
+    )
     terms = np.stack([each[term] * cuts.repeats + once.get(term, 0.0) for term in TERMS])
     possible = vertex.allows(part) & (cuts.tiles <= target.tiles_per_ipu)
-    memory = _memory(product, vertex, cuts, part, reduced, moved)
+    memory = _memory(product, vertex, cuts, part, padding, reduced, moved)
     return Estimate(terms=terms, temporary_bytes=memory, possible=possible)
 
 
@@ -129,18 +137,19 @@ def _cycles(
     received = inputs_exchange_bytes(product, cuts, part, target) / target.exchange_bytes
     kept = part.weights - part.weights // _sharing(cuts)
     fixed = float(target.exchange_cycles + SUPERSTEP_CYCLES)
-    moves = (weights.bytes > 0) * 1.0 + (outs.bytes > 0) * 1.0
-    inputs_move = (ins.bytes > 0) * 1.0
+    arranges = (ins.bytes * inside + weights.bytes > 0) * 1.0
+    restores = (outs.bytes > 0) * 1.0
     once = {
-        "rearrange": ins.copy * cuts.early,
-        "rearrange_exchange": ins.exchange * cuts.early,
+        "arrange": ins.copy * cuts.early,
+        "arrange_exchange": ins.exchange * cuts.early,
         "inputs_exchange": received * cuts.early,
         "cast": _cast_after_loop(product, cuts, reduced),
-        "supersteps": fixed * inputs_move * cuts.early,
     }
     each = {
-        "rearrange": ins.copy * inside + weights.copy + outs.copy,
-        "rearrange_exchange": ins.exchange * inside + weights.exchange + outs.exchange,
+        "arrange": ins.copy * inside + weights.copy,
+        "arrange_exchange": ins.exchange * inside + weights.exchange,
+        "restore": outs.copy,
+        "restore_exchange": outs.exchange,
         "slice": _slices(product, cuts),
         "inputs_exchange": received * inside,
         "weights_exchange": kept * product.element_bytes / target.exchange_bytes,
@@ -150,7 +159,7 @@ def _cycles(
         "update": _update(product, cuts, reduced),
         "add_in_place": _add_in_place(product, cuts, reduced),
         "cast": _cast(product, cuts, reduced),
-        "supersteps": fixed * (1 + reduced.stages + moves + inputs_move * inside),
+        "supersteps": fixed * (1 + reduced.stages + arranges + restores),
     }
     return once, each
 
@@ -158,10 +167,15 @@ def _cycles(
 def inputs_exchange_bytes(product: Product, cuts: Cuts, part: Share, target: Target) -> Array:
     """Bytes of inputs that a tile receives, halved where a pair of tiles receives the same.
 
-    Tiles that work on different output channels of the same inputs lie side by side; if their
-    number is even, every pair shares its bus (poplibs: ExchangeEstimator.hpp).
+    A tile holds its part of the inputs that it reads, and of those that it shares with neighbours
+    in the field only its own. Tiles that work on different output channels of the same inputs lie
+    side by side; if their number is even, every pair shares its bus (poplibs:
+    ExchangeEstimator.hpp).
     """
-    received = (part.inputs - part.inputs // cuts.out_channels) * product.element_bytes
+    own = part.inputs
+    for whole, cut, read in zip(product.input_field, cuts.field, part.read, strict=True):
+        own = own // read * np.minimum(read, ceil_div(whole, cut))
+    received = (part.inputs - own // cuts.out_channels) * product.element_bytes
     shared = target.shares_exchange_bus & (cuts.out_channels % 2 == 0)
     return received / np.where(shared, 2, 1)
 
@@ -221,6 +235,7 @@ def _memory(
     vertex: Vertex,
     cuts: Cuts,
     part: Share,
+    padding: Zeros,
     reduced: Reduced,
     moved: tuple[_Moved, _Moved, _Moved],
 ) -> Array:
@@ -232,7 +247,7 @@ def _memory(
         partials = partials + ceil_div(partials, part.group_grains) + 200
     ins, others = moved[0].bytes, np.maximum(moved[1].bytes, moved[2].bytes)
     inside = 1 - cuts.early
-    computing = inputs * inside + weights + partials
+    computing = inputs * inside + weights + partials + (padding.inputs + padding.weights) * size
     largest = np.maximum(2 * np.maximum(ins * inside, others), computing)
     largest = np.maximum(largest, reduced.temporary_bytes)
     sums = reduced.outputs * product.partial_bytes * (cuts.serial_in > 1)

@@ -33,22 +33,26 @@ def _depths_between(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
     if stages == 1:
         return (), float(depth)
     low = int(depth ** ((stages - 1) / stages))
-    best: tuple[tuple[int, ...], float] | None = None
-    for left in (low, low + 1):
+    options: list[tuple[tuple[int, ...], float]] = []
+    for left in (low + 1, low):
         rest, messages = _depths_between(left, stages - 1)
-        messages += depth / left
-        if best is None or messages <= best[1]:
-            best = (left, *rest), messages
-    return best if best is not None else ((), float(depth))
+        options.append(((left, *rest), messages + depth / left))
+    return min(options, key=lambda option: option[1])
 
 
-def reduce_cycles(elements: Array, count: int, partials: Number, result: Number) -> Array:
-    """Tile cycles of one stage's vertex: `count` partials of each of `elements` are added."""
+def reduce_cycles(elements: Array, count: Array, partials: Number, casts: Array) -> Array:
+    """Tile cycles of one stage's vertex.
+
+    Args:
+      elements: that it makes.
+      count: partials of each.
+      partials: their type.
+      casts: whether it leaves half precision.
+    """
     size = 4 if partials == "float32" else 2
     lanes = 16 // size  # accumulators take two vectors at once (hardware.json)
     loops = ceil_div(ceil_div(elements, lanes), WORKERS)
-    store = 8 if partials == "float32" else 10
-    store -= result == "float16"
+    store = (8 if partials == "float32" else 10) - (casts | (partials == "float16"))
     return WORKERS * (20 + (lanes * size // DATA_PATH_BYTES * count + store) * loops) + 33
 
 
@@ -83,24 +87,22 @@ def reductions(partials: Array, depths: Array, dtype: Number, result: Number) ->
     size = 4 if dtype == "float32" else 2
     outputs = ceil_div(partials, depths)
     cycles, received, temporary = (np.zeros(len(partials)) for _ in range(3))
-    stages = np.zeros(len(partials), dtype=np.int64)
-    for depth in np.unique(depths).tolist():
-        if depth == 1:
-            continue
-        these = depths == depth
-        left = outputs[these] * depth
-        factors = stage_factors(depth)
-        stages[these] = len(factors)
-        for number, factor in enumerate(factors):
-            temporary[these] = np.maximum(temporary[these], left * size)
-            left = ceil_div(left, factor)
-            received[these] += (factor - 1) * left * size
-            last = number == len(factors) - 1
-            cycles[these] += reduce_cycles(left, factor, dtype, result if last else dtype)
+    unique, which = np.unique(depths, return_inverse=True)
+    factors = [stage_factors(depth) for depth in unique.tolist()]
+    left = outputs * depths
+    for stage in range(max(map(len, factors))):
+        chosen = [each[stage] if stage < len(each) else 1 for each in factors]
+        last = np.array([stage == len(each) - 1 for each in factors])[which]
+        factor = np.array(chosen)[which]
+        runs = factor > 1
+        temporary = np.maximum(temporary, np.where(runs, left * size, 0))
+        left = ceil_div(left, factor)
+        received += (factor - 1) * left * size
+        cycles += np.where(runs, reduce_cycles(left, factor, dtype, last & (result != dtype)), 0)
     return Reduced(
         cycles=cycles,
         exchange_bytes=received,
         temporary_bytes=temporary,
-        stages=stages,
+        stages=np.array([len(each) for each in factors])[which],
         outputs=outputs,
     )

@@ -69,11 +69,11 @@ def phases_of(chosen: Plan, target: Target) -> tuple[Phase, ...]:
         return Phase(name, terms[compute] + fixed, received)
 
     phases: list[Phase] = []
-    if terms["rearrange"]:
-        phases.append(step("OnTileCopy", "rearrange", "rearrange_exchange"))
+    if terms["arrange"]:
+        phases.append(step("PreArrange", "arrange", "arrange_exchange"))
     if terms["slice"]:
         phases.append(step("DynamicSlice", "slice", waits=False))
-    phases.append(step("Convolve", "compute", "inputs_exchange", "weights_exchange"))
+    phases.append(step("Convolve", "compute", "inputs_exchange", "weights_exchange", "padding"))
     phases.extend(_reductions(chosen, terms, per_cycle))
     if terms["cast"]:
         phases.append(step("Cast", "cast", waits=False))
@@ -81,11 +81,13 @@ def phases_of(chosen: Plan, target: Target) -> tuple[Phase, ...]:
         phases.append(step("AddInPlace", "add_in_place", waits=False))
     if terms["update"]:
         phases.append(step("DynamicUpdate", "update", waits=False))
+    if terms["restore"]:
+        phases.append(step("PostArrange", "restore", "restore_exchange"))
     return tuple(phases)
 
 
 def _reductions(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
-    """A superstep per stage; the first ones, which have most to do, take their share of the time."""
+    """A superstep per stage; the first ones have most to do and take most of the time."""
     factors = stage_factors(chosen.depth)
     left, weights = 1.0, []
     for factor in factors:
@@ -134,7 +136,7 @@ def _vertices(product: Product, chosen: Plan) -> tuple[Vertices, ...]:
     if terms["cast"]:
         kind = f"popops::Cast1D<{_C[product.partials]},{_C[product.result]}>"
         found.append(Vertices(kind, 1, tiles))
-    if terms["rearrange"]:
+    if terms["arrange"] or terms["restore"]:
         found.append(Vertices(f"popops::TransposeMultiVertex<{size}>", 1, tiles))
     if terms["slice"] or terms["update"]:
         found.append(Vertices(f"popops::DynamicSlice1d<{size}>", 1, tiles))

@@ -26,7 +26,7 @@ _BUDGET = 6000
 _ROUNDS = 4
 _CLOSE = 1.3
 _GUIDES = (1e9, 0.6, 0.3, 0.1, 0.03, 0.0)
-"""Shares of a tile's memory for each of which the search looks for the fastest plan; 0: smallest."""
+"""Shares of a tile's memory for which the search looks for the fastest plan; 0: the smallest."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def plan(product: Product, target: Target, memory_proportion: float = DEFAULT_PR
 
 @dc.dataclass(frozen=True, slots=True)
 class _Front:
-    """Candidates of which none is beaten in both cycles and memory: smallest first, fastest last."""
+    """Candidates not beaten in both cycles and memory: smallest first, fastest last."""
 
     ways: tuple[_Way, ...]
     which: Array
@@ -163,7 +163,7 @@ def _front(product: Product, target: Target) -> _Front:
         for vertex in vertices_for(variant.product, target)
     ]
     tiles = target.tiles_per_ipu
-    found = [_price(way, coarse(way.axes, tiles, _BUDGET), target) for way in ways]
+    found = [_price(way, coarse(way.axes, tiles, _budget(way)), target) for way in ways]
     seen: set[tuple[int, ...]] = set()
     for _ in range(_ROUNDS):
         seeds = _best(found, target)
@@ -176,6 +176,12 @@ def _front(product: Product, target: Target) -> _Front:
             way = found[i].way
             found.append(_price(way, around(way.axes, starts, tiles), target))
     return _pareto(found)
+
+
+def _budget(way: _Way) -> int:
+    """Candidates of the coarse grid; fewer where the best are seldom found."""
+    seldom = way.vertex.kind == "hmac" or way.variant.name != "plain"
+    return _BUDGET // 3 if seldom and not way.variant.product.scalar else _BUDGET
 
 
 def _price(way: _Way, index: Array, target: Target) -> _Found:

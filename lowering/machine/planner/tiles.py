@@ -89,6 +89,7 @@ class Share:
       kernel: extents of its part of the kernel.
       in_grains: grains of input channels.
       out_grains: grains of output channels.
+      read: extents of the input that it reads.
       inputs: elements that it reads.
       weights: elements of its kernels.
       partials: sums that it makes.
@@ -100,6 +101,7 @@ class Share:
     kernel: tuple[Array, ...]
     in_grains: Array
     out_grains: Array
+    read: tuple[Array, ...]
     inputs: Array
     weights: Array
     partials: Array
@@ -139,12 +141,12 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
     out_grains = ceil_div(
         ceil_div(product.out_channels, grains.out_channels), cuts.out_channels * cuts.serial_out
     )
-    read = [
+    read = tuple(
         np.minimum(whole, (out - 1) * stride + (taps - 1) * dilation + 1)
         for whole, out, taps, stride, dilation in zip(
             product.input_field, field, kernel, product.stride, product.dilation, strict=True
         )
-    ]
+    )
     in_channels = in_grains * grains.in_channels
     out_channels = out_grains * grains.out_channels
     all_groups = groups * grains.groups
@@ -155,6 +157,7 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
         kernel=kernel,
         in_grains=in_grains,
         out_grains=out_grains,
+        read=read,
         inputs=all_groups * batch * _product(read) * in_channels,
         weights=all_groups * _product(kernel) * in_channels * out_channels,
         partials=all_groups * batch * _product(field) * out_channels,

@@ -13,8 +13,6 @@ from lowering.machine.planner.amp import weights_per_unit
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Grains
 
-_ONES = 1
-
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
@@ -66,10 +64,10 @@ def _swapped(product: Product) -> Variant:
         product,
         batch=1,
         field=(product.out_channels,),
-        kernel=(_ONES,),
+        kernel=(1,),
         input_field=(product.out_channels,),
-        stride=(_ONES,),
-        dilation=(_ONES,),
+        stride=(1,),
+        dilation=(1,),
         out_channels=rows,
     )
     return Variant(
@@ -83,33 +81,32 @@ def _swapped(product: Product) -> Variant:
 
 def _expanded(plain: Variant) -> list[Variant]:
     """Kernel elements as input channels: of all dimensions, or of the first alone."""
-    found: list[Variant] = []
-    rank = len(plain.product.kernel)
-    for dims in {tuple(range(rank)): None, (0,): None}:
-        product = plain.product
-        taps = math.prod(product.kernel[d] for d in dims)
-        if taps == 1 or (len(dims) < rank and taps == math.prod(product.kernel)):
-            continue
-
-        def changed(values: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(
-                new[d] if d in dims else value
-                for d, value in enumerate(values)  # noqa: B023
-            )
-
-        ones = (1,) * rank
-        shape = dc.replace(
-            product,
-            in_channels=product.in_channels * taps,
-            kernel=changed(product.kernel, ones),
-            input_field=changed(product.input_field, product.field),
-            stride=changed(product.stride, ones),
-            dilation=changed(product.dilation, ones),
-        )
-        found.append(
-            dc.replace(plain, name="expanded", product=shape, moves_inputs=True, moves_weights=True)
-        )
+    product = plain.product
+    rank = len(product.kernel)
+    taps = math.prod(product.kernel)
+    found = [_with_channels(plain, range(rank))]
+    if 1 < product.kernel[0] < taps:
+        found.append(_with_channels(plain, range(1)))
     return found
+
+
+def _with_channels(plain: Variant, dims: range) -> Variant:
+    product = plain.product
+    rank = len(product.kernel)
+
+    def changed(values: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(new[d] if d in dims else values[d] for d in range(rank))
+
+    ones = (1,) * rank
+    shape = dc.replace(
+        product,
+        in_channels=product.in_channels * math.prod(product.kernel[d] for d in dims),
+        kernel=changed(product.kernel, ones),
+        input_field=changed(product.input_field, product.field),
+        stride=changed(product.stride, ones),
+        dilation=changed(product.dilation, ones),
+    )
+    return dc.replace(plain, name="expanded", product=shape, moves_inputs=True, moves_weights=True)
 
 
 def _combined(plain: Variant) -> list[Variant]:

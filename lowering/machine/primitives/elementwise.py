@@ -112,9 +112,10 @@ def _binary(op: Operation, reads: int) -> Loops:
 
 def _chain(names: tuple[str, ...], dtype: str, reads: int) -> Loops:
     tables: list[Rates] = [UNARY.get(name) or BINARY[name] for name in names]
-    found = tuple(rate(table, dtype)[0] for table in tables)
+    found = [rate(table, dtype) for table in tables]
     start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    return Loops(start, found, reads=reads)
+    known = all(known for _, known in found)
+    return Loops(start, tuple(loop for loop, _ in found), known=known, reads=reads)
 
 
 def _power(exponent: int) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def dynamic_slice(op: Operation, target: Target) -> Cost:
     lying = spread(region, target)
     vectors = ceil_div(lying.most_bytes, 8 * target.workers)
     worker = SLICE_START + (SLICE_EACH + SLICE_VECTOR * vectors) * slices
-    name = f"popops::{camel(op.name)}"
+    name = camel(op.name)
     used = spread(whole, target).used
     sent = lying.most_bytes * slices if lying.used < used else 0  # slices lie on fewer tiles
     phase = Phase(name, supervisor(worker, target, SLICE_LAUNCH), float(INDEX_BYTES + sent))
@@ -60,7 +60,7 @@ def dynamic_slice(op: Operation, target: Target) -> Cost:
     others = (None,) * (len(op.operands) - 1)
     return Cost(
         phases=(phase,) * (1 if updates else len(axes)),
-        vertices=vertex(name, part.dtype, lying.used),
+        vertices=vertex(f"popops::{name}", part.dtype, lying.used),
         operands=(wanted, *others),
         results=(wanted,) if updates else (None,),
         in_place=updates,
@@ -128,16 +128,14 @@ def planned(lookup: Lookup, worker: Worker, writes: bool, target: Target) -> Cos
     """The cheapest of the ways to cut a lookup's rows, columns and indices."""
     tiles = target.tiles_per_ipu
     grains = ceil_div(lookup.row, width(lookup.dtype))
-    best: tuple[float, Cost] | None = None
+    costs: list[Cost] = []
     for columns in _splits(grains, tiles):
         for rows in _splits(lookup.rows, tiles // columns):
             for indices in _splits(lookup.count, tiles // columns // rows):
-                cost = _cut(lookup, worker, writes, (columns, rows, indices), target)
-                time = cost.cycles(
-                    target.exchange_bytes, target.exchange_cycles, target.sync_cycles
-                )
-                best = min(best or (time, cost), (time, cost), key=lambda pair: pair[0])
-    return best[1] if best else FREE
+                cuts = (columns, rows, indices)
+                costs.append(_cut(lookup, worker, writes, cuts, target))
+    given = (target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
+    return min(costs, key=lambda cost: cost.cycles(*given), default=FREE)
 
 
 def _cut(
@@ -153,8 +151,8 @@ def _cut(
     moved = ceil_div(mine, rows if not writes else 1) * wide * size
     compute = supervisor(worker.cycles(found, others, wide, lookup.dtype), target)
     shared = table * (1 - 1 / indices)  # of the table's part: each has a copy, or sums are merged
-    sent = mine * INDEX_BYTES + (moved if writes else 0)
-    phases = [Phase("MultiUpdate" if writes else "MultiSlice", compute, sent + shared)]
+    sent = mine * INDEX_BYTES + (moved if writes else shared)
+    phases = [Phase("MultiUpdate" if writes else "MultiSlice", compute, sent)]
     if not writes and rows > 1:  # one of the candidates from every cut of rows
         final = ceil_div(mine, rows)
         again = worker.cycles(on_worker(final, target), 0, wide, lookup.dtype)
@@ -162,7 +160,7 @@ def _cut(
             Phase("MultiSlice", supervisor(again, target), float(final * rows * wide * size))
         )
     if writes and indices > 1:  # each copy's changes, added up where the row lies
-        phases.append(Phase("Reduce", table / 8, table * (1 - 1 / indices)))
+        phases.append(Phase("Reduce", table / 8, shared))
     used = columns * rows * indices
     return Cost(
         phases=tuple(phases),

@@ -10,17 +10,11 @@ from __future__ import annotations
 import math
 
 from lowering.machine.cost import Cost, Operation, Phase
+from lowering.machine.planner import product_cost
 from lowering.machine.primitives.vertices import FREE, Rule, camel, largest, spread, vertex
 from lowering.machine.target import Target
 
 EFFICIENCY = 0.5
-
-
-def product(op: Operation, target: Target) -> Cost:
-    """What the planner's plan costs."""
-    from lowering.machine.planner import product_cost  # it builds on the rules beside this one
-
-    return product_cost(op, target)
 
 
 def other_product(op: Operation, target: Target) -> Cost:
@@ -36,19 +30,19 @@ def other_product(op: Operation, target: Target) -> Cost:
     macs = results * depth
     cycles = macs / (rate * target.tiles_per_ipu * EFFICIENCY)
     moved = sum(spread(shape, target).most_bytes for shape in arrays) * math.sqrt(len(arrays))
-    name = f"poplin::{camel(op.name)}"
+    name = camel(op.name)
     return Cost(
         phases=(Phase(name, cycles, float(moved)),),
         temporary_bytes=float(moved),
-        vertices=vertex(name, largest(arrays).dtype, target.tiles_per_ipu),
+        vertices=vertex(f"poplin::{name}", largest(arrays).dtype, target.tiles_per_ipu),
         flops=2.0 * macs,
         source="default",
     )
 
 
 RULES: dict[str, Rule] = {
-    "conv_general_dilated": product,
-    "dot_general": product,
+    "conv_general_dilated": product_cost,
+    "dot_general": product_cost,
     **dict.fromkeys(
         (
             "cudnn_fusion",

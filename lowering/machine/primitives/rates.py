@@ -1,7 +1,7 @@
 """Inner loops of elementwise vertices, by operation and element type.
 
 From poplibs' estimator tables as the fact sheet gives them (a.5, poplibs@7eac0f26); what it leaves
-out (integers, booleans, the less usual functions) is from the same tables, popops/OpPerformance.
+out (integers, booleans, the less usual functions) is from the same tables (OpPerformanceInfo).
 Types that have no entry take that of the nearest one that has, see `rate`. Functions that the
 original's library lacks are chains of those that it has, as XLA's own expansions
 (tensorflow: compiler/xla/client/lib/math.cc) write them.
@@ -31,12 +31,16 @@ def _floats(single: tuple[int, int], half: tuple[int, int], **others: Rate) -> R
     return {"float": Rate(*single), "half": Rate(*half), **others}
 
 
-_ROUNDING: Rates = {"float": _vector(2)}
+def _both(found: Rate, **others: Rate) -> Rates:
+    return {"float": found, "half": found, **others}
+
+
+_ROUNDING = _both(_vector(2))
 _INT_7: Rates = {"int": Rate(7, 1), "short": Rate(3, 4), "bool": Rate(5, 4)}
 
 UNARY: Mapping[str, Rates] = {
-    "abs": {"float": _each(1), "int": _each(2)},
-    "asin": {"float": _each(102)},
+    "abs": _both(_each(1), int=_each(2)),
+    "asin": _both(_each(102)),
     "cbrt": {"float": _vector(27), "half": _vector(17)},
     "ceil": _ROUNDING,
     "clz": {"int": _each(1)},
@@ -46,9 +50,9 @@ UNARY: Mapping[str, Rates] = {
     "expm1": {"float": _each(4), "half": _vector(5)},
     "floor": _ROUNDING,
     "inverse": _floats((6, 2), (15, 4)),
-    "is_finite": {"float": _vector(5)},
+    "is_finite": _both(_vector(5)),
     "log": _floats((12, 2), (4, 4)),
-    "log1p": {"float": _vector(180)},
+    "log1p": _both(_vector(180)),
     "logistic": _floats((12, 2), (6, 4)),
     "neg": _floats((2, 2), (2, 4), int=_each(2)),
     "not": {"int": _vector(1), "bool": _each(17)},
@@ -56,7 +60,7 @@ UNARY: Mapping[str, Rates] = {
     "relu": _floats((3, 2), (3, 4)),
     "round": _ROUNDING,
     "rsqrt": _floats((8, 2), (19, 4)),
-    "sign": {"float": _vector(5), "int": _each(5)},
+    "sign": _both(_vector(5), int=_each(5)),
     "sin": _floats((2300, 1), (25, 1)),
     "sqrt": _floats((10, 2), (23, 4), int=_each(110)),
     "square": _floats((2, 2), (2, 4), int=_vector(1)),

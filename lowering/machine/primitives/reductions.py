@@ -27,10 +27,12 @@ from lowering.machine.primitives.vertices import (
 )
 from lowering.machine.target import Target
 
-START = 16
-PER_OUTPUT = 11
-"""a.5, strided reduce: 16 + outputs x (3 + post + (3 + c x (partials - 1))), post 5 for float sums
-(poplibs: popops/reduction/CycleEstimationFunctions.cpp)."""
+STRIDED = (16, 11)
+"""(start, per output), worker cycles. a.5, strided reduce: 16 + outputs x (3 + post + (3 + c x
+(partials - 1))), post 5 for float sums (poplibs: popops/reduction/CycleEstimationFunctions.cpp)."""
+
+SIDE_BY_SIDE = (17, 12)
+"""The same where what is folded lies side by side: 17 + outputs x (12 + c x vectors)."""
 
 MOST_STAGES = 3
 
@@ -52,7 +54,7 @@ class Fold:
     known: bool = True
 
 
-_EXTREMUM = Fold(Rate(2))
+_ONE_CYCLE = Fold(Rate(1))  # poplibs: every operation in assembly, a 64-bit vector at a time
 _LOGICAL = Fold(Rate(25, 1))  # poplibs: compiled code, 24 + 1 cycles per element
 _WITH_INDEX = Fold(Rate(3, 1), carried=8)  # poplibs: popnn ReduceMaxClassGather
 
@@ -61,10 +63,10 @@ FOLDS: Mapping[str, Fold] = {
     "argmin": _WITH_INDEX,
     "reduce": Fold(Rate(10, 1), known=False),
     "reduce_and": _LOGICAL,
-    "reduce_max": _EXTREMUM,
-    "reduce_min": _EXTREMUM,
+    "reduce_max": _ONE_CYCLE,
+    "reduce_min": _ONE_CYCLE,
     "reduce_or": _LOGICAL,
-    "reduce_prod": _EXTREMUM,
+    "reduce_prod": _ONE_CYCLE,
     "reduce_sum": Fold(Rate(1), widens=True),
     "reduce_xor": Fold(Rate(25, 1), known=False),
 }
@@ -88,7 +90,10 @@ class Geometry:
 
 
 def geometry(shape: Shape, axes: tuple[int, ...], target: Target) -> Geometry:
-    """How the elements of a reduction over some axes are spread."""
+    """How the elements of a reduction over some axes are spread.
+
+    A row that the border between two tiles cuts is counted as whole on one of them.
+    """
     lying = spread(shape, target)
     folded = [axis for axis in sorted(axes) if shape.dims[axis] > 1]
     if not folded:
@@ -108,13 +113,13 @@ def geometry(shape: Shape, axes: tuple[int, ...], target: Target) -> Geometry:
 def fold_cycles(
     elements: int, outputs: int, contiguous: bool, rate: Rate, dtype: str, target: Target
 ) -> float:
-    """Tile cycles to fold elements into outputs; all workers take part."""
+    """Tile cycles to fold elements into outputs, each (or each vector of them) by one worker."""
     units = outputs if contiguous else ceil_div(outputs, width(dtype))
     mine = on_worker(units, target)
-    per_pass = rate.elements or width(dtype)
-    passes = on_worker(ceil_div(elements, per_pass), target)
-    worker = START + PER_OUTPUT * mine + rate.cycles * max(0, passes - mine)
-    return supervisor(worker, target)
+    passes = ceil_div(ceil_div(elements, rate.elements or width(dtype)), units)
+    start, each = SIDE_BY_SIDE if contiguous else STRIDED
+    folds = passes if contiguous else max(0, passes - 1)  # strided ones begin with the first
+    return supervisor(start + mine * (each + rate.cycles * folds), target)
 
 
 def _stage(results: int, fan: int, fold: Fold, dtype: str, size: int, target: Target) -> Phase:
@@ -157,12 +162,8 @@ def reduction(op: Operation, target: Target) -> Cost:
     lies = geometry(shape, tuple(axes), target)
     carried = _partial_type(op, fold)
     size = fold.carried or Shape((), carried).element_bytes
-    phases: tuple[Phase, ...] = ()
-    if lies.held > lies.outputs:
-        here = fold_cycles(lies.held, lies.outputs, lies.contiguous, fold.rate, shape.dtype, target)
-        phases = (Phase("Reduce", here),)
-    results = sum(result.elements for result in op.results[:1])
-    phases += combine(results, lies.partials, fold, carried, size, target)
+    plans = [_plan(lies, op, size, carried, pieces, target) for pieces in (1, target.workers)]
+    phases = min(plans, key=lambda plan: _cycles(plan, target))
     if not phases:
         return FREE
     return Cost(
@@ -172,6 +173,25 @@ def reduction(op: Operation, target: Target) -> Cost:
         flops=float(shape.elements) if is_float(shape.dtype) else 0.0,
         source="formula" if fold.known else "default",
     )
+
+
+def _plan(
+    lies: Geometry, op: Operation, size: int, carried: str, pieces: int, target: Target
+) -> tuple[Phase, ...]:
+    """The supersteps if every output of a tile is folded in pieces, by several workers."""
+    fold, dtype = FOLDS[op.name], op.operands[0].dtype
+    results = op.results[0].elements if op.results else 0
+
+    def here(elements: int, outputs: int) -> Phase:
+        given = (lies.contiguous, fold.rate, dtype, target)
+        return Phase("Reduce", fold_cycles(elements, outputs, *given))
+
+    if lies.held <= lies.outputs:
+        return combine(results, lies.partials, fold, carried, size, target)
+    phases = (here(lies.held, lies.outputs * pieces),)
+    if lies.partials > 1:
+        return phases + combine(results, lies.partials * pieces, fold, carried, size, target)
+    return phases + ((here(lies.outputs * pieces, lies.outputs),) if pieces > 1 else ())
 
 
 def _partial_type(op: Operation, fold: Fold) -> str:

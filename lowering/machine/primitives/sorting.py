@@ -15,10 +15,16 @@ from lowering.machine.primitives.stages import Pass, passes
 from lowering.machine.primitives.vertices import FREE, Rule, is_float
 from lowering.machine.target import Target
 
-OVERHEAD = {False: 57, True: 59}  # keys of integers, of floats: constant part and one work list
-KEYS = {False: 12, True: 13}  # worker cycles per comparison
-PAIRS = {False: 17, True: 11}  # the same with a value per key; floats are written in assembly
-ANOTHER = 5
+RATES = {
+    ("keys", True): (57, 13),
+    ("keys", False): (64, 12),
+    ("pairs", True): (27, 11),
+    ("pairs", False): (73, 17),
+}
+"""(overhead with one work list, cycles per comparison) of a worker, without and with a value per
+key, for keys that are floats or not; pairs with floats are written in assembly."""
+
+ANOTHER = 5  # cycles per comparison for each further value; 17 less 12
 
 
 def _network(extent: int) -> tuple[int, ...]:
@@ -42,9 +48,10 @@ def _network_cost(op: Operation, axis: int, top: int | None, target: Target) -> 
     axis %= len(keys.dims)
     arrays = op.operands if op.name == "sort" else op.results
     item = sum(array.element_bytes for array in arrays) / keys.element_bytes
-    floats, values = is_float(keys.dtype), len(arrays) - 1
-    cycles = PAIRS[floats] + ANOTHER * (values - 1) if values else KEYS[floats]
-    each = Pass("CompareAndSwap", OVERHEAD[floats], cycles, share=0.5, sent=item)
+    values = len(arrays) - 1
+    overhead, cycles = RATES["pairs" if values else "keys", is_float(keys.dtype)]
+    cycles += ANOTHER * max(0, values - 1)
+    each = Pass("CompareAndSwap", overhead, cycles, share=0.5, sent=item)
     extent, stride = keys.dims[axis], math.prod(keys.dims[axis + 1 :])
     steps = _network(extent) if top is None else _top(extent, min(top, extent))
     return passes(keys, extent, stride, steps, each, target)

@@ -105,10 +105,10 @@ def one_phase(
     op: Operation, target: Target, shape: Shape, compute: float, *, library: str = "popops"
 ) -> Cost:
     """One compute set named after the operation, on the tiles that hold `shape`."""
-    name = f"{library}::{camel(op.name)}"
+    name = camel(op.name)
     return Cost(
         phases=(Phase(name, compute),),
-        vertices=vertex(name, shape.dtype, spread(shape, target).used),
+        vertices=vertex(f"{library}::{name}", shape.dtype, spread(shape, target).used),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.primitives.rates import BINARY, COMPOSED, UNARY, rate
-from lowering.machine.primitives.reductions import PER_OUTPUT, START
+from lowering.machine.primitives.reductions import STRIDED
 from lowering.machine.primitives.stages import Pass, doubling, passes
 from lowering.machine.primitives.vertices import (
     FREE,
@@ -52,13 +52,14 @@ def window(op: Operation, target: Target) -> Cost:
         return FREE
     visits = 1 if op.name.startswith("reduce") else 2
     outputs = on_worker(math.ceil(lying.most_elements / width(given.dtype)), target)
-    worker = START + outputs * (PER_OUTPUT + visits * window_size)
+    start, each = STRIDED
+    worker = start + outputs * (each + visits * (window_size - 1))
     received = lying.most_elements * min(window_size, strides) * given.element_bytes
-    name = f"popnn::{camel(op.name)}"
+    name = camel(op.name)
     return Cost(
         phases=(Phase(name, supervisor(worker, target), float(received)),),
         temporary_bytes=float(received),
-        vertices=vertex(name, given.dtype, lying.used),
+        vertices=vertex(f"popnn::{name}", given.dtype, lying.used),
         flops=float(over.elements * window_size * visits) if is_float(given.dtype) else 0.0,
         source="default",
     )

@@ -103,13 +103,18 @@ class _Walker:
         # What goes on to the next iteration has its place already.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
 
-    def body(self, steps: Sequence[Node], results: set[Place]) -> None:
-        """Walks the steps of a body, after which only `results` are needed."""
+    def body(
+        self, steps: Sequence[Node], results: set[Place], entering: frozenset[Place] = frozenset()
+    ) -> None:
+        """Walks the steps of a body, after which only `results` are needed.
+
+        The memory of loop variables, `entering`, is not given back, but may be taken over.
+        """
         flat = Steps(opened(steps))
-        dead = dead_after(flat, results, self.needs)
+        dead = dead_after(flat, results, self.needs, entering)
         for node, dying in zip(flat.steps, dead, strict=True):
             self._node(node, set(dying))
-            for place in dying:
+            for place in set(dying) - entering:
                 self._drop(place)
 
     def _node(self, node: Node, dying: set[Place]) -> None:
@@ -251,16 +256,20 @@ class _Walker:
     def _iteration(self, body: Steps, node: Repeat | While) -> None:
         leaving = {(carry.leaving, carry.ipu) for carry in node.carry}
         stacked = {(s.element, s.ipu) for s in node.stacks} if isinstance(node, Repeat) else set()
-        self.body(body.steps, leaving | stacked)
-        for place in leaving | stacked:
-            self._drop(place)
+        entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
+        self.body(body.steps, leaving | stacked, entering)
         for carry in node.carry:
-            entering, final = (carry.entering, carry.ipu), (carry.final, carry.ipu)
-            if entering in self.buffers:
+            ipu = carry.ipu
+            entering, leaving_, final = (
+                (v, ipu) for v in (carry.entering, carry.leaving, carry.final)
+            )
+            if entering in self.buffers:  # what the iteration leaves is copied there
+                self._drop(leaving_)
                 self._take(entering, final)
-            # What an iteration leaves in the variable's own memory has gone on to the next.
-            elif self.buffers.get((carry.leaving, carry.ipu)) is not None:
-                self._take((carry.leaving, carry.ipu), final)
+            elif leaving_ in self.buffers:  # in the variable's own memory already
+                self._take(leaving_, final)
+        for place in stacked:
+            self._drop(place)
 
     def _fifos(self, node: Repeat) -> list[Place]:
         """Memory of what waits between the tasks of a pipeline; gives what must be dropped."""

@@ -31,10 +31,11 @@ from lowering.machine.cost import Operation, Phase
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import fused, list_operations, shape
 from lowering.machine.kernels.model import model_kernel
+from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.options import ModelOptions, stage_options
-from lowering.machine.primitives import ELEMENTWISE
+from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.pipelines import Flow, TaskKey, run_pipeline
@@ -188,6 +189,7 @@ class Timer:
         key = (structure_key(node.kernel.jaxpr), given, plans)
         if key not in self._known:
             listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
+            listing = scheduled(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(listing, given, self.target, self._links)
         return self._known[key]
 

@@ -82,26 +82,40 @@ def test_vertex_formulas(op: Operation, expected: float) -> None:
 @pytest.mark.parametrize(
     ("op", "worker"),
     [
-        (operation("reduce_sum", array(), to=array(dims=(1472,)), axes=(1,)), 16 + 11 + 31),
+        (
+            operation(
+                "reduce_max", array(dims=(1472, 24, 16)), to=array(dims=(1472, 24)), axes=(2,)
+            ),
+            17 + 4 * (12 + 16 / 2),
+        ),
         (
             operation(
                 "reduce_sum", array(dims=(1472, 8, 24)), to=array(dims=(1472, 24)), axes=(1,)
             ),
             16 + 2 * (3 + 5 + 3 + 1 * (8 - 1)),
         ),
-        (operation("argmax", array(), to=array("int32", (1472,)), axes=(1,)), 16 + 11 + 3 * 63),
+        (
+            operation("argmax", array(dims=(1472, 6, 64)), to=array("int32", (1472, 6)), axes=(2,)),
+            17 + 12 + 3 * 64,
+        ),
     ],
     ids=["side by side", "strided", "argmax"],
 )
-def test_reductions_that_stay_on_their_tiles(op: Operation, worker: int) -> None:
+def test_reductions_that_stay_on_their_tiles(op: Operation, worker: float) -> None:
     assert compute(op) == 6 * worker + 11
+
+
+def test_workers_share_a_long_row() -> None:
+    found = cost(operation("reduce_sum", array(), to=array(dims=(1472,)), axes=(1,)), IPU2)
+    pieces, joined = (6 * (17 + 12 + vectors) + 11 for vectors in (64 / 2, 6 / 2))
+    assert [phase.compute for phase in found.phases] == [pieces, joined]
 
 
 def test_a_sum_of_everything_is_folded_in_stages() -> None:
     found = cost(operation("reduce_sum", array(), to=SCALAR, axes=(0, 1)), IPU2)
     here, *stages = found.phases
     assert here.exchange_bytes == 0
-    assert len(stages) == 2
+    assert 2 <= len(stages) <= 3  # 1472 partials at once would be 1472 cycles of exchange
     assert math.prod(phase.exchange_bytes / 4 for phase in stages) >= 1472
 
 
@@ -152,7 +166,7 @@ def test_sorting_takes_a_bitonic_network() -> None:
     found = cost(operation("sort", keys, dimension=0), IPU2)
     assert len(found.phases) == 10 * 11 // 2
     assert sum(phase.exchange_bytes > 0 for phase in found.phases) == 1 + 2 + 3 + 4 + 5
-    assert found.phases[0].compute == 6 * (59 + 6 / 2 * 13) + 11
+    assert found.phases[0].compute == 6 * (57 + 6 / 2 * 13) + 11
     top = cost(operation("top_k", keys, to=array(dims=(4,)), k=4), IPU2)
     assert len(top.phases) == 3 + 8 * 3
 
@@ -183,3 +197,21 @@ def test_what_moves_nothing() -> None:
     barrier = cost(operation("optimization_barrier", SINGLE), IPU2)
     nothing = Cost(moves_nothing=True, in_place=True)
     assert reshaped == same == barrier == nothing
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_common_functions_have_formulas_of_their_own(dtype: str) -> None:
+    given = array(dtype)
+    unary = "abs cbrt ceil cos erf exp expm1 floor log log1p logistic neg round rsqrt sign sin sinh"
+    for name in [*unary.split(), "sqrt", "square", "tan", "tanh", "acosh", "exp2", "erf_inv"]:
+        assert cost(operation(name, given), IPU2).source == "formula", name
+    for name in ["add", "atan2", "div", "eq", "max", "mul", "pow", "rem", "sub"]:
+        assert cost(operation(name, given, given), IPU2).source == "formula", name
+    for name in ["lgamma", "igamma", "nextafter", "somebody_elses"]:
+        assert cost(operation(name, given), IPU2).source == "default", name
+
+
+def test_wider_numbers_are_worked_on_word_by_word() -> None:
+    wide = cost(operation("add", array("float64"), array("float64")), IPU2)
+    assert wide.source == "default"
+    assert compute(operation("add", SINGLE, SINGLE)) < wide.phases[0].compute
