@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lowering import streams as streams
     from lowering import structure as structure
     from lowering.compiler import lower as lower
+    from lowering.machine import trace as trace
     from lowering.options import Options as Options
     from lowering.passes.fuse import fuse as fuse
     from lowering.passes.fuse import is_one_kernel as is_one_kernel
@@ -52,6 +53,7 @@ _NAMES = {
     "is_one_kernel": "lowering.passes.fuse",
     "lower": "lowering.compiler",
     "merging_pays": "lowering.passes.merge_iterations",
+    "trace": "lowering.machine",
 }
 
 

@@ -102,7 +102,8 @@ class Memory:
         self._at_most: tuple[Live, ...] = ()
 
     def add(self, key: object, tensor: Live) -> None:
-        """A tensor begins to live."""
+        """A tensor begins to live; it takes the place of one of the same name."""
+        self.drop(key)
         self._tensors[key] = tensor
         self._live += tensor.laid.mapping.bytes_per_tile()
         self._bytes += tensor.laid.mapping.total_bytes
@@ -151,6 +152,7 @@ def account(
     operands: Iterable[int],
     results: Iterable[int],
     tiles: int,
+    given_away: Iterable[int] = (),
 ) -> tuple[Alive, dict[int, int]]:
     """The memory of a kernel, and which operands' memory its results take.
 
@@ -159,11 +161,13 @@ def account(
       operands: owners that live outside; their memory is not counted.
       results: owners that live on after the kernel.
       tiles: how many tiles there are.
+      given_away: those operands that nobody needs after the kernel; others are never written over.
 
     Returns:
       What is alive, and for each owner that took over an operand's memory, that operand.
     """
-    outside, kept = set(operands), set(results)
+    outside = set(operands)
+    kept = set(results) | (outside - set(given_away))
     last = {owner: i for i, event in enumerate(events) for owner in event.reads}
     memory = Memory(tiles)
     taken: dict[int, int] = {}  # from an owner to the one whose memory it has
@@ -183,3 +187,41 @@ def account(
         for owner in dying | unread:
             memory.drop(owner)
     return memory.result(), taken
+
+
+class Life:
+    """What a kernel holds beside its operands; it may write over those that are given away.
+
+    Args:
+      events: its items, in order.
+      operands: owners that live outside.
+      results: owners that live on after the kernel, one for each result.
+      tiles: how many tiles there are.
+    """
+
+    def __init__(
+        self, events: Sequence[Event], operands: Sequence[int], results: Sequence[int], tiles: int
+    ) -> None:
+        self._events, self._operands, self._results = events, operands, results
+        self._tiles = tiles
+        self._known: dict[frozenset[int], tuple[Alive, tuple[int | None, ...]]] = {}
+
+    def giving(self, away: frozenset[int]) -> tuple[Alive, tuple[int | None, ...]]:
+        """The memory if nobody needs some operands any more.
+
+        Args:
+          away: positions of these operands.
+
+        Returns:
+          What is alive, and for each result the operand whose memory it has: one that was given
+          away, or the one that it is.
+        """
+        if away not in self._known:
+            given_away = [self._operands[i] for i in away]
+            alive, taken = account(
+                self._events, self._operands, self._results, self._tiles, given_away
+            )
+            number = {owner: i for i, owner in enumerate(self._operands)}
+            in_place = tuple(number.get(taken.get(owner, owner)) for owner in self._results)
+            self._known[away] = alive, in_place
+        return self._known[away]

@@ -10,7 +10,7 @@ from typing import Protocol
 from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.kernels.alive import Event, Live, account, worst
+from lowering.machine.kernels.alive import Event, Life, Live, worst
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, describe
@@ -82,15 +82,12 @@ class _Kernel:
                     self._choice(item)
         owners = self._results()
         operands = self.listing.operands
-        alive, taken = account(self.events, operands, owners, self.target.tiles_per_ipu)
-        number = {value: i for i, value in enumerate(operands)}
         return KernelCost(
             trace=self.steps.trace(),
             cycles=self.steps.clock,
             operands=tuple(map(self.layouts.laid, operands)),
             results=tuple(map(self.layouts.laid, owners)),
-            in_place=tuple(number.get(taken.get(owner, owner)) for owner in owners),
-            alive=alive,
+            life=Life(self.events, operands, owners, self.target.tiles_per_ipu),
             code=self.code,
             totals=self.totals,
             assumptions=tuple(self.assumptions),
@@ -118,7 +115,7 @@ class _Kernel:
                 known.add(item.writes[0])
             elif operation.name in _PLANNED:
                 wanted = cost_of(item.operations, self.target).operands
-                for value, want in zip(item.reads, wanted, strict=True):
+                for value, want in zip(item.reads, wanted, strict=False):
                     if want is not None and value is not None and value in known:
                         behind.ask(value, want)
         for value in self.listing.operands:
@@ -156,16 +153,16 @@ class _Kernel:
         )
 
     def _is_view(self, item: Item) -> bool:
-        """Makes the result a view of the one value that is read, if there is just one."""
+        """Makes the results views of the one value that is read, if there is just one."""
         sources = [value for value in item.reads if value is not None]
-        result = item.writes[0]
-        if len(sources) == 1 and len(item.reads) == 1:
-            self.layouts.see(result, sources[0], item.operations[0])
-            return True
-        if not sources:  # a literal, however often it is repeated
-            self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
-            return True
-        return False
+        if sources and len(item.reads) > 1:
+            return False
+        for result in item.writes:
+            if sources:
+                self.layouts.see(result, sources[0], item.operations[0])
+            else:  # a literal, however often it is repeated
+                self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
+        return True
 
     def _bring(self, item: Item, costs: Cost) -> tuple[float, Laid | None]:
         """Bytes that the busiest tile receives so that all operands lie as they must.

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping
 
 from lowering.jaxpr import JaxprEqn, user_line
-from lowering.machine.kernels.alive import Alive
+from lowering.machine.kernels.alive import Life
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.trace import Trace
@@ -49,8 +49,7 @@ class KernelCost:
       cycles: from start to end.
       operands: how its operands lie; where nobody has laid them before, as the kernel wants them.
       results: how its results lie.
-      in_place: for each result, the operand whose memory it takes if nobody needs that any more.
-      alive: memory beside the operands, results included.
+      life: memory beside the operands, results included.
       code: what must be on the tiles, by signature of the operation.
       totals: where the cycles go, by title of the operation.
       assumptions: what had to be assumed.
@@ -60,8 +59,7 @@ class KernelCost:
     cycles: int
     operands: tuple[Laid, ...]
     results: tuple[Laid, ...]
-    in_place: tuple[int | None, ...]
-    alive: Alive
+    life: Life
     code: Mapping[object, CodeUse]
     totals: Mapping[str, Total]
     assumptions: tuple[str, ...]

@@ -13,6 +13,7 @@ import functools
 
 import numpy as np
 
+from lowering.errors import InternalError
 from lowering.machine.planner.constants import DEFAULT_PROPORTION
 from lowering.machine.planner.cut import Axes, around, axes_of, coarse
 from lowering.machine.planner.estimate import TERMS, estimate
@@ -22,7 +23,7 @@ from lowering.machine.planner.variants import Variant, variants_of
 from lowering.machine.planner.vertices import Vertex, vertices_for
 from lowering.machine.target import Target
 
-_BUDGET = 6000
+_BUDGET = 4500
 _ROUNDS = 4
 _CLOSE = 1.3
 _GUIDES = (1e9, 0.6, 0.3, 0.1, 0.03, 0.0)
@@ -128,7 +129,12 @@ def plan(product: Product, target: Target, memory_proportion: float = DEFAULT_PR
       product: what is computed; none of its extents may be 0.
       target: the chip.
       memory_proportion: the share of a tile's memory that temporary data may fill.
+
+    Raises:
+      InternalError: if one of the extents is 0.
     """
+    if not product.macs:
+        raise InternalError("A product with an empty extent computes nothing and has no plan.")
     front = _front(product, target)
     if memory_proportion <= 0:
         return front.plan(0, target)
@@ -160,17 +166,17 @@ def _front(product: Product, target: Target) -> _Front:
     ways = [
         _Way(variant, vertex, axes_of(variant.product, vertex.grains, target.tiles_per_ipu))
         for variant in variants_of(product)
-        for vertex in vertices_for(variant.product, target)
+        for vertex in vertices_for(variant.product, target, variant.name != "plain")
     ]
     tiles = target.tiles_per_ipu
     found = [_price(way, coarse(way.axes, tiles, _budget(way)), target) for way in ways]
     seen: set[tuple[int, ...]] = set()
     for _ in range(_ROUNDS):
         seeds = _best(found, target)
-        fresh = [(i, at) for i, at in seeds if (i, *at) not in seen]
+        fresh = [(i, at) for i, at in seeds if (id(found[i].way), *at) not in seen]
         if not fresh:
             break
-        seen.update((i, *at) for i, at in fresh)
+        seen.update((id(found[i].way), *at) for i, at in fresh)
         for i in {i for i, _ in fresh}:
             starts = np.array([at for j, at in fresh if i == j])
             way = found[i].way

@@ -50,7 +50,7 @@ def variants_of(product: Product) -> tuple[Variant, ...]:
     found = [plain]
     if product.kind == "matmul" and not product.scalar:
         found.append(_swapped(product))
-    if math.prod(product.kernel) > 1:
+    if math.prod(product.kernel) > 1 and not product.scalar:
         found.extend(_expanded(plain))
     if product.groups > 1 and not product.scalar:
         found.extend(_combined(plain))

@@ -55,12 +55,21 @@ class Vertex:
         return hmac_cycles(part, self.grains, dtype, partials)
 
 
-def vertices_for(product: Product, target: Target) -> tuple[Vertex, ...]:
-    """The vertices worth trying (poplibs: ConvVertexType.cpp)."""
+def vertices_for(product: Product, target: Target, changed: bool = False) -> tuple[Vertex, ...]:
+    """The vertices worth trying (poplibs: ConvVertexType.cpp).
+
+    Args:
+      product: what they work on.
+      target: the chip.
+      changed: whether the product has been given its shape for the sake of AMP.
+    """
     hmac = _hmac(product)
     if product.scalar:
         return (hmac,)
-    found = [*_amp(product, target), *_slic(product), *_vmac(product)]
+    found = _amp(product, target)
+    if changed:
+        return tuple(found)
+    found += [*_slic(product), *_vmac(product)]
     is_outer = product.in_channels == 1 and math.prod(product.kernel) == 1 and product.batch == 1
     if is_outer and set(product.stride) == {1}:
         grains = Grains(out_channels=_outer_channels(product))
@@ -72,13 +81,13 @@ def _amp(product: Product, target: Target) -> list[Vertex]:
     """AMP with whole units, or with kernel rows in place of missing input channels."""
     units = units_of(product.dtype, product.partials, target)
     most = weights_per_unit(product.dtype)
-    found = [Vertex(kind="amp", grains=Grains(in_channels=most, out_channels=units))]
-    for filled in (2, 4):
-        channels = most // filled
-        if product.kernel[0] > 1 and product.in_channels <= channels * 2 and channels >= 4:
-            grains = Grains(in_channels=channels, out_channels=units)
-            found.append(Vertex(kind="amp", grains=grains))
-    return found
+    choices = {most}
+    if product.kernel[0] > 1:
+        choices.add(max(4, min(most, 1 << (product.in_channels - 1).bit_length())))
+    return [
+        Vertex(kind="amp", grains=Grains(in_channels=channels, out_channels=units))
+        for channels in sorted(choices, reverse=True)
+    ]
 
 
 def _slic(product: Product) -> list[Vertex]:

@@ -190,21 +190,23 @@ class _Walker:
 
     def _execute(self, node: Execute, dying: set[Place]) -> None:
         cost, memory = self.kernels[id(node)], self.memory[node.ipu]
+        reads = [(value, node.ipu) for value in node.reads]
+        away = frozenset(i for i, read in enumerate(reads) if read in dying)
+        alive, in_place = cost.life.giving(away)
         taking: list[tuple[Place, Place]] = []
-        for value, operand in zip(node.writes, cost.in_place, strict=True):
+        for value, operand in zip(node.writes, in_place, strict=True):
             place = (value, node.ipu)
             if operand is None:
                 continue
-            read = (node.reads[operand], node.ipu)
-            if read in dying:
-                dying.discard(read)
-                taking.append((read, place))
+            if reads[operand] in dying:
+                dying.discard(reads[operand])
+                taking.append((reads[operand], place))
             else:
                 self._new(place, self._live(place, "copy"))
-        memory.work(inner=cost.alive)
+        memory.work(inner=alive)
         for read, place in taking:
             self._take(read, place)
-        for value, operand in zip(node.writes, cost.in_place, strict=True):
+        for value, operand in zip(node.writes, in_place, strict=True):
             if operand is None:
                 operation = (
                     node.kernel.jaxpr.jaxpr.eqns[-1].primitive.name
