@@ -88,7 +88,9 @@ def _memory(
     always = np.zeros((program.ipus, tiles), dtype=np.int64)
     by_category: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for ipu, home in enumerate(homes):
-        code = code_bytes(uses[ipu].values(), tiles) if options.counts_code else {}
+        code = dict(code_bytes(uses[ipu].values(), tiles))
+        if not options.compiles_code:
+            del code["vertex_code"]
         always[ipu] = per_tile(home.always, tiles) + sum(code.values(), np.zeros(tiles, np.int64))
         for category, bytes_ in code.items():
             by_category[category] += int(bytes_.sum())

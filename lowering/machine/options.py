@@ -20,13 +20,14 @@ class ModelOptions:
     Attributes:
       target: the chip.
       plans: what the planner is told where no stage says otherwise.
-      counts_code: whether code takes memory (`IPUConfig.ipu_model.compile_ipu_code`).
+      compiles_code: whether vertices are compiled (`IPUConfig.ipu_model.compile_ipu_code`);
+        otherwise nobody knows how large their code is, and it takes no memory.
       io_tiles: whether queues are read and fed beside the compute.
     """
 
     target: Target = IPU2
     plans: PlanOptions = _NO_OPTIONS
-    counts_code: bool = True
+    compiles_code: bool = True
     io_tiles: bool = False
 
 

@@ -11,6 +11,7 @@ from lowering.jaxpr import (
     Atom,
     Aval,
     ClosedJaxpr,
+    Jaxpr,
     JaxprEqn,
     Literal,
     call_body,
@@ -18,9 +19,13 @@ from lowering.jaxpr import (
     is_jaxpr,
     name_stack,
     shape_of,
+    sub_jaxprs,
     user_line,
 )
 from lowering.machine.cost import Operation, Shape
+
+
+_PLANNED = ("dot_general", "conv_general_dilated")
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +142,17 @@ def describe(tensor: Shape) -> str:
     return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
 
 
+def partials_of(jaxpr: Jaxpr) -> tuple[str | None, ...]:
+    """What scopes ask of the products in a jaxpr, in order: all of them that is not structure."""
+    found: list[str | None] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _PLANNED:
+            found.append(marks.read(name_stack(eqn)).partials_type)
+        for inner in sub_jaxprs(eqn):
+            found.extend(partials_of(inner))
+    return tuple(found)
+
+
 def list_operations(closed: ClosedJaxpr, options: PlanOptions) -> Listing:
     """The operations of a jaxpr in order, calls opened up."""
     return _Lister(options).list(closed)
@@ -186,7 +202,7 @@ def _operation(
 ) -> Item:
     name = eqn.primitive.name
     proportion, partials = options.of(name)
-    if name in ("dot_general", "conv_general_dilated"):
+    if name in _PLANNED:
         partials = marks.read(name_stack(eqn)).partials_type or partials
     operation = Operation(
         name=name,

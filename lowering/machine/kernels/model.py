@@ -251,48 +251,57 @@ class _Kernel:
         body = self.steps.nested()
         for inner in costs:
             body.append(inner.trace, inner.cycles)
-        births: dict[int, Live] = {}
+        births, moved, sliced = self._slices(loop, last)
+        changing = {*sliced, *(operand for operand, _ in loop.carried)}
+        constant = self._owners([v for i, v in enumerate(loop.reads) if i not in changing])
         in_place: dict[int, tuple[int, ...]] = {}
-        moved = 0.0
         for i, value in enumerate(loop.writes):
             shape, source = self.shapes[value], entering.get(i)
             if i not in entering:  # stacked: an iteration writes one slice
                 laid = self.layouts.linear(shape)
                 moved += last.results[i].mapping.most_bytes
-            elif source is None:
+            elif source is None or not self._is_whole(source):
                 laid = last.results[i]
             else:
                 laid = self.layouts.laid(source).holding(shape)
-                in_place[value] = (self.layouts.owner(source),)
+                if self.layouts.owner(source) not in constant:
+                    in_place[value] = (self.layouts.owner(source),)
                 if laid.order != last.results[i].order:
                     moved += laid.mapping.most_bytes
             self.layouts.put(value, laid)
             births[value] = Live(describe(shape), loop.eqn.primitive.name, loop.eqn, laid)
-        for value, operand in zip(loop.reads, range(len(loop.reads)), strict=True):
-            if value is not None and self._is_sliced(loop, value, operand):
-                moved += self.layouts.laid(value).mapping.most_bytes / max(trips, 1)
         if moved:
-            body.run(loop.eqn.primitive.name, (Phase("slices", moved / 8, moved),), 1)
+            self._move(loop.eqn.primitive.name, body, Phase("slices", moved / 8, moved), trips)
         self.steps.append(tr.loop(body.trace(), trips, body.clock), body.clock * trips)
         self._gather(costs, trips)
-        inner = worst([inner.alive for inner in costs])
-        self.events.append(Event(self._owners(loop.reads), births, inner=inner, in_place=in_place))
+        away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
+        lives = [inner.life.giving(away if inner is last else frozenset())[0] for inner in costs]
+        reads = self._owners(loop.reads)
+        self.events.append(Event(reads, births, inner=worst(lives), in_place=in_place))
 
     def _assume_trips(self, loop: Loop) -> None:
         if loop.trips is None:
             line = user_line(loop.eqn) or "a loop"
             self.assumptions[f"{line}: only values tell how often it runs; taken as once"] = None
 
-    def _is_sliced(self, loop: Loop, value: int, operand: int) -> bool:
-        """Whether an iteration reads one slice of an operand."""
-        inner = (
-            loop.bodies[-1].operands[loop.inner[-1].index(operand)]
-            if (operand in loop.inner[-1])
-            else None
-        )
-        return inner is not None and (
-            loop.bodies[-1].shapes[inner].elements != self.shapes[value].elements
-        )
+    def _slices(self, loop: Loop, last: KernelCost) -> tuple[dict[int, Live], float, set[int]]:
+        """Memory of the slices that an iteration reads, bytes that it moves, and their operands."""
+        body, births, moved, sliced = loop.bodies[-1], dict[int, Live](), 0.0, set[int]()
+        for operand, inner, laid in zip(loop.inner[-1], body.operands, last.operands, strict=True):
+            value, shape = loop.reads[operand], body.shapes[inner]
+            if value is not None and shape.elements != self.shapes[value].elements:
+                sliced.add(operand)
+                moved += self.layouts.laid(value).mapping.most_bytes / max(loop.trips or 1, 1)
+                new = self._another(shape, laid)
+                births[new] = Live(describe(shape), "slice", loop.eqn, laid)
+        return births, moved, sliced
+
+    def _is_whole(self, value: int) -> bool:
+        """Whether a value has memory for each of its elements: it is no part, and not repeated."""
+        if self.layouts.is_free(value):
+            owner = self.layouts.owner(value)
+            return self.shapes[owner].elements == self.shapes[value].elements
+        return self.layouts.laid(value).mapping.elements == self.shapes[value].elements
 
     def _inside(
         self, body: Listing, reads: Sequence[int | None], operands: Sequence[int]
@@ -302,7 +311,7 @@ class _Kernel:
         given: list[Laid | None] = []
         for value, inner in zip(outside, body.operands, strict=True):
             whole = value is not None and (
-                body.shapes[inner].elements == self.shapes[value].elements
+                body.shapes[inner].elements == self.shapes[value].elements and self._is_whole(value)
             )
             known = whole and value is not None and not self.layouts.is_free(value)
             given.append(self.layouts.laid(value) if known and value is not None else None)
@@ -322,19 +331,36 @@ class _Kernel:
             births[value] = Live(describe(self.shapes[value]), "cond", choice.eqn, laid)
         self.steps.append(slowest.trace, slowest.cycles)
         self._gather([slowest], 1)
-        for inside in costs:
-            self.code.update(inside.code)
-        inner = worst([inside.alive for inside in costs])
-        self.events.append(Event(self._owners(choice.reads), births, inner=inner))
+        self._call([inside for inside in costs if inside is not slowest])
+        inner = worst([inside.life.giving(frozenset())[0] for inside in costs])
+        # What a branch holds has its result among it, which then goes on.
+        self.events.append(Event(self._owners(choice.reads), {}, inner=inner))
+        self.events.append(Event((), births))
 
     def _gather(self, costs: Sequence[KernelCost], trips: int) -> None:
+        self._call(costs)
+        for inside in costs:
+            for title, total in inside.totals.items():
+                self.totals.setdefault(title, Total(total.source, total.made_by)).add(total, trips)
+            self.assumptions.update(dict.fromkeys(inside.assumptions))
+
+    def _call(self, costs: Sequence[KernelCost]) -> None:
         for inside in costs:
             for signature, use in inside.code.items():
                 known = self.code.get(signature)
                 self.code[signature] = known.again(use.runs) if known else use
-            for title, total in inside.totals.items():
-                self.totals.setdefault(title, Total(total.source, total.made_by)).add(total, trips)
-            self.assumptions.update(dict.fromkeys(inside.assumptions))
+
+    def _move(self, name: str, steps: Supersteps, phase: Phase, times: int) -> None:
+        """Moves data that no operation of the listing moves."""
+        before, compute, exchange = steps.clock, steps.compute, steps.exchange
+        steps.run(name, (phase,), 1)
+        total = Total(
+            runs=1,
+            cycles=steps.clock - before,
+            compute_cycles=steps.compute - compute,
+            exchange_cycles=steps.exchange - exchange,
+        )
+        self.totals.setdefault(f"{name} {phase.name}", Total()).add(total, times)
 
     def _results(self) -> list[int]:
         """The owners that live on after the kernel, one of its own for each result."""
@@ -352,11 +378,16 @@ class _Kernel:
     def _copied(self, value: int | None, owner: int | None, i: int) -> int:
         """A result that needs memory of its own: of a literal, a part, or given away twice."""
         shape = self.shapes[value] if value is not None else Shape((), "float32")
-        self.shapes.append(shape)
-        copy = len(self.shapes) - 1
         laid = self.layouts.linear(shape)
-        self.layouts.put(copy, laid)
-        self.steps.run("copy", (Phase("OnTileCopy", laid.mapping.most_bytes / 8),), 1)
+        copy = self._another(shape, laid)
+        phase = Phase("OnTileCopy", laid.mapping.most_bytes / 8)
+        self._move("copy", self.steps, phase, 1)
         births = {copy: Live(describe(shape), "copy", None, laid)}
         self.events.append(Event(() if owner is None else (owner,), births))
         return copy
+
+    def _another(self, shape: Shape, laid: Laid) -> int:
+        """A value that the listing does not have."""
+        self.shapes.append(shape)
+        self.layouts.put(len(self.shapes) - 1, laid)
+        return len(self.shapes) - 1

@@ -26,7 +26,7 @@ def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
                 base, depth = max(waits)
                 place = (base, depth + 1)
         made_at.update((value, place) for value in item.writes)
-        keyed.append(((*place, i), item))
+        keyed.append(((place[0], place[1], i), item))
     keyed.sort(key=lambda pair: pair[0])
     return dc.replace(listing, items=tuple(item for _, item in keyed))
 

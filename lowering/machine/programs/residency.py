@@ -20,6 +20,7 @@ from lowering.ir.program import (
     Store,
     Switch,
     While,
+    children,
     opened,
     walk,
 )
@@ -102,6 +103,7 @@ class _Walker:
         loops = (node for node in walk(program.body) if isinstance(node, Repeat | While))
         # What goes on to the next iteration has its place already.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
+        self.remotely = _in_streaming_memory(program)
 
     def body(
         self, steps: Sequence[Node], results: set[Place], entering: frozenset[Place] = frozenset()
@@ -140,7 +142,7 @@ class _Walker:
                 for branch in node.branches:
                     places = set(zip(branch.results, node.ipus, strict=True))
                     self.body(branch.body.steps, places)
-                    for place in places:
+                    for place in places & _born_in(branch.body):
                         self._drop(place)
                 self._add(births(node), "cond")
             case _:
@@ -164,7 +166,7 @@ class _Walker:
         self.memory[place[1]].work()
 
     def _drop(self, place: Place) -> None:
-        if place[1] != HOST and self.buffers.get(place) == place:
+        if place[1] != HOST and self.buffers.pop(place, None) == place:
             self.memory[place[1]].drop(place)
 
     def _take(self, place: Place, heir: Place) -> None:
@@ -241,36 +243,42 @@ class _Walker:
 
     def _carried(self, node: Repeat | While, dying: set[Place]) -> None:
         """Loop variables take over the memory of what they start with, if they may."""
-        for carry in node.carry:
+        bodies = [step for body in children(node) for step in body.steps]
+        others = {place for step in bodies for place in self.needs(step)}
+        others.update((carry.leaving, carry.ipu) for carry in node.carry)
+        if isinstance(node, Repeat):
+            others.update((s.element, s.ipu) for s in node.stacks)
+            others.update((s.stacked, s.ipu) for s in node.slices)
+        for carry in reversed(node.carry):
             initial, entering = (carry.initial, carry.ipu), (carry.entering, carry.ipu)
-            if initial in self.buffers and initial in dying:
+            if initial in self.remotely:
+                continue
+            if initial in dying and initial not in others:
                 dying.discard(initial)
                 self._take(initial, entering)
-            elif initial in self.buffers or carry.initial not in self.given:
-                if self._is_stored(initial):
-                    continue
+            else:
                 self._new(entering, self._live(entering, "loop variable", "variables"))
-
-    def _is_stored(self, place: Place) -> bool:
-        """Whether a value is in streaming memory, so that it has no place on the tiles."""
-        return place not in self.buffers
+            others.add(initial)
 
     def _iteration(self, body: Steps, node: Repeat | While) -> None:
         leaving = {(carry.leaving, carry.ipu) for carry in node.carry}
         stacked = {(s.element, s.ipu) for s in node.stacks} if isinstance(node, Repeat) else set()
         entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
         self.body(body.steps, leaving | stacked, entering)
+        own = _born_in(body)
         for carry in node.carry:
-            ipu = carry.ipu
-            entering, leaving_, final = (
-                (v, ipu) for v in (carry.entering, carry.leaving, carry.final)
+            variable, left, final = (
+                (value, carry.ipu) for value in (carry.entering, carry.leaving, carry.final)
             )
-            if entering in self.buffers:  # what the iteration leaves is copied there
-                self._drop(leaving_)
-                self._take(entering, final)
-            elif leaving_ in self.buffers:  # in the variable's own memory already
-                self._take(leaving_, final)
-        for place in stacked:
+            if variable in self.remotely:
+                continue
+            if variable in self.buffers:  # what the iteration leaves is copied there
+                self._take(variable, final)
+            elif left in self.buffers and left in own | entering:
+                self._take(left, final)  # in the variable's own memory already
+            else:
+                self._new(final, self._live(final, "loop variable", "variables"))
+        for place in (leaving | stacked) & own:
             self._drop(place)
 
     def _fifos(self, node: Repeat) -> list[Place]:
@@ -295,6 +303,28 @@ class _Walker:
                 self._new(key, dc.replace(live, laid=Laid(deep, live.laid.view)))
                 waiting.append(key)
         return waiting
+
+
+def _born_in(body: Steps) -> set[Place]:
+    """The places at which the steps of a body leave values."""
+    return {place for node in body.steps for place in births(node)}
+
+
+def _in_streaming_memory(program: Program) -> set[Place]:
+    """What is stored remotely, under the names of loop variables too."""
+    found: set[Place] = set()
+    for node in walk(program.body):
+        match node:
+            case Store() if node.storage.remote:
+                found.add((node.kept, node.ipu))
+            case Repeat() | While():
+                for carry in node.carry:
+                    if (carry.initial, carry.ipu) in found:
+                        found.add((carry.entering, carry.ipu))
+                        found.add((carry.final, carry.ipu))
+            case _:
+                pass
+    return found
 
 
 def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:

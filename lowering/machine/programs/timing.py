@@ -29,7 +29,7 @@ from lowering.ir.program import Sequence as Steps
 from lowering.machine import trace as tr
 from lowering.machine.cost import Operation, Phase
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.listing import fused, list_operations, shape
+from lowering.machine.kernels.listing import fused, list_operations, partials_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.supersteps import Supersteps
@@ -100,7 +100,9 @@ def time_program(timer: Timer) -> Timing:
 
 
 class Timer:
-    """One walk. A clock is a list: for each IPU, the cycle at which it is free."""
+    """One walk. A clock is a list: for each IPU, the cycle at which it is free; behind these, if
+    there are I/O tiles, for those of each IPU.
+    """
 
     def __init__(self, program: Program, options: ModelOptions) -> None:
         self.program, self.options, self.target = program, options, options.target
@@ -124,7 +126,7 @@ class Timer:
 
     def new_clock(self) -> list[int]:
         """All IPUs, free at cycle 0."""
-        return [0] * self.program.ipus
+        return [0] * (self.program.ipus * (2 if self.options.io_tiles else 1))
 
     def sequence(self, body: Steps, clock: list[int], times: float) -> Parts:
         """Times steps; `times` is how often the whole of them runs in a call."""
@@ -181,12 +183,13 @@ class Timer:
         for value, laid in zip(node.writes, cost.results, strict=True):
             kept = self.layouts.settle((value, node.ipu), laid)
             if kept.order != laid.order:
-                parts.append(self._moved(node.ipu, "rearrange", kept, clock))
+                parts.append(self._moved(node.ipu, "rearrange", kept, clock, times))
         return parts
 
     def _kernel_cost(self, node: Execute, given: tuple[Laid | None, ...]) -> KernelCost:
         plans = self._plans[-1]
-        key = (structure_key(node.kernel.jaxpr), given, plans)
+        jaxpr = node.kernel.jaxpr
+        key = (structure_key(jaxpr), partials_of(jaxpr.jaxpr), given, plans)
         if key not in self._known:
             listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
@@ -209,9 +212,13 @@ class Timer:
         linear = self._linear.setdefault(ipu, Layouts((), (), (), tiles))
         return self.layouts.settle((value, ipu), linear.linear(shape(self.program.avals[value])))
 
-    def _moved(self, ipu: int, name: str, laid: Laid, clock: list[int]) -> tuple[int, tr.Trace]:
+    def _moved(
+        self, ipu: int, name: str, laid: Laid, clock: list[int], times: float
+    ) -> tuple[int, tr.Trace]:
         steps = Supersteps(self.target)
         steps.run(name, (Phase("copy", 0.0, laid.mapping.most_bytes),), 1)
+        total = Total(runs=1, cycles=steps.clock, exchange_cycles=steps.exchange)
+        self._total(ipu, name, total, times)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
         return start, _on_ipu(steps.trace(), ipu)
 
@@ -231,11 +238,14 @@ class Timer:
         return [(start, tr.block([(ipu, kind, name, 0, cycles)]))]
 
     def _host(self, ipu: int, name: str, bytes_: int, clock: list[int], times: float) -> Parts:
+        """A queue; I/O tiles take elements early, beside the others' compute, and give them late."""
         cycles = host_cycles(self.target, bytes_)
-        if self.options.io_tiles:  # tiles of their own do it beside the others' compute
-            start = clock[ipu]
-            return [(start, tr.block([(ipu, "host", name, 0, cycles)]))]
-        return self._row(ipu, "host", name, cycles, clock, times)
+        if not self.options.io_tiles:
+            return self._row(ipu, "host", name, cycles, clock, times)
+        own = clock[self.program.ipus :]
+        parts = self._row(ipu, "host", name, cycles, own, times)
+        clock[self.program.ipus :] = own
+        return parts
 
     def _copy(self, node: Copy, clock: list[int], times: float) -> Parts:
         if HOST in (node.source, node.target):
@@ -290,23 +300,28 @@ class Timer:
         parts = self.sequence(node.body, inside, times * count)
         for sliced in node.slices:
             laid = self.laid(sliced.element, sliced.ipu)
-            parts.append(self._moved(sliced.ipu, "slice", laid, inside))
+            parts.append(self._moved(sliced.ipu, "slice", laid, inside, times * count))
         for carry in node.carry:
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
-                parts.append(self._moved(carry.ipu, "rearrange loop variable", entering, inside))
+                name = "rearrange loop variable"
+                parts.append(self._moved(carry.ipu, name, entering, inside, times * count))
         period, start = max(inside), max(clock)
         clock[:] = [start + period * count] * len(clock)
         return [(start, tr.loop(tr.group(parts), count, period))]
 
     def _switch(self, node: Switch, clock: list[int], times: float) -> Parts:
-        ways: list[tuple[int, list[int], Parts]] = []
+        """The slowest branch."""
+        ways: list[tuple[list[int], Parts, dict[tuple[int, str], Total]]] = []
+        totals = self.totals
         for branch in node.branches:
-            after = list(clock)
+            after, self.totals = list(clock), {}
             parts = self.sequence(branch.body, after, times)
-            ways.append((max(after), after, parts))
-        _, after, parts = max(ways, key=lambda way: way[0])
-        clock[:] = after
+            ways.append((after, parts, self.totals))
+        self.totals = totals
+        clock[:], parts, spent = max(ways, key=lambda way: max(way[0]))
+        for (ipu, title), total in spent.items():
+            self._total(ipu, title, total, 1.0)
         return parts
 
     # Pipelines
@@ -331,7 +346,7 @@ class Timer:
         inside = times * schedule.micro_batches
         bodies: dict[TaskKey, tuple[tr.Trace, int]] = {}
         flows: dict[TaskKey, list[Flow]] = {}
-        start, key = max(clock), None
+        key: TaskKey | None = None
         before: Parts = []
         for step in node.body.steps:
             match step:
@@ -344,6 +359,7 @@ class Timer:
                 case _:
                     before += self._node(step, clock, times)
         run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
+        start = max(clock)
         clock[:] = [start + run.profile.cycles] * len(clock)
         for ipu, cycles in run.transfer_cycles.items():
             self._total(ipu, "pipeline transfers", Total(runs=1, cycles=cycles), times)

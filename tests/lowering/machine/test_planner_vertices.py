@@ -1,0 +1,110 @@
+"""Cycles of single vertices: the estimators' closed forms, and what hardware took."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowering.machine.planner import amp_cycles
+from lowering.machine.planner.cut import distinct_cuts
+from lowering.machine.planner.mac import dot_cycles
+from lowering.machine.planner.reduction import reduce_cycles, reductions, stage_factors
+from lowering.machine.target import IPU1, IPU2, IPU21
+
+# tessellate-ipu@3ab241f3: notebooks/IPU Peak Flops.ipynb: rows of a [rows, 16] x [16, 16] product
+# in half precision on every tile of a Bow, and cycles (validation.jsonl: tess-amp-*).
+TESSELLATE = {
+    16: 402.0,
+    32: 461.3,
+    128: 845.3,
+    256: 1352.0,
+    512: 2381.3,
+    1024: 4424.0,
+    1280: 5453.3,
+    1536: 6476.0,
+    2048: 8525.3,
+}
+
+
+@pytest.mark.parametrize(("rows", "measured"), TESSELLATE.items())
+def test_one_amp_vertex_takes_what_the_hardware_took(rows: int, measured: float):
+    error = 0.05 if rows == 16 else 0.01
+    cycles = amp_cycles(rows, 16, 16, "float16", "float16", IPU21)
+    assert cycles == pytest.approx(measured, rel=error)
+
+
+@pytest.mark.parametrize(("rows", "estimated"), [(16, 427), (128, 883), (512, 2419), (2048, 8563)])
+def test_amp_is_the_estimator_less_the_state_that_workers_keep(rows: int, estimated: float):
+    # hardware.md a.4 gives the estimator without the 7 worker cycles that a call keeps.
+    assert amp_cycles(rows, 16, 16, "float16", "float16", IPU21) == estimated - 6 * 7
+
+
+@pytest.mark.parametrize(
+    ("dtype", "partials", "target", "macs"),
+    [
+        ("float16", "float16", IPU2, 64),
+        ("float16", "float32", IPU2, 32),
+        ("float32", "float32", IPU2, 16),
+        ("float16", "float32", IPU1, 32),
+        ("float32", "float32", IPU1, 8),
+    ],
+)
+def test_amp_reaches_the_peak_with_many_rows(dtype, partials, target, macs: int):
+    few, many = (amp_cycles(n, 64, 64, dtype, partials, target) for n in (60_000, 120_000))
+    # The first pass over the input channels also zeroes, in the code that does not overlap it.
+    assert 60_000 * 64 * 64 / (many - few) == pytest.approx(macs, rel=0.16)
+    assert 60_000 * 64 * 64 / (many - few) <= macs * 1.0001
+
+
+@given(st.integers(1, 2000), st.integers(1, 300), st.integers(1, 300))
+def test_amp_of_arrays_is_amp_of_each(rows: int, ins: int, outs: int):
+    together = amp_cycles(
+        np.array([rows, 7]), np.array([ins, 16]), outs, "float32", "float32", IPU2
+    )
+    alone = [amp_cycles(r, i, outs, "float32", "float32", IPU2) for r, i in ((rows, ins), (7, 16))]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "partials", "cycles"),
+    [
+        (8, "float32", "float32", 7 + 4),
+        (8, "float16", "float32", 7 + 2),
+        (8, "float16", "float16", 6 + 1 + 4 + 2),
+        (6, "float16", "float32", 7 + 1 + 6),
+    ],
+)
+def test_dot_products_load_a_vector_per_cycle(size: int, dtype, partials, cycles: int):
+    assert dot_cycles(size, dtype, partials) == cycles
+
+
+@given(st.integers(1, 1472))
+def test_reductions_take_up_to_three_stages(depth: int):
+    factors = stage_factors(depth)
+    assert np.prod(factors) >= depth
+    assert len(factors) == (depth > 1) + (depth >= 16) + (depth >= 125)
+    assert max(factors, default=1) <= max(15, 12)
+
+
+def test_a_reduction_sends_what_changes_tiles():
+    reduced = reductions(np.array([600, 600]), np.array([1, 6]), "float32", "float32")
+    assert reduced.outputs.tolist() == [600, 100]
+    assert reduced.exchange_bytes.tolist() == [0, 5 * 100 * 4]
+    # 25 groups of four outputs: five for the busiest worker, each 2 cycles a partial and 8 more.
+    assert reduced.cycles.tolist() == [0, 33 + 6 * (20 + 5 * (6 * 2 + 8))]
+
+
+def test_storing_halves_takes_a_cycle_less():
+    one = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([False]))
+    other = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([True]))
+    assert (one - other).tolist() == [6 * 3]
+
+
+@given(st.integers(1, 5000), st.integers(1, 1472))
+def test_distinct_cuts_leave_nothing_out(count: int, limit: int):
+    cuts = distinct_cuts(count, limit)
+    possible = {-(-count // parts) for parts in range(1, min(count, limit) + 1)}
+    assert {-(-count // parts) for parts in cuts} == possible
+    assert max(cuts) <= min(count, limit)
