@@ -15,6 +15,7 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -200,7 +201,12 @@ def under(eqn: JaxprEqn, outer: JaxprEqn) -> Any:
 
 def dtype_name(aval: Aval) -> str:
     """A short name of an aval's dtype; a PRNG key's is `key<fry>`."""
-    return str(getattr(aval, "dtype", type(aval).__name__))
+    return _name_of(getattr(aval, "dtype", type(aval).__name__))
+
+
+@functools.lru_cache(maxsize=1024)
+def _name_of(dtype: Any) -> str:
+    return str(dtype)
 
 
 def shape_of(aval: Aval) -> tuple[int, ...]:

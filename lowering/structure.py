@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, sub_jaxprs
+from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, dtype_name, shape_of, sub_jaxprs
 
 
 def structure_key(closed: ClosedJaxpr) -> tuple[Any, ...]:
@@ -20,20 +20,24 @@ def structure_key(closed: ClosedJaxpr) -> tuple[Any, ...]:
     def name(atom: Atom) -> Any:
         if isinstance(atom, Literal):
             value = np.asarray(atom.val)
-            return (str(atom.aval), value.tobytes(), str(value.dtype))
+            return (_type(atom), value.tobytes(), str(value.dtype))
         return numbers.setdefault(atom, len(numbers))
 
-    invars = tuple((name(v), str(v.aval)) for v in (*jaxpr.constvars, *jaxpr.invars))
+    invars = tuple((name(v), _type(v)) for v in (*jaxpr.constvars, *jaxpr.invars))
     eqns = tuple(
         (
             eqn.primitive.name,
             tuple(map(name, eqn.invars)),
             tuple(sorted((key, _parameter_key(value)) for key, value in eqn.params.items())),
-            tuple((name(var), str(var.aval)) for var in eqn.outvars),
+            tuple((name(var), _type(var)) for var in eqn.outvars),
         )
         for eqn in jaxpr.eqns
     )
     return invars, eqns, tuple(map(name, jaxpr.outvars)), tuple(map(id, closed.consts))
+
+
+def _type(atom: Atom) -> tuple[tuple[int, ...], str]:
+    return shape_of(atom.aval), dtype_name(atom.aval)
 
 
 def _parameter_key(value: Any) -> Any:
