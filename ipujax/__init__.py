@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ipujax import all_to_all_op as all_to_all_op
+    from ipujax import comparison as comparison
     from ipujax import config as config
     from ipujax import cross_replica_ops as cross_replica_ops
     from ipujax import data as data
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
     from ipujax import pipelining_ops as pipelining_ops
     from ipujax import reduce_scatter_op as reduce_scatter_op
     from ipujax import replication_ops as replication_ops
+    from ipujax import report as report
     from ipujax import schedules as schedules
     from ipujax import scopes as scopes
     from ipujax import sharding as sharding
+    from ipujax import targets as targets
     from ipujax import utils as utils
+    from ipujax._tile_mapping import tile_mapping as tile_mapping
+    from ipujax.comparison import compare as compare
     from ipujax.compiler import compile as compile
     from ipujax.optimizers import cross_replica_optimizer as cross_replica_optimizer
     from ipujax.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
@@ -43,6 +48,7 @@ __version__ = "0.1.0"
 
 MODULES = (
     "all_to_all_op",
+    "comparison",
     "config",
     "cross_replica_ops",
     "data",
@@ -60,9 +66,11 @@ MODULES = (
     "pipelining_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "report",
     "schedules",
     "scopes",
     "sharding",
+    "targets",
     "utils",
 )
 
@@ -74,15 +82,21 @@ OPTIMIZERS = (
     "sharded_optimizer",
 )
 
-__all__ = [*MODULES, *OPTIMIZERS, "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+# Functions, and the modules that they are in.
+FUNCTIONS = {
+    "compare": "ipujax.comparison",
+    "compile": "ipujax.compiler",
+    "tile_mapping": "ipujax._tile_mapping",
+}
+
+__all__ = [*MODULES, *OPTIMIZERS, *FUNCTIONS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "compile":
-        from ipujax.compiler import compile
-
-        globals()["compile"] = compile
-        return compile
+    if name in FUNCTIONS:
+        function = getattr(importlib.import_module(FUNCTIONS[name]), name)
+        globals()[name] = function
+        return function
     if name in MODULES:
         return importlib.import_module(f"ipujax.{name}")
     if name in OPTIMIZERS:

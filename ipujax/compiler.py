@@ -76,6 +76,8 @@ def compile(
     Raises:
       ConfigError: an unknown engine.
       DeviceError: a device that is not an IPU (raised when called).
+      OutOfMemoryError: (raised when called) a program that does not fit, if the configuration's
+        `compilation_poplar_options` say that this is an error.
     """
     if fn is None:
         return functools.partial(
@@ -155,6 +157,11 @@ class CompiledFunction:
         """A compiled method is bound like any other."""
         return self if instance is None else _BoundFunction(self, instance)
 
+    @property
+    def program_name(self) -> str:
+        """What programs of this function are called."""
+        return self._settings.name
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers for these arguments (arrays or `jax.ShapeDtypeStruct`s).
 
@@ -202,6 +209,7 @@ class CompiledFunction:
         if kernel is None:
             self._generation, self._host_driven = -1, True
             raise _HostDriven(lowered)
+        lowered.check_memory()
         SYSTEM.attach(lowered.device)
         return lowered.unflatten(kernel(lowered.flatten(args, kwargs)))
 

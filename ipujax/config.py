@@ -46,6 +46,7 @@ from ipujax._config_schema import (
     option,
     walk,
 )
+from ipujax._poplar_options import may_run_out_of_memory, planner_options
 from ipujax.errors import ConfigError, ConfigTypeError
 
 __all__ = [
@@ -149,7 +150,7 @@ class IPUConfig(ConfigNode):
     compilation_poplar_options: dict[Any, Any] = option(
         {},
         """Options of the engine. With {"debug.allowOutOfMemory": "false"}, compiling a program
-        that does not fit the tiles is an error.""",
+        that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.""",
         Effect.MODEL,
     )
     gcl_poplar_options: dict[Any, Any] = option(
@@ -286,6 +287,9 @@ def check_consistency(config: IPUConfig, *, on_ipu_model: bool) -> None:
     _check_versions(config)
     _check_processes(config, on_ipu_model)
     _check_tiles(config)
+    may_run_out_of_memory(config.compilation_poplar_options)
+    for name in ("matmuls", "convolutions"):
+        planner_options(getattr(config, name).poplar_options, f"{name}.poplar_options")
 
 
 def _check_selection(config: IPUConfig, on_ipu_model: bool) -> None:

@@ -121,3 +121,27 @@ class OptimizerError(IPUError, ValueError):
 
 class OptimizerTypeError(IPUError, TypeError):
     """An optimizer was given an argument of a type that it does not take."""
+
+
+class TargetError(IPUError, ValueError):
+    """A chip that nobody has described, or something that describes none."""
+
+
+class TileMappingError(IPUError, ValueError):
+    """A value that a program does not have, or that is on several IPUs or none."""
+
+
+class ComparisonError(IPUError, ValueError):
+    """A comparison of nothing, or over schedules that do not exist."""
+
+
+class OutOfMemoryError(IPUError, MemoryError):
+    """A program that does not fit its IPUs, where `debug.allowOutOfMemory` is "false".
+
+    Attributes:
+      report: the program's `Report`: what does not fit, where, and what would help.
+    """
+
+    def __init__(self, message: str, *, report: Any):
+        super().__init__(message)
+        self.report = report

@@ -5,24 +5,29 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from ipujax import _executable_cache, events
 from ipujax._arguments import Static, struct
+from ipujax._poplar_options import may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.loops import slow_inside_loops
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
-from ipujax.errors import FloatingPointError
+from ipujax.errors import FloatingPointError, OutOfMemoryError
 from ipujax.events import IpuTraceEventType
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
+
+if TYPE_CHECKING:
+    from ipujax.report import Report
+    from ipujax.targets import Target
 
 _ATTACHING = (DeviceConnectionType.ALWAYS, DeviceConnectionType.ON_DEMAND)
 
@@ -61,8 +66,45 @@ class Lowered:
         return ir.to_text(self.program, origins=origins)
 
     def compile(self) -> Executable:
-        """Chooses the engine and prepares the kernels."""
+        """Chooses the engine and prepares the kernels.
+
+        Raises:
+          OutOfMemoryError: (a `MemoryError`) a program that does not fit, if
+            `compilation_poplar_options` say that this is an error.
+        """
+        self.check_memory()
         return Executable(self)
+
+    def report(self, target: str | Target | None = None) -> Report:
+        """What the program would cost on a chip; modelled when first asked for.
+
+        Args:
+          target: a chip or its name; that of `IPUConfig.ipu_model` by default.
+
+        Raises:
+          TargetError: (a `ValueError`) a target that does not exist.
+        """
+        from ipujax._modelling import chip_of, make_report  # most runs need no model
+
+        chip = chip_of(self.device.config, target)
+        if chip not in self._reports:
+            self._reports[chip] = make_report(self.program, self.device.config, chip)
+        return self._reports[chip]
+
+    @functools.cached_property
+    def _reports(self) -> dict[Target, Report]:
+        return {}
+
+    def check_memory(self) -> None:
+        """Models a program that must fit, and raises `OutOfMemoryError` if it does not."""
+        if may_run_out_of_memory(self.device.config.compilation_poplar_options):
+            return
+        report = self.report()
+        if not report.memory.fits:
+            from ipujax._report_text import out_of_memory
+
+            text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
+            raise OutOfMemoryError(text, report=report)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The flat dynamic arguments.
@@ -200,6 +242,15 @@ class Executable:
     def as_text(self) -> str:
         """The text of the Program that runs."""
         return ir.to_text(self.program)
+
+    @property
+    def lowered(self) -> Lowered:
+        """What was compiled."""
+        return self._lowered
+
+    def report(self, target: str | Target | None = None) -> Report:
+        """As `Lowered.report`; needs no run."""
+        return self._lowered.report(target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.

@@ -20,7 +20,7 @@ MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
 
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
-    ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule"]
+    ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule", "report"]
 )
 def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices

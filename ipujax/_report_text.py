@@ -1,0 +1,217 @@
+"""A report as a page of text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+from typing import Any
+
+_WIDTH = 100
+_MOST_IPUS, _MOST_OPERATIONS = 16, 10
+_COLUMNS = (
+    ("compute", "compute"),
+    ("exchange", "exchange"),
+    ("sync", "sync"),
+    ("inter_ipu", "inter-IPU"),
+    ("host", "host"),
+    ("remote", "remote"),
+)
+
+
+def page(report: Any) -> str:
+    """The whole report."""
+    parts = [
+        headline(report),
+        _pipeline(report),
+        _ipus(report),
+        _categories(report),
+        _operations(report),
+        _basis(report),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def summary(report: Any) -> str:
+    """One line, for `repr`."""
+    fits = "fits" if report.memory.fits else "does not fit"
+    return f"{report.name}: {system(report)}, {duration(report.seconds)} a call, {fits}"
+
+
+def system(report: Any) -> str:
+    """As `2 replicas of 4 IPUs (ipu2)`."""
+    replicas, ipus = report.replication_factor, report.num_ipus
+    return f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')} ({report.target.name})"
+
+
+def headline(report: Any) -> list[str]:
+    """What matters most: does it fit, and how fast is it."""
+    target, memory = report.target, report.memory
+    title = (
+        f"{report.name}: {system(report)}, {target.tiles_per_ipu:,} tiles at "
+        f"{target.clock_hz / 1e9:.4g} GHz"
+    )
+    time = f"Time: {report.cycles:,} cycles = {duration(report.seconds)} a call"
+    if report.throughput is not None:
+        time += f"; {report.throughput:,.1f} elements/s ({report.elements:,} a call)"
+    if not memory.fits:
+        return [title, out_of_memory(report), time]
+    ipu, tile = memory.worst
+    fullest = int(memory.tile_peak_bytes.max())
+    fits = (
+        f"Fits: the fullest tile, IPU {ipu} tile {tile}, holds {fullest:,} of {memory.limit:,} "
+        f"bytes ({fullest / memory.limit:.1%})"
+    )
+    return [title, fits, time]
+
+
+def out_of_memory(report: Any) -> str:
+    """What does not fit, where, and what would help."""
+    memory = report.memory
+    ipu, tile = memory.worst
+    over = memory.tile_peak_bytes > memory.limit
+    fullest = int(memory.tile_peak_bytes.max())
+    lines = [
+        "Out of memory: Cannot fit all variable data onto one or more tiles",
+        f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
+        f"{memory.missing_bytes:,} too many; {int(over.sum()):,} of {over.size:,} tiles lack "
+        "memory",
+    ]
+    lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
+    lines += [f"  fix:   {entry.text} ({size(entry.about_bytes)})" for entry in report.advice[:6]]
+    return "\n".join(lines)
+
+
+def _tensor(tensor: Any) -> str:
+    line = f", {tensor.origin}" if tensor.origin else ""
+    return (
+        f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
+        f"bytes of it on that tile ({tensor.operation}{line})"
+    )
+
+
+def _pipeline(report: Any) -> list[str]:
+    p = report.pipeline
+    if p is None:
+        return []
+    return [
+        f"Pipeline: {p.schedule}, {p.stages} stages, {p.micro_batches} micro-batches: {p.ticks} "
+        f"ticks, bubble {p.bubble_fraction:.1%}, utilisation {p.utilisation:.1%}"
+    ]
+
+
+def _ipus(report: Any) -> list[str]:
+    """A row for each IPU: memory, and what it does with its time."""
+    memory, busy = report.memory, report.busy_cycles
+    shown = [(kind, title) for kind, title in _COLUMNS if busy[kind].any()]
+    header = ["IPU", "fullest tile", "all tiles", "remote memory"]
+    rows = [[*header, *(title for _, title in shown), "waiting"]]
+    cycles = max(report.cycles, 1)
+    for ipu in _chosen(report):
+        shares = [int(busy[kind][ipu]) / cycles for kind, _ in shown]
+        rows.append(
+            [
+                str(ipu),
+                f"{int(memory.tile_peak_bytes[ipu].max()):,} B",
+                size(int(memory.peak_bytes[ipu])),
+                size(int(memory.remote_bytes[ipu])),
+                *(f"{share:.1%}" for share in shares),
+                f"{max(0.0, 1.0 - sum(shares)):.1%}",
+            ]
+        )
+    lines = table(rows)
+    left = report.num_ipus - len(rows) + 1
+    return [*lines, f"and {left} more IPUs, with emptier tiles"] if left else lines
+
+
+def _chosen(report: Any) -> list[int]:
+    """The IPUs with the fullest tiles, if there are too many for a page."""
+    fullest = report.memory.tile_peak_bytes.max(axis=1)
+    order = sorted(range(report.num_ipus), key=lambda ipu: -int(fullest[ipu]))
+    return sorted(order[:_MOST_IPUS])
+
+
+def _categories(report: Any) -> list[str]:
+    used = report.memory.by_category
+    whole = max(sum(used.values()), 1)
+    largest = sorted((item for item in used.items() if item[1]), key=lambda item: -item[1])
+    texts = [f"{name} {size(bytes_)} ({bytes_ / whole:.0%})" for name, bytes_ in largest]
+    return _wrapped("Memory: " + ", ".join(texts)) if texts else []
+
+
+def _operations(report: Any) -> list[str]:
+    """The most expensive operations; equal ones of one line share a row, whatever their IPU."""
+    alike: dict[tuple[str, str], list[Any]] = {}
+    for operation in report.operations:
+        alike.setdefault((operation.name, operation.origin), []).append(operation)
+    order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
+    if not order:
+        return []
+    rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
+    for (name, origin), own in order[:_MOST_OPERATIONS]:
+        cycles = sum(o.cycles for o in own)
+        share = cycles / max(report.cycles * report.num_ipus, 1)
+        runs = sum(o.runs for o in own)
+        ipus = _ranges(sorted({o.ipu for o in own}))
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, origin])
+    left = len(order) - len(rows) + 1
+    more = [f"and {left:,} more operations"] if left > 0 else []
+    return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """As `0-3, 6`; at most three of them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
+
+
+def _basis(report: Any) -> list[str]:
+    lines = [
+        f"Modelled, not measured; {report.default_share:.1%} of compute cycles rest on default "
+        "formulas."
+    ]
+    return [*lines, *(f"Assumed: {text}" for text in report.assumptions)]
+
+
+def table(rows: Sequence[Sequence[str]], texts: Collection[int] = ()) -> list[str]:
+    """Rows in columns: `texts` names those that are aligned to the left, as words are."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in texts else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False)
+
+
+def counted(number: int, word: str) -> str:
+    """As `1 replica` or `2 replicas`."""
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def size(bytes_: int) -> str:
+    """Bytes in powers of 1000: `1.5 MB`."""
+    value = float(bytes_)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """As `310.6 us`."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"

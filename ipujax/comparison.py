@@ -1,0 +1,263 @@
+"""`ipu.compare`: one model on several chips and under several schedules, side by side.
+
+    print(ipu.compare(train, [params], schedules=["grouped", "gpipe", "one_f_one_b"]))
+
+Nothing runs, and nothing is compiled by XLA.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ipujax import schedules as _schedules
+from ipujax import targets as _targets
+from ipujax._report_text import duration, table
+from ipujax._schedule_override import schedule_override
+from ipujax.compiler import CompiledFunction
+from ipujax.compiler import compile as _compile
+from ipujax.errors import ComparisonError, IPUError
+from ipujax.pipelining_ops import PipelineSchedule
+from ipujax.report import Report
+from ipujax.stages import Lowered
+from lowering import ir
+
+_QUIET_SECONDS = 4.0  # no progress is shown before
+
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    _schedules.grouped,
+    _schedules.interleaved,
+    _schedules.sequential,
+    _schedules.gpipe,
+    _schedules.one_f_one_b,
+    _schedules.interleaved_one_f_one_b,
+    _schedules.zero_bubble,
+)
+_NAMED: dict[str, Any] = {
+    **{schedule.name: schedule for schedule in PipelineSchedule},
+    **{function.__name__: function for function in _FUNCTIONS},
+}
+
+
+@dc.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One combination; what is None could not be found out, or is not there.
+
+    Attributes:
+      target: the chip's name.
+      schedule: the schedule's name; "" for a program without a pipeline.
+      fits: whether no tile needs more than it has.
+      peak_tile_bytes: what the fullest tile holds.
+      missing_bytes: what that tile lacks; 0 if the program fits.
+      cycles: of one call.
+      seconds: of one call.
+      bubble_fraction: see `PipelineProfile`.
+      utilisation: see `PipelineProfile`.
+      throughput: elements per second, see `Report.throughput`.
+      error: why there is no program for this combination; "" if there is.
+      report: everything else.
+    """
+
+    target: str
+    schedule: str
+    fits: bool | None = None
+    peak_tile_bytes: int | None = None
+    missing_bytes: int | None = None
+    cycles: int | None = None
+    seconds: float | None = None
+    bubble_fraction: float | None = None
+    utilisation: float | None = None
+    throughput: float | None = None
+    error: str = ""
+    report: Report | None = dc.field(default=None, repr=False, compare=False)
+
+
+@dc.dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+      name: the program's.
+      rows: by schedule, then by target, as they were asked for.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python: `{"schema": 1, "name", "rows"}`, with rows named as `Row` is."""
+        names = [field.name for field in dc.fields(Row) if field.name != "report"]
+        rows = [{name: getattr(row, name) for name in names} for row in self.rows]
+        return {"schema": 1, "name": self.name, "rows": rows}
+
+    def __str__(self) -> str:
+        """The table."""
+        header = ["target", "schedule", "fits", "fullest tile", "cycles", "time"]
+        lines = [[*header, "bubble", "utilisation", "elements/s"]]
+        lines += [_cells(row) for row in self.rows]
+        text = table(lines, texts=(0, 1))
+        failed = [
+            f"{row.target}, {row.schedule or 'as written'}: {row.error}"
+            for row in self.rows
+            if row.error
+        ]
+        return "\n".join([self.name, *text, *failed])
+
+
+def compare(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    *,
+    targets: Iterable[str | _targets.Target] | None = None,
+    schedules: Iterable[Any] | None = None,
+) -> Comparison:
+    """Models a function on each chip under each schedule.
+
+    Args:
+      fn: a function, or what `ipu.compile` made of one.
+      args: its arguments: arrays or `jax.ShapeDtypeStruct`s.
+      targets: chips or their names; None for all of `ipu.targets.names()`.
+      schedules: for the pipelines that `fn` contains: names of `PipelineSchedule` or of functions
+        of `ipujax.schedules`, or what `pipeline_schedule` takes; None for what the pipelines ask
+        for themselves.
+
+    Returns:
+      A row for each schedule and target. A combination that cannot be lowered has its error in
+      its row.
+
+    Raises:
+      TargetError: (a `ValueError`) a target that does not exist.
+      ComparisonError: (a `ValueError`) a schedule that does not exist, schedules for a function
+        without a pipeline, or nothing to compare.
+    """
+    if not isinstance(args, (list, tuple)):
+        raise ComparisonError(f"args is a list or tuple of fn's arguments, not {args!r}")
+    chips = _chips(targets)
+    chosen = _chosen(schedules)
+    compiled = fn if isinstance(fn, CompiledFunction) else _compile(fn)
+    progress = _Progress(len(chips) * len(chosen))
+    rows: list[Row] = []
+    for label, schedule in chosen:
+        lowered = _lower(compiled, args, schedule)
+        for chip in chips:
+            progress.show(label, chip.name)
+            rows.append(_row(label, chip, lowered))
+    progress.end()
+    return Comparison(compiled.program_name, tuple(rows))
+
+
+def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lowered | IPUError:
+    try:
+        with schedule_override(schedule):
+            lowered = compiled.lower(*args)
+    except IPUError as error:
+        return error
+    if schedule is not None and not _has_pipeline(lowered.program):
+        raise ComparisonError(
+            f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare\n"
+            "  fix:   leave out schedules, or give a function that calls pipelining_ops.pipeline"
+        )
+    return lowered
+
+
+def _has_pipeline(program: ir.Program) -> bool:
+    nodes = ir.walk(program.body)
+    return any(isinstance(node, ir.Repeat) and node.pipeline is not None for node in nodes)
+
+
+def _row(label: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:
+    if isinstance(lowered, IPUError):
+        return Row(target=chip.name, schedule=label, error=str(lowered))
+    try:
+        report = lowered.report(chip)
+    except IPUError as error:
+        return Row(target=chip.name, schedule=label, error=str(error))
+    pipeline = report.pipeline
+    return Row(
+        target=chip.name,
+        schedule=label or (pipeline.schedule if pipeline else ""),
+        fits=report.memory.fits,
+        peak_tile_bytes=int(report.memory.tile_peak_bytes.max()),
+        missing_bytes=report.memory.missing_bytes,
+        cycles=report.cycles,
+        seconds=report.seconds,
+        bubble_fraction=pipeline.bubble_fraction if pipeline else None,
+        utilisation=pipeline.utilisation if pipeline else None,
+        throughput=report.throughput,
+        report=report,
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    if row.error:
+        return [row.target, row.schedule, "error", *["-"] * 6]
+    return [
+        row.target,
+        row.schedule or "-",
+        "yes" if row.fits else "no",
+        f"{row.peak_tile_bytes:,} B",
+        f"{row.cycles:,}",
+        "-" if row.seconds is None else duration(row.seconds),
+        "-" if row.bubble_fraction is None else f"{row.bubble_fraction:.1%}",
+        "-" if row.utilisation is None else f"{row.utilisation:.1%}",
+        "-" if row.throughput is None else f"{row.throughput:,.1f}",
+    ]
+
+
+def _chips(given: Iterable[str | _targets.Target] | None) -> list[_targets.Target]:
+    if given is None:
+        return [_targets.named(name) for name in _targets.names()]
+    if isinstance(given, (str, _targets.Target)):
+        given = [given]
+    chips = [_targets.target_of(each) for each in given]
+    if not chips:
+        raise ComparisonError("targets is empty\n  fix:   leave it out for all chips")
+    return chips
+
+
+def _chosen(given: Iterable[Any] | None) -> list[tuple[str, Any]]:
+    """Labels and what `pipeline_schedule` takes; None for what the program says."""
+    if given is None:
+        return [("", None)]
+    alone = isinstance(given, (str, PipelineSchedule, _schedules.Schedule)) or callable(given)
+    chosen = [_schedule(each) for each in ([given] if alone else given)]
+    if not chosen:
+        raise ComparisonError("schedules is empty\n  fix:   leave it out for the program's own")
+    return chosen
+
+
+def _schedule(given: Any) -> tuple[str, Any]:
+    if isinstance(given, str) and given in _NAMED:
+        return given, _NAMED[given]
+    if isinstance(given, (PipelineSchedule, _schedules.Schedule)):
+        return given.name, given
+    if callable(given):
+        return getattr(given, "__name__", type(given).__name__), given
+    raise ComparisonError(
+        f"there is no schedule {given!r}\n  fix:   use one of {', '.join(map(repr, _NAMED))}, or a "
+        "function or Schedule of ipujax.schedules"
+    )
+
+
+class _Progress:
+    """A line on standard error, for comparisons that take long."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._shown = total, 0, False
+        self._started = time.monotonic()
+
+    def show(self, schedule: str, target: str) -> None:
+        """What begins now."""
+        self._done += 1
+        if time.monotonic() - self._started > _QUIET_SECONDS:
+            what = f"{target} {schedule}".ljust(32)
+            print(f"\rcompare: {self._done} of {self._total}, {what}", end="", file=sys.stderr)
+            self._shown = True
+
+    def end(self) -> None:
+        """Nothing more to come."""
+        if self._shown:
+            print(file=sys.stderr)

@@ -1,0 +1,53 @@
+"""The chips that programs can be modelled for, and how to describe another one.
+
+    from ipujax import targets
+
+    print(executable.report(target="ipu21"))
+    small = dataclasses.replace(targets.IPU2, name="half", tiles_per_ipu=736)
+    print(executable.report(target=small))
+
+Every number of a chip carries its source in `lowering/machine/target.py`.
+"""
+
+from __future__ import annotations
+
+from ipujax.errors import TargetError
+from lowering import machine
+
+IPU1 = machine.IPU1
+IPU2 = machine.IPU2
+IPU21 = machine.IPU21
+Links = machine.Links
+Target = machine.Target
+
+
+def names() -> tuple[str, ...]:
+    """The names of the chips that are described here, oldest first."""
+    return tuple(machine.TARGETS)
+
+
+def named(name: str) -> Target:
+    """The chip of a name, as `IPUConfig.ipu_model.version` takes it: "ipu1", "ipu2" or "ipu21".
+
+    Raises:
+      TargetError: (a `ValueError`) an unknown name.
+    """
+    if name not in machine.TARGETS:
+        raise TargetError(
+            f"there is no chip {name!r}\n  fix:   use one of {', '.join(map(repr, names()))}, or a "
+            "Target of your own: dataclasses.replace(ipu.targets.IPU2, name=...)"
+        )
+    return machine.TARGETS[name]
+
+
+def target_of(given: str | Target) -> Target:
+    """The chip of a name, or the chip that was given.
+
+    Raises:
+      TargetError: (a `ValueError`) something that is neither.
+    """
+    if isinstance(given, Target):
+        return given
+    if not isinstance(given, str):
+        raise TargetError(f"a target is a name or an ipu.targets.Target, not {given!r}")
+    return named(given)

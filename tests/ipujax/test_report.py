@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ipujax as ipu
+from ipujax._modelling import make_report
+from ipujax._report_data import runs
+from ipujax.config import IPUConfig
+from ipujax.errors import ConfigError, TargetError
+from ipujax.pipelining_ops import PipelineStageOptions, pipeline
+from ipujax.report import Report
+from lowering import Options, lower
+from tests.ipujax.feeding import incr, infeed, outfeed
+from tests.ipujax.reporting import configured, f32, struct, training
+
+
+def report_of(fn: Callable[..., Any], *args: Any) -> Report:
+    return ipu.compile(fn).lower(*args).report()
+
+
+def test_a_report_says_what_one_call_costs() -> None:
+    report = report_of(lambda x: jnp.tanh(x) + 1, struct(1000))
+    assert (report.num_ipus, report.replication_factor) == (1, 1)
+    assert (report.target.name, report.target.tiles_per_ipu) == ("ipu2", 1472)
+    assert report.cycles > 0
+    assert report.seconds == report.cycles / 1.33e9
+    assert report.memory.tile_peak_bytes.shape == (1, 1472)
+    assert report.memory.fits
+    assert sum(report.memory.by_category.values()) == report.memory.peak_bytes.sum()
+    assert report.pipeline is None
+    assert report.throughput is None
+    assert report.advice == ()
+
+
+def test_a_report_is_made_once_and_needs_no_run() -> None:
+    executable = ipu.compile(lambda x: x + 1, name="plus").lower(struct(4)).compile()
+    report = executable.report()
+    assert executable.report() is report
+    assert executable.lowered.report() is report
+    assert executable.report("ipu21") is not report
+    assert repr(report).startswith("<Report of plus: 1 replica of 1 IPU (ipu2), ")
+
+
+def test_steps_add_up_to_the_busy_cycles() -> None:
+    configured(2)
+    report = report_of(*_flat(training(2, 4, repeat_count=3)))
+    assert sum(sum(report.busy_cycles[kind]) for kind in report.busy_cycles) == sum(
+        step.cycles for step in report.steps
+    )
+    assert max(step.start_cycle + step.cycles for step in report.steps) <= report.cycles
+    assert all((cycles <= report.cycles).all() for cycles in report.busy_cycles.values())
+
+
+def _flat(model: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
+    return (model[0], *model[1])
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 8), (4, 16), (4, 64)])
+def test_grouped_pipelines_have_the_bubble_of_the_formula(stages: int, micro_batches: int) -> None:
+    configured(stages)
+    report = report_of(*_flat(training(stages, micro_batches)))
+    p, n = report.pipeline, 2 * stages
+    assert p is not None
+    assert (p.schedule, p.stages, p.micro_batches) == ("grouped", stages, micro_batches)
+    assert p.ticks == micro_batches + n
+    assert p.bubble_fraction == pytest.approx(n / (micro_batches + n))
+    assert 0 < p.utilisation <= 1
+    assert len(p.tick_cycles) == p.ticks
+    steps = [step for step in report.steps if step.phase == "fwd"]
+    assert {step.stage for step in steps} == set(range(stages))
+    assert {step.micro_batch for step in steps} == set(range(micro_batches))
+
+
+def test_throughput_counts_elements_of_all_replicas() -> None:
+    configured(4)
+    source, sink = infeed(incr(5)), outfeed()
+
+    def body(total: Any, x: Any) -> Any:
+        sink.enqueue(total)
+        return total + x
+
+    def model(total: Any) -> Any:
+        return ipu.loops.repeat(25, body, [total], source)
+
+    report = report_of(model, struct(4, 4))
+    assert (report.num_ipus, report.replication_factor) == (1, 4)
+    assert report.elements == 25 * 4
+    assert report.throughput == report.elements / report.seconds
+    assert f"{report.throughput:,.1f} elements/s (100 a call)" in str(report)
+
+
+def test_pipelines_in_loops_count_every_micro_batch() -> None:
+    configured(4)
+    report = report_of(*_flat(training(2, 4, repeat_count=3)))
+    assert report.replication_factor == 2
+    assert report.elements == 4 * 3 * 2
+
+
+def test_without_infeeds_micro_batches_are_elements() -> None:
+    configured(2)
+    sink = outfeed()
+
+    def model(x: Any) -> Any:
+        return pipeline([jnp.sin, jnp.cos], 6, inputs=[x], outfeed_queue=sink)
+
+    assert report_of(model, struct(8)).elements == 6
+
+
+def test_trip_counts_that_only_values_tell_are_assumed() -> None:
+    def model(n: Any, x: Any) -> Any:
+        return ipu.loops.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * 2), [0, x])
+
+    report = report_of(model, struct(dtype=np.int32), struct(8))
+    assert report.assumptions
+    assert f"Assumed: {report.assumptions[0]}" in str(report)
+
+
+def test_offloaded_state_is_in_remote_memory() -> None:
+    configured(2)
+    state = 2 * 16 * 16 * 4  # Adam keeps two arrays for each matrix
+    plain, offloaded = (
+        report_of(*_flat(training(2, 4, offload_weight_update_variables=offload)))
+        for offload in (False, True)
+    )
+    assert plain.memory.remote_bytes.tolist() == [0, 0]
+    assert offloaded.memory.remote_bytes.tolist() == [state, state]
+    assert not plain.busy_cycles["remote"].any()
+    assert offloaded.busy_cycles["remote"].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "tiles", "clock"),
+    [
+        ({}, "ipu2", 1472, 1.33e9),
+        ({"ipu_model__version": "ipu1"}, "ipu1", 1216, 1.6e9),
+        ({"ipu_model__version": "ipu21"}, "ipu21", 1472, 1.85e9),
+        ({"ipu_model__tiles_per_ipu": 64}, "ipu2", 64, 1.33e9),
+        ({"device_connection__version": "ipu21"}, "ipu21", 1472, 1.85e9),
+        (
+            {"device_connection__version": "ipu21", "ipu_model__version": "ipu1"},
+            "ipu1",
+            1216,
+            1.6e9,
+        ),
+    ],
+)
+def test_the_configuration_chooses_the_chip(
+    options: dict[str, Any], name: str, tiles: int, clock: float
+) -> None:
+    configured(**options)
+    report = report_of(lambda x: x + 1, struct(8))
+    assert report.target.name == name
+    assert report.memory.tile_peak_bytes.shape == (1, tiles)
+    assert report.seconds == report.cycles / clock
+
+
+def test_a_target_can_be_given() -> None:
+    configured(ipu_model__tiles_per_ipu=64)
+    lowered = ipu.compile(lambda x: x + 1).lower(struct(8))
+    assert lowered.report("ipu2").target is ipu.targets.IPU2
+    assert lowered.report(ipu.targets.IPU1).target is ipu.targets.named("ipu1")
+    assert lowered.report().target.tiles_per_ipu == 64
+    with pytest.raises(TargetError, match=r"no chip 'ipu3'\n  fix: .*'ipu1', 'ipu2', 'ipu21'"):
+        lowered.report("ipu3")
+    assert lowered.report("ipu1") is lowered.report(ipu.targets.IPU1)
+    for bad in (21, [21]):
+        with pytest.raises(TargetError, match=r"not .*21"):
+            lowered.report(bad)
+
+
+def test_code_of_vertices_is_counted_if_it_is_compiled() -> None:
+    counted = report_of(lambda x: x + 1, struct(800)).memory
+    configured(ipu_model__compile_ipu_code=False)
+    uncounted = report_of(lambda x: x + 1, struct(800)).memory
+    code = counted.by_category["vertex_code"]
+    assert code > 0
+    assert uncounted.by_category["vertex_code"] == 0
+    assert uncounted.peak_bytes.sum() == counted.peak_bytes.sum() - code
+
+
+@pytest.mark.parametrize("category", ["matmuls", "convolutions"])
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("availableMemoryProportion", "1.5", "a number from 0 to 1"),
+        ("availableMemoryProportion", -0.1, "a number from 0 to 1"),
+        ("availableMemoryProportion", "much", "a number from 0 to 1"),
+        ("availableMemoryProportion", "nan", "a number from 0 to 1"),
+        ("partialsType", "double", "one of 'half', 'float', "),
+    ],
+)
+def test_bad_planner_options_are_errors(category: str, name: str, value: Any, wanted: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{category}.poplar_options\['{name}'\] .* {wanted}"):
+        configured(**{f"{category}__poplar_options": {name: value}})
+
+
+def test_bad_options_of_a_stage_are_errors_of_its_report() -> None:
+    configured(2)
+    bad = PipelineStageOptions(matmul_options={"availableMemoryProportion": 2})
+    model, args = training(2, 4, forward_propagation_stages_poplar_options=[None, bad])
+    lowered = ipu.compile(model).lower(*args)
+    with pytest.raises(ConfigError, match="forward matmul_options of stage 1"):
+        lowered.report()
+
+
+def test_lower_proportions_leave_less_for_temporaries() -> None:
+    def temporaries(proportion: str) -> int:
+        configured(matmuls__poplar_options={"availableMemoryProportion": proportion})
+        report = report_of(lambda x, y: x @ y, struct(512, 2048), struct(2048, 512))
+        return report.memory.by_category["temporaries"]
+
+    assert temporaries("0.01") <= temporaries("0.6")
+
+
+def test_pages_say_what_matters() -> None:
+    configured(2)
+    text = str(report_of(*_flat(training(2, 8))))
+    for part in (
+        "1 replica of 2 IPUs (ipu2), 1,472 tiles at 1.33 GHz",
+        "Fits: the fullest tile, IPU ",
+        "Pipeline: grouped, 2 stages, 8 micro-batches: 12 ticks, bubble 33.3%, utilisation ",
+        "IPU  fullest tile  all tiles  remote memory  compute  exchange",
+        "inter-IPU",
+        "of compute cycles rest on default formulas",
+        "reporting.py:",
+    ):
+        assert part in text
+    assert "Out of memory" not in text
+
+
+def test_pages_of_many_ipus_show_the_fullest() -> None:
+    model, args = training(32, 64, width=8)
+    program = lower(jax.jit(model).trace(*args).jaxpr, Options(num_ipus=32))
+    text = str(make_report(program, IPUConfig(), ipu.targets.IPU2))
+    assert "1 replica of 32 IPUs" in text
+    assert "and 16 more IPUs, with emptier tiles" in text
+    assert "0-30" in text  # equal operations of these share a line
+    assert len(text.splitlines()) < 60
+
+
+def test_reports_are_plain_json(tmp_path: Path) -> None:
+    configured(2)
+    report = report_of(*_flat(training(2, 8, repeat_count=2)))
+    path = tmp_path / "report.json"
+    report.to_json(path)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert data == report.to_dict()
+    assert data["schema"] == 1
+    assert data["cycles"] == report.cycles
+    assert data["memory"]["tile_peak_bytes"] == report.memory.tile_peak_bytes.tolist()
+    assert data["memory"]["by_category"] == report.memory.by_category
+    assert report.pipeline is not None
+    assert data["pipeline"]["bubble_fraction"] == report.pipeline.bubble_fraction
+    assert len(data["operations"]) == len(report.operations)
+    assert data["steps"]["count"] == len(report.steps)
+    written = Counter(_expanded(data["steps"]["nodes"], data["steps"]["root"]))
+    modelled = Counter(
+        (s.ipu, s.kind, s.name, s.start_cycle, s.cycles, s.stage, s.micro_batch, s.phase)
+        for s in report.steps
+    )
+    assert written == modelled
+
+
+def _expanded(nodes: Any, number: int, at: int = 0, labels: Any = (None, None, None)) -> list[Any]:
+    """The steps that a node of the JSON stands for, as its documentation says."""
+    node = nodes[number]
+    if node["type"] == "block":
+        return [
+            (ipu_, kind, node["names"][name], at + start, cycles, *labels)
+            for ipu_, kind, name, start, cycles in node["steps"]
+        ]
+    inside: list[tuple[int, int, Any]] = []
+    if node["type"] == "loop":
+        starts = [at + i * node["period"] for i in range(node["count"])]
+        inside = [(node["body"], start, labels) for start in starts]
+    elif node["type"] == "group":
+        for child, *run in node["parts"]:
+            inside += [(child, at + start, labels) for start in _numbers([run])]
+    else:
+        for task in node["tasks"]:
+            pairs = zip(_numbers(task["starts"]), _numbers(task["micro_batches"]), strict=True)
+            for start, batch in pairs:
+                own = (task["stage"], None if batch == -1 else batch, task["phase"])
+                inside.append((task["body"], at + start, own if task["phase"] else labels))
+    return [step for place in inside for step in _expanded(nodes, *place)]
+
+
+def _numbers(given: list[list[int]]) -> list[int]:
+    return [first + i * step for first, step, count in given for i in range(count)]
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_runs_stand_for_their_numbers(values: list[int]) -> None:
+    assert _numbers(runs(np.array(values, dtype=np.int64))) == values
+
+
+def test_long_runs_are_short() -> None:
+    assert runs(np.arange(1000) * 7 + 3) == [[3, 7, 1000]]
+    assert runs(np.zeros(5, np.int64)) == [[0, 0, 5]]
+
+
+def test_reports_do_not_grow_with_the_number_of_micro_batches() -> None:
+    configured(4)
+
+    def size(micro_batches: int) -> int:
+        report = report_of(*_flat(training(4, micro_batches, repeat_count=1000)))
+        return len(json.dumps(report.to_dict()["steps"]))
+
+    assert size(1024) < 1.2 * size(64)
+
+
+def test_programs_without_anything_to_do_have_reports() -> None:
+    report = report_of(lambda x: x, np.ones(3, f32))
+    assert report.throughput is None
+    assert "Fits" in str(report)
+    json.dumps(report.to_dict(), allow_nan=False)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ipujax as ipu
+from ipujax.errors import ConfigError, IPUError, OutOfMemoryError
+from ipujax.report import Report
+from tests.ipujax.reporting import configured, f32, struct, training
+
+WORDS = "Out of memory: Cannot fit all variable data onto one or more tiles"
+FORBID = {"debug.allowOutOfMemory": "false"}
+
+
+def plus_one(x: Any) -> Any:
+    return x + 1
+
+
+def test_what_does_not_fit_runs_and_says_so() -> None:
+    configured(ipu_model__tiles_per_ipu=1)
+    x = np.zeros(200_000, f32)  # 800,000 bytes for 637,872
+    executable = ipu.compile(plus_one).lower(x).compile()
+    np.testing.assert_array_equal(executable(x), x + 1)
+    report = executable.report()
+    assert not report.memory.fits
+    assert report.memory.missing_bytes == report.memory.tile_peak_bytes.max() - 637_872
+    text = str(report)
+    assert WORDS in text
+    assert "where: IPU 0, tile 0: " in text
+    assert f"{report.memory.missing_bytes:,} too many; 1 of 1 tiles lack memory" in text
+    assert "alive: float32[200000], variables: 800.0 kB, 800,000 bytes of it on that tile" in text
+
+
+@pytest.mark.parametrize("engine", ["auto", "replay"])
+def test_compiling_it_is_an_error_if_asked_for(engine: str) -> None:
+    configured(ipu_model__tiles_per_ipu=1, compilation_poplar_options=FORBID)
+    big, small = np.zeros(200_000, f32), np.zeros(8, f32)
+    run = ipu.compile(plus_one, engine=engine)
+    for attempt in (lambda: run(big), lambda: run.lower(big).compile()):
+        with pytest.raises(OutOfMemoryError) as caught:
+            attempt()
+        assert str(caught.value).startswith(WORDS)
+        assert "`plus_one`" in str(caught.value)
+        assert isinstance(caught.value, (MemoryError, IPUError))
+        assert isinstance(caught.value.report, Report)
+        assert not caught.value.report.memory.fits
+    np.testing.assert_array_equal(run(small), small + 1)  # the process goes on working
+    np.testing.assert_array_equal(run.lower(small).compile()(small), small + 1)
+
+
+def test_allowing_it_in_words_is_the_default() -> None:
+    configured(
+        ipu_model__tiles_per_ipu=1, compilation_poplar_options={"debug.allowOutOfMemory": "true"}
+    )
+    x = np.zeros(200_000, f32)
+    np.testing.assert_array_equal(ipu.compile(plus_one)(x), x + 1)
+
+
+@pytest.mark.parametrize("value", ["False", "no", "", False, 0])
+def test_other_words_are_errors(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r'allowOutOfMemory.* must be the text "true" or "false"'):
+        configured(compilation_poplar_options={"debug.allowOutOfMemory": value})
+
+
+def advice_for(**arguments: Any) -> list[str]:
+    model, args = training(2, 8, **arguments)
+    report = ipu.compile(model).lower(*args).report()
+    assert not report.memory.fits
+    about = [entry.about_bytes for entry in report.advice]
+    assert about == sorted(about, reverse=True)
+    assert all(bytes_ > 0 for bytes_ in about)
+    return [entry.text for entry in report.advice]
+
+
+def mentions(texts: list[str], word: str) -> bool:
+    return any(word in text for text in texts)
+
+
+def test_state_that_fills_the_tiles_is_offloaded() -> None:
+    configured(2, ipu_model__tiles_per_ipu=4)
+    texts = advice_for(width=512)
+    assert mentions(texts, "offload_weight_update_variables")
+    assert mentions(texts, "float16")
+    assert not mentions(texts, "replicated_optimizer_state_sharding")
+    texts = advice_for(width=512, offload_weight_update_variables=True)
+    assert not mentions(texts, "offload_weight_update_variables")
+
+
+def test_smaller_batches_do_not_shrink_what_lasts() -> None:
+    configured(2, ipu_model__tiles_per_ipu=4)
+    model, args = training(2, 8, width=512)
+    report = ipu.compile(model).lower(*args).report()
+    # Two matrices, two accumulators and Adam's four arrays, a megabyte each.
+    lasting = 8 * 512 * 512 * 4
+    used = report.memory.by_category
+    most = used["fifos"] + used["variables"] + used["activations"] - lasting
+    about = [entry.about_bytes for entry in report.advice if "micro-batches" in entry.text]
+    assert all(bytes_ <= most for bytes_ in about)
+
+
+def test_chips_without_streaming_memory_offload_nothing() -> None:
+    configured(2, ipu_model__tiles_per_ipu=4, ipu_model__version="ipu1")
+    assert not mentions(advice_for(width=512), "streaming memory")
+
+
+def test_replicas_share_the_state() -> None:
+    configured(4, ipu_model__tiles_per_ipu=4)
+    assert mentions(advice_for(width=512), "replicated_optimizer_state_sharding")
+
+
+def test_waiting_activations_are_recomputed_or_offloaded() -> None:
+    arguments: dict[str, Any] = {"width": 64, "batch": 20_000}
+    configured(2, ipu_model__tiles_per_ipu=4)
+    texts = advice_for(**arguments)
+    assert mentions(texts, "allow_recompute")
+    assert mentions(texts, "offload_activations")
+    assert mentions(texts, "smaller micro-batches")
+    configured(2, ipu_model__tiles_per_ipu=4, allow_recompute=True)
+    assert not mentions(advice_for(**arguments), "allow_recompute")
+
+
+def test_one_full_ipu_is_relieved_by_the_others() -> None:
+    configured(2, ipu_model__tiles_per_ipu=2)
+
+    def lopsided(x: Any, y: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            total = jnp.sum(x)
+        with ipu.scopes.ipu_shard(1):
+            return total + y
+
+    report = ipu.compile(lopsided).lower(struct(400_000), struct()).report()
+    assert any("move work from IPU 0 to others" in entry.text for entry in report.advice)
