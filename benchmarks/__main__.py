@@ -7,7 +7,16 @@ import sys
 
 from benchmarks.measure import Row, table
 
-MODULES = ("calls", "lowering_time", "streaming", "convolutions", "engines", "pipeline")
+MODULES = (
+    "calls",
+    "lowering_time",
+    "streaming",
+    "convolutions",
+    "engines",
+    "pipeline",
+    "modelling",
+)
+FILES = {"modelling": "modelling_time"}
 
 
 def main(names: list[str]) -> int:
@@ -19,7 +28,7 @@ def main(names: list[str]) -> int:
     rows: list[Row] = []
     for name in names or MODULES:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"benchmarks.{name}").rows()
+        rows += importlib.import_module(f"benchmarks.{FILES.get(name, name)}").rows()
     print(table(rows))
     return 0
 

@@ -1,0 +1,97 @@
+"""BERT: encoder, pretraining and question-answering heads, whole or in pipeline stages.
+
+Dropout is left out: on the IPU it is one vertex with a generator in hardware.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from benchmarks.workloads.models.layers import cross_entropy, dense, layer_norm, mlp, self_attention
+from benchmarks.workloads.models.variables import Variables
+
+
+@dc.dataclass(frozen=True)
+class Bert:
+    """Sizes.
+
+    Attributes:
+      layers: of the encoder.
+      width: hidden size; the feed-forward part is four times as wide.
+      heads: of attention.
+      length: tokens of a sequence.
+      masked: tokens of it that pretraining predicts.
+      vocabulary: rows of the embedding; Graphcore's configurations have 30,400.
+    """
+
+    layers: int = 24
+    width: int = 1024
+    heads: int = 16
+    length: int = 128
+    masked: int = 20
+    vocabulary: int = 30_400
+
+    def embed(self, v: Variables, tokens: Any, *rest: Any) -> Any:
+        """Word, position and segment embeddings."""
+        words = v("embedding", self.vocabulary, self.width)[tokens]
+        x = words + v("positions", self.length, self.width)
+        return (layer_norm(v / "norm", x + v("segments", 2, self.width)[0]), *rest)
+
+    def layer(self, v: Variables, x: Any, *rest: Any) -> Any:
+        """One encoder layer."""
+        x = layer_norm(v / "norm1", x + self_attention(v / "attention", x, self.heads))
+        x = layer_norm(v / "norm2", x + mlp(v / "mlp", x, 4 * self.width))
+        return (x, *rest)
+
+    def pretraining_loss(self, v: Variables, x: Any, labels: Any, following: Any) -> Any:
+        """Masked words, with the embedding's own weights, and whether the sentences follow."""
+        words = layer_norm(v / "mlm", dense(v / "transform", x[:, : self.masked], self.width))
+        logits = words @ v("embedding", self.vocabulary, self.width).T
+        pooled = jnp.tanh(dense(v / "pool", x[:, 0], self.width))
+        return cross_entropy(logits, labels) + cross_entropy(dense(v / "nsp", pooled, 2), following)
+
+    def squad_loss(self, v: Variables, x: Any, start: Any, end: Any) -> Any:
+        """Where an answer starts and ends."""
+        logits = dense(v / "span", x, 2)
+        return cross_entropy(logits[..., 0], start) + cross_entropy(logits[..., 1], end)
+
+    def encoder(self, v: Variables, tokens: Any) -> Any:
+        """Embedding and all layers."""
+        (x,) = self.embed(v, tokens)
+        for number in range(self.layers):
+            (x,) = self.layer(v / f"layer{number}", x)
+        return x
+
+    def stages(self, split: Sequence[int], loss: Callable[..., Any]) -> list[Callable[..., Any]]:
+        """Parts of so many layers, the first with the embedding, and one more with the loss.
+
+        Each is `stage(variables, *values)`; what is not `x` is handed on.
+        """
+        if sum(split) != self.layers:
+            raise ValueError(f"{split} are not {self.layers} layers")
+        starts = [sum(split[:number]) for number in range(len(split))]
+        parts = [
+            functools.partial(self._part, number == 0, range(start, start + count))
+            for number, (start, count) in enumerate(zip(starts, split, strict=True))
+        ]
+        return [*parts, functools.partial(_call, loss)]
+
+    def _part(self, first: bool, layers: range, v: Variables, *values: Any) -> Any:
+        if first:
+            values = self.embed(v, *values)
+        for number in layers:
+            values = self.layer(v / f"layer{number}", *values)
+        return values
+
+
+LARGE = Bert()
+BASE = Bert(layers=12, width=768, heads=12)
+
+
+def _call(function: Callable[..., Any], v: Variables, *values: Any) -> Any:
+    return function(v, *values)

@@ -1,0 +1,123 @@
+"""Vision transformers: DINO's student and teacher, and Swin."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.workloads.models.layers import (
+    conv,
+    cross_entropy,
+    dense,
+    layer_norm,
+    mlp,
+    self_attention,
+)
+from benchmarks.workloads.models.variables import Variables
+
+Part = Callable[[Variables, Any], Any]
+
+
+def vit_block(v: Variables, x: Any, heads: int, bias: Any = None) -> Any:
+    """A pre-norm transformer block."""
+    x = x + self_attention(v / "attention", layer_norm(v / "norm1", x), heads, bias)
+    return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+
+
+@dc.dataclass(frozen=True)
+class Vit:
+    """ViT-B/16 by default, with the projection head of DINO (facebookresearch/dino)."""
+
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    patch: int = 16
+    outputs: int = 65_536
+
+    def embed(self, v: Variables, images: Any) -> Any:
+        """Patches, a class token and positions."""
+        x = conv(v / "patches", images, self.width, self.patch, self.patch, padding="VALID")
+        x = x.reshape(x.shape[0], -1, self.width)
+        token = jnp.broadcast_to(v("class", 1, 1, self.width), (x.shape[0], 1, self.width))
+        x = jnp.concatenate([token, x], 1)
+        return x + v(f"positions{x.shape[1]}", x.shape[1], self.width)
+
+    def block(self, number: int, v: Variables, x: Any) -> Any:
+        """One block."""
+        return vit_block(v / f"block{number}", x, self.heads)
+
+    def project(self, v: Variables, x: Any) -> Any:
+        """The head: three layers, a bottleneck of 256 and the outputs."""
+        y = jax.nn.gelu(dense(v / "head1", layer_norm(v / "norm", x)[:, 0], 2048))
+        y = jax.nn.gelu(dense(v / "head2", y, 2048))
+        return dense(v / "head3", y, 256) @ v("last", 256, self.outputs)
+
+
+VIT_BASE = Vit()
+
+
+@dc.dataclass(frozen=True)
+class Swin:
+    """A Swin transformer (microsoft/Swin-Transformer), window 7 on 224x224 images."""
+
+    width: int = 128
+    depths: tuple[int, ...] = (2, 2, 18, 2)
+    heads: tuple[int, ...] = (4, 8, 16, 32)
+    window: int = 7
+
+    def parts(self) -> list[Part]:
+        """Patches, blocks with the merges before them, and the head."""
+        parts: list[Part] = [self._embed]
+        for stage, depth in enumerate(self.depths):
+            for number in range(depth):
+                parts.append(functools.partial(self._block, stage, number))
+        return [*parts, self._head]
+
+    def _embed(self, v: Variables, images: Any) -> Any:
+        x = conv(v / "patches", images, self.width, 4, 4, padding="VALID")
+        return layer_norm(v / "embedding", x)
+
+    def _block(self, stage: int, number: int, v: Variables, x: Any) -> Any:
+        v = v / f"stage{stage}" / f"block{number}"
+        if stage and not number:
+            x = self._merge(v / "merge", x)
+        shift = self.window // 2 if number % 2 and x.shape[1] > self.window else 0
+        y = layer_norm(v / "norm1", x)
+        y = jnp.roll(y, (-shift, -shift), (1, 2)) if shift else y
+        y = self._attend(v, y, self.heads[stage])
+        x = x + (jnp.roll(y, (shift, shift), (1, 2)) if shift else y)
+        return x + mlp(v / "mlp", layer_norm(v / "norm2", x), 4 * x.shape[-1])
+
+    def _attend(self, v: Variables, x: Any, heads: int) -> Any:
+        batch, height, width, channels = x.shape
+        size, rows, columns = self.window, height // self.window, width // self.window
+        y = x.reshape(batch, rows, size, columns, size, channels).swapaxes(2, 3)
+        bias = v("bias", heads, size * size, size * size)
+        y = self_attention(v / "attention", y.reshape(-1, size * size, channels), heads, bias)
+        y = y.reshape(batch, rows, columns, size, size, channels).swapaxes(2, 3)
+        return y.reshape(x.shape)
+
+    def _merge(self, v: Variables, x: Any) -> Any:
+        batch, height, width, channels = x.shape
+        y = x.reshape(batch, height // 2, 2, width // 2, 2, channels).swapaxes(2, 3)
+        y = layer_norm(v / "norm", y.reshape(batch, height // 2, width // 2, 4 * channels))
+        return y @ v("kernel", 4 * channels, 2 * channels)
+
+    def _head(self, v: Variables, x: Any) -> Any:
+        return dense(v / "head", layer_norm(v / "last", x).mean((1, 2)), 1000)
+
+    def loss(self, v: Variables, images: Any, labels: Any) -> Any:
+        """The loss of a batch."""
+        x = images
+        for part in self.parts():
+            x = part(v, x)
+        return cross_entropy(x, labels)
+
+
+SWIN_BASE = Swin()
+SWIN_LARGE = Swin(width=192, heads=(6, 12, 24, 48))

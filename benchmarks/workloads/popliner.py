@@ -1,0 +1,116 @@
+"""Parts of the memory of three profiles that popliner's tests have (graphcore/popliner@4811e536).
+
+EfficientNet-EdgeTPU-L in inference: 224x224 images (its activations say so), taken to be four of
+them in fp16. BERT-Large in inference: squad_large_128_inf.json, one sequence of 128. Tiny BERT in
+training: configs_squad.yml demo_tiny_128, three layers of width 64, AdamW. A row that names no
+model means the first; "one layer" is of BERT-Large.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from benchmarks.workloads.models import bert, efficientnet
+from benchmarks.workloads.models.variables import Variables, shapes, struct
+from benchmarks.workloads.program import predict_program
+from benchmarks.workloads.row import Prediction, Row, SkipError
+from lowering.machine.profile import Memory
+from lowering.machine.target import Target
+
+HALF, I32 = jnp.float16, jnp.int32
+TINY = bert.Bert(layers=3, width=64, heads=8, vocabulary=30_522)
+CODE = ("vertex code", "vertex state", "exchange code", "control code")
+
+
+def predict(row: Row) -> Prediction | None:
+    """Bytes of one part, on all tiles together, or of everything on the largest tile."""
+    if row.kind != "compiler" or not row.unit.startswith("bytes"):
+        return None
+    layers = re.search(r"layers (\d+)-(\d+)", row.text) or re.search(r"(\d+) (layers)", row.text)
+    if "tiny" in row.text:
+        memory = _tiny(row.target)
+    elif "one layer" in row.text:
+        memory = _large(row.target, 1, False)
+    elif "bert" in row.text:
+        if not layers:
+            count, first = 24, True
+        elif layers[2] == "layers":
+            count, first = int(layers[1]), True
+        else:
+            count, first = int(layers[2]) - int(layers[1]) + 1, layers[1] == "0"
+        memory = _large(row.target, count, first)
+    else:
+        memory = _edge(row.target)
+    return Prediction(bytes=float(_part(memory, row.text)))
+
+
+def _part(memory: Memory, text: str) -> int:
+    if "max tile" in text:
+        return int(memory.tile_peak_bytes.max())
+    if "total" in text:
+        return int(memory.peak_bytes.sum())
+    for name in CODE:
+        if name in text:
+            return memory.by_category[name.replace(" ", "_")]
+    if "variables" in text:
+        code = sum(memory.by_category[name.replace(" ", "_")] for name in CODE)
+        return int(memory.peak_bytes.sum()) - code
+    raise SkipError("no part of the memory is named")
+
+
+@functools.cache
+def _edge(target: Target) -> Memory:
+    images = struct(HALF, 4, 224, 224, 3)
+    network = efficientnet.EDGE_L
+    variables = shapes(network.logits, HALF, images)
+
+    def run(values: Any, images: Any) -> Any:
+        return network.logits(Variables(HALF, values), images)
+
+    return predict_program(run, [variables, images], target).memory
+
+
+@functools.cache
+def _large(target: Target, layers: int, embedded: bool) -> Memory:
+    sizes = dc.replace(bert.LARGE, layers=layers, vocabulary=30_522)
+    given = struct(I32, 1, 128) if embedded else struct(HALF, 1, 128, sizes.width)
+
+    def model(v: Variables, given: Any) -> Any:
+        if embedded:
+            return sizes.encoder(v, given)
+        for number in range(layers):
+            (given,) = sizes.layer(v / f"layer{number}", given)
+        return given
+
+    variables = shapes(model, HALF, given)
+
+    def run(values: Any, given: Any) -> Any:
+        return model(Variables(HALF, values), given)
+
+    return predict_program(run, [variables, given], target).memory
+
+
+@functools.cache
+def _tiny(target: Target) -> Memory:
+    tokens, place = struct(I32, 1, 128), struct(I32, 1)
+
+    def loss(v: Variables, tokens: Any, start: Any, end: Any) -> Any:
+        return TINY.squad_loss(v, TINY.encoder(v, tokens), start, end)
+
+    variables = shapes(loss, HALF, tokens, place, place)
+    optimizer = optax.adamw(1e-3)
+    state = jax.eval_shape(optimizer.init, variables)
+
+    def train(values: Any, state: Any, *data: Any) -> Any:
+        grads = jax.grad(lambda p: loss(Variables(HALF, p), *data))(values)
+        changes, state = optimizer.update(grads, state, values)
+        return optax.apply_updates(values, changes), state
+
+    return predict_program(train, [variables, state, tokens, place, place], target).memory
