@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.workloads import predict
+from benchmarks.workloads import FAMILIES, predict
 from benchmarks.workloads.row import KINDS, BrokenRowError, Row, SkipError, parse
 
 
@@ -64,10 +64,10 @@ def read(lines: Iterable[str]) -> tuple[list[Row], list[str]]:
     return rows, broken
 
 
-def evaluate(row: Row) -> Result:
-    """Predicts one row, or says why not."""
+def evaluate(row: Row, families: Sequence[str] = FAMILIES) -> Result:
+    """Predicts one row as one of the families, or says why not."""
     try:
-        family, prediction = predict(row)
+        family, prediction = predict(row, families)
         value = prediction.in_unit(row.unit, row.target.clock_hz)
     except SkipError as skip:
         return Result(row, reason=str(skip))
@@ -122,7 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate", description=__doc__)
     parser.add_argument("file", type=Path, help="measurements, one JSON object a line")
     parser.add_argument("--assumptions", action="store_true", help="print what rows do not say")
-    parser.add_argument("--family", help="only the rows of this module of benchmarks.workloads")
+    parser.add_argument(
+        "--family", choices=FAMILIES, help="only the rows of this module of benchmarks.workloads"
+    )
     given = parser.parse_args(arguments)
     try:
         text = given.file.read_text(encoding="utf-8")
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: list[Result] = []
     width = max((len(row.id) for row in rows), default=0)
     for row in rows:
-        result = evaluate(row)
+        result = evaluate(row, [given.family] if given.family else FAMILIES)
         results.append(result)
         print(_line(result, width), flush=True)
         for assumption in result.assumptions if given.assumptions else ():

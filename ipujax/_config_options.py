@@ -117,7 +117,7 @@ class IpuModel(ConfigNode):
     """The chip that the IPU Model stands for."""
 
     compile_ipu_code: bool = option(
-        True, "Count the memory that the code of vertices takes, too.", Effect.MODEL
+        True, "Count the memory that code takes, too.", Effect.MODEL
     )
     tiles_per_ipu: int = option(
         0, "How many tiles an IPU has; 0: as many as the chip of that version.", Effect.MODEL

@@ -10,6 +10,7 @@ from ipujax._advice import advice
 from ipujax._config_schema import assigned_names
 from ipujax._poplar_options import planner_options
 from ipujax.config import IPUConfig
+from ipujax.errors import ConfigError
 from ipujax.report import Report
 from ipujax.targets import Target, named, target_of
 from lowering import ir, machine
@@ -24,10 +25,16 @@ def make_report(program: ir.Program, config: IPUConfig, target: Target) -> Repor
       target: the chip.
 
     Raises:
-      ConfigError: (a `ValueError`) options that the planner cannot work with.
+      ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
+        than there are tiles.
     """
     _check_stages(program)
     io_tiles = config.io_tiles
+    if io_tiles.num_io_tiles >= target.tiles_per_ipu:
+        raise ConfigError(
+            f"io_tiles.num_io_tiles is {io_tiles.num_io_tiles}, and {target.name} has "
+            f"{target.tiles_per_ipu} tiles; none would be left to compute"
+        )
     options = machine.ModelOptions(
         target=target,
         plans=machine.plan_options(
@@ -35,7 +42,9 @@ def make_report(program: ir.Program, config: IPUConfig, target: Target) -> Repor
             planner_options(config.convolutions.poplar_options, "convolutions.poplar_options"),
         ),
         compiles_code=config.ipu_model.compile_ipu_code,
-        io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
+        io_tiles=io_tiles.num_io_tiles,
+        overlaps_io=io_tiles.place_ops_on_io_tiles,
+        merged_bytes=config.optimizations.maximum_cross_replica_sum_buffer_size,
     )
     profile = machine.model(program, options)
     fits = profile.memory.fits

@@ -16,6 +16,10 @@ EXAMPLES = BLOCKS.findall(README)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
 MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
+HARDWARE = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
+HEADINGS = re.findall(r"^## (.+)$", HARDWARE, re.MULTILINE)
+CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?")
+PLACES = ("lowering", "ipujax", "benchmarks", "tests/lowering")
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -39,6 +43,20 @@ def test_modules_of_the_table_come_with_the_package(module: str) -> None:
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
 def test_migration_names_attributes_that_exist(attribute: str) -> None:
     assert ipujax.config.IPUConfig().get_attribute_metadata(attribute).name == attribute
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_cited_sections_of_the_hardware_page_exist(place: str) -> None:
+    for file in sorted((ROOT / place).rglob("*.py")):
+        source = re.sub(r"\s+(?:# )?", " ", file.read_text(encoding="utf-8"))
+        for found in CITATION.finditer(source):
+            context = source[found.start() : found.end() + 40]
+            assert found.group(1), f"{file.relative_to(ROOT)}: no such section: {context!r}"
+
+
+def test_links_within_the_hardware_page_lead_to_sections() -> None:
+    anchors = {heading.lower().replace(" ", "-") for heading in HEADINGS}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", HARDWARE)) <= anchors
 
 
 def test_make_test_runs_the_command_of_the_readme() -> None:

@@ -7,7 +7,7 @@ raises `SkipError` for one of its own that cannot be expressed.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks.workloads.row import Prediction, Row, SkipError
 
@@ -27,13 +27,17 @@ FAMILIES = (
 """Modules of this package, in the order in which they are asked."""
 
 
-def predict(row: Row) -> tuple[str, Prediction]:
+def predict(row: Row, families: Sequence[str] = FAMILIES) -> tuple[str, Prediction]:
     """The family of a row, and what the model says of it.
+
+    Args:
+      row: what was measured.
+      families: which modules to ask.
 
     Raises:
       SkipError: no family can express it.
     """
-    for family in FAMILIES:
+    for family in families:
         prediction = importlib.import_module(f"benchmarks.workloads.{family}").predict(row)
         if prediction is not None:
             return family, prediction

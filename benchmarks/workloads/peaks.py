@@ -10,7 +10,7 @@ from lowering.machine.planner import matmul, plan
 from lowering.machine.target import Number, Target
 
 SIDES = (256, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096)
-LOAD_BYTES = 16  # hardware.json: interleaved memory, per tile and cycle
+LOAD_BYTES = 16  # per tile and cycle, interleaved memory (docs/hardware.md, Memory)
 
 
 def predict(row: Row) -> Prediction | None:

@@ -2,7 +2,7 @@
 
 Each of 2n steps is a 3x3 convolution of four channels to four, with 128-bit weight loads, and a
 copy of the result to where the input lies, which regroups its channels (the planner's own cost of
-that, hardware.md a.3). Several IPUs are one larger IPU to the planner.
+that; docs/hardware.md, Planner). Several IPUs are one larger IPU to the planner.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def linear(
     minimum_bytes: int = MINIMUM_BYTES,
     grain: int | None = None,
 ) -> TileMapping:
-    """The original's linear mapping (poplibs: poputil/TileMapping; hardware.md a.1).
+    """The original's linear mapping (docs/hardware.md, Tile mapping).
 
     Whole grains, spread as evenly as possible over as many tiles as get `minimum_bytes` each.
 

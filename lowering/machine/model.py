@@ -34,7 +34,7 @@ def model(program: Program, options: ModelOptions | None = None) -> Profile:
     options = options or ModelOptions()
     timer = Timer(program, options)
     timing = time_program(timer)
-    tiles = options.target.tiles_per_ipu
+    tiles = options.compute_target.tiles_per_ipu
     homes = reside(program, timing.kernels, timer.laid, tiles)
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
@@ -83,14 +83,12 @@ def _operations(timing: Timing) -> Sequence[OperationTotal]:
 def _memory(
     program: Program, timing: Timing, homes: Sequence[Residency], options: ModelOptions
 ) -> Memory:
-    tiles = options.target.tiles_per_ipu
+    tiles = options.compute_target.tiles_per_ipu
     uses = _code_of(program, timing.kernels)
     always = np.zeros((program.ipus, tiles), dtype=np.int64)
     by_category: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for ipu, home in enumerate(homes):
-        code = dict(code_bytes(uses[ipu].values(), tiles))
-        if not options.compiles_code:
-            del code["vertex_code"]
+        code = code_bytes(uses[ipu].values(), tiles) if options.compiles_code else {}
         always[ipu] = per_tile(home.always, tiles) + sum(code.values(), np.zeros(tiles, np.int64))
         for category, bytes_ in code.items():
             by_category[category] += int(bytes_.sum())
@@ -100,7 +98,7 @@ def _memory(
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
     ipu, tile = divmod(int(peaks.argmax()), tiles)
     return Memory(
-        tile_peak_bytes=peaks,
+        tile_peak_bytes=np.pad(peaks, ((0, 0), (0, options.io_tiles))),
         always_live_bytes=always.sum(axis=1),
         peak_bytes=always.sum(axis=1) + np.array([home.alive.most_bytes for home in homes]),
         by_category=by_category,

@@ -20,15 +20,26 @@ class ModelOptions:
     Attributes:
       target: the chip.
       plans: what the planner is told where no stage says otherwise.
-      compiles_code: whether vertices are compiled (`IPUConfig.ipu_model.compile_ipu_code`);
-        otherwise nobody knows how large their code is, and it takes no memory.
-      io_tiles: whether queues are read and fed beside the compute.
+      compiles_code: whether code is compiled (`IPUConfig.ipu_model.compile_ipu_code`); otherwise
+        nobody knows how large it is, and it takes no memory.
+      io_tiles: how many tiles of each IPU are set apart for queues; what they hold is not counted.
+      overlaps_io: whether these read and feed queues beside the others' compute.
+      merged_bytes: up to how many bytes all-reduces are merged
+        (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
     """
 
     target: Target = IPU2
     plans: PlanOptions = _NO_OPTIONS
     compiles_code: bool = True
-    io_tiles: bool = False
+    io_tiles: int = 0
+    overlaps_io: bool = False
+    merged_bytes: int = 0
+
+    @property
+    def compute_target(self) -> Target:
+        """The chip without its I/O tiles."""
+        tiles = self.target.tiles_per_ipu - self.io_tiles
+        return dc.replace(self.target, tiles_per_ipu=tiles) if self.io_tiles else self.target
 
 
 def plan_options(

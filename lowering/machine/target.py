@@ -4,7 +4,8 @@ Every number carries its source. `[H]` was measured on hardware, `[M]` is a figu
 own cost models used, `[D]` is derived from others. Sources are repositories at a commit:
 poplibs@7eac0f26, popart@d2f20d78, poptorch@c2a8b177, tutorials@ba0fe60e, tessellate-ipu@3ab241f3,
 ipu-stack@ce7c7e94 (osmarks), lbm-graphcore@df670f6b (thorbenlouw), graphcore-ipu-research@9aa9188c
-(Saghetti0); "seeds" are the documents of the TensorFlow and Bow releases.
+(Saghetti0), examples@3cc8f81f; "Bow release" is what Graphcore published of the Bow IPU. See
+docs/hardware.md, Chips.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Target:
 # poplibs: poplibs_test/Util.cpp addGlobalExchangeConstraints: 128 Gibit/s x 0.85 per link [M].
 _GC2_LINKS = Links(bytes_per_second=128 * 2**30 / 8 * 0.85, to_neighbour=4, across=2, along=2)
 
-# seeds (Bow; the same generation of links): ten links, 320 GB/s in both directions together; taken
+# Bow release (the same generation of links): ten links, 320 GB/s both ways together; taken
 # to be spread as on the GC2 card, over which no measurement was found.
 _MK2_LINKS = Links(bytes_per_second=16e9, to_neighbour=4, across=2, along=2)
 
@@ -126,7 +127,7 @@ IPU2 = Target(
     bytes_per_tile=638_976,  # popart: available_memory_proportion_test.py
     reserved_bytes=1_104,  # [H] ipu-stack: memory.rs, 0xe7bb0
     code_bytes_per_tile=212_992,  # ipu-stack: memory.rs, 0x4c000 to 0x80000
-    clock_hz=1.33e9,  # [H] tutorials: poplar/tut6, 25,444,984 cycles in 19,131.6 us
+    clock_hz=1.33e9,  # [H] examples: tutorials/poplar/tut6, 25,444,984 cycles in 19,131.6 us
     # poplibs: poplinCycleEstimators.cpp: 16 units x 4, 8 x 4, 16 x 1. [H] tessellate-ipu: 4.00
     # cycles per row of 16 x 16 halves.
     macs_per_cycle=(
@@ -140,7 +141,7 @@ IPU2 = Target(
         (("float32", "float32"), 16),
     ),
     links=_MK2_LINKS,
-    host_bytes_per_second=32e9,  # seeds: PCIe gen 4 x16, 64 GB/s in both directions together
+    host_bytes_per_second=32e9,  # Bow release: PCIe gen 4 x16, 64 GB/s both ways together
     remote_bytes_per_second=20e9 / 4,  # 20 GB/s for a machine of four; unverified
 )
 

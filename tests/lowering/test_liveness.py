@@ -56,6 +56,43 @@ def test_what_steers_a_branch_lives_until_it_is_read():
         gone |= set(died)
 
 
+def test_loop_variables_die_inside_if_they_are_said_to_enter():
+    """a's last reader makes b, b's makes what the next iteration starts with."""
+
+    def fn(x, y):
+        def step(c, _):
+            a, b = c
+            with shard(0):
+                d = a * 2
+            with shard(1):
+                return (d + b, b), None
+
+        return lax.scan(step, (x, y), None, length=3)[0]
+
+    (loop,) = (n for n in lowered(fn, V, V).body.steps if isinstance(n, ir.Repeat))
+    entering = [(carry.entering, carry.ipu) for carry in loop.carry]
+    results = [(carry.leaving, carry.ipu) for carry in loop.carry]
+    without = ir.dead_after(loop.body, results, ir.Needs())
+    within = ir.dead_after(loop.body, results, ir.Needs(), entering)
+    assert not {place for gone in without for place in gone} & set(entering)
+    for node, less, more in zip(loop.body.steps, without, within, strict=True):
+        new = set(more) - set(less)
+        assert set(less) <= set(more)
+        assert new <= set(entering) & set(ir.Needs()(node))
+    died = [place for gone in within for place in gone]
+    assert len(died) == len(set(died))
+    needed_next = set(results)
+    read = {place for node in loop.body.steps for place in ir.Needs()(node)}
+    assert set(died) & set(entering) == (set(entering) & read) - needed_next
+    assert set(died) & set(entering)
+
+
+def test_a_variable_that_nobody_reads_does_not_die():
+    """There is no step after which it could: it lives as long as the body."""
+    empty = ir.Sequence(())
+    assert ir.dead_after(empty, [], ir.Needs(), [(0, 0)]) == []
+
+
 def test_homes_are_where_values_are_written():
     def fn(x):
         with shard(1):

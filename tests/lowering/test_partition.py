@@ -10,6 +10,7 @@ from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.partition import partition
 from lowering.passes.place import place
+from lowering.storage import Storage, load, store
 from tests.lowering.samples import N, Queue, S, V, W, X, kernels, outside, shard, trace
 
 
@@ -157,3 +158,85 @@ def test_literal_results_become_constants():
     program = parted(lambda x: (x, 2.5, 3), V)
     assert [data for _, data in program.constants] == [2.5, 3]
     assert program.body.steps == ()
+
+
+# --- values from streaming memory -----------------------------------------------------------------
+
+REMOTE = Storage(remote=True)
+
+
+def operations(program):
+    """The primitives of each kernel, in order."""
+    return [
+        " ".join(eqn.primitive.name for eqn in node.kernel.jaxpr.jaxpr.eqns)
+        for node in kernels(program)
+    ]
+
+
+def stepped(storage, work):
+    """Two states of an optimizer that are loaded, worked on and stored."""
+
+    def fn(a, b, rate):
+        kept = [store(x, storage) for x in (a, b)]
+        return work(*(load(k, storage) for k in kept), rate)
+
+    return parted(fn, V, V, S, ipus=1)
+
+
+def test_what_shares_scalars_only_is_apart():
+    def decay(a, b, rate):
+        return jnp.sin(a) * rate, jnp.cos(b) * rate
+
+    assert operations(stepped(REMOTE, decay)) == ["sin mul", "cos mul"]
+    # On the tiles, nothing is won by that.
+    assert operations(stepped(Storage(sharded=True), decay)) == ["sin mul cos mul"]
+
+
+def test_what_shares_a_tensor_is_together():
+    def mixed(a, b, rate):
+        c = jnp.sin(a) + b
+        return c * rate, b * rate
+
+    assert operations(stepped(REMOTE, mixed)) == ["sin add mul mul"]
+
+
+def test_scalars_for_all_come_first():
+    def scaled(a, b, rate):
+        rate = jnp.sqrt(rate)
+        return a * rate, b * rate
+
+    assert operations(stepped(REMOTE, scaled)) == ["sqrt", "mul", "mul"]
+
+
+def test_scalars_of_all_come_between():
+    """A norm over both states, by which each is then divided."""
+
+    def normed(a, b, rate):
+        norm = a.sum() + b.sum()
+        return a / norm, b / norm
+
+    found = operations(stepped(REMOTE, normed))
+    assert sorted(found[:2]) == ["reduce_sum", "reduce_sum"]
+    assert found[2:] == ["add", "div", "div"]
+
+
+def test_parts_share_scalars_only():
+    """What is made of one state by tensors, in however many kernels, never meets the other's."""
+
+    def work(a, b, rate):
+        c = jnp.outer(a, a).sum(0) * rate
+        return c + a.sum() * b.sum(), jnp.sin(b) * c.sum(), rate + b.sum()
+
+    program = stepped(REMOTE, work)
+    large = {i for i, aval in enumerate(program.avals) if aval.size * aval.dtype.itemsize > 8}
+    loads = [node.value for node in ir.walk(program.body) if isinstance(node, ir.Load)]
+    reached: list[set[int]] = []
+    for value in loads:
+        found = {value}
+        for node in kernels(program):
+            if found & set(node.reads):
+                found |= large & set(node.writes)
+        reached.append(found)
+    assert len(kernels(program)) > 3
+    assert all(len(found) > 1 for found in reached)
+    assert not reached[0] & reached[1]

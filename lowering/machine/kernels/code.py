@@ -39,8 +39,8 @@ class CodeUse:
 
 # Fitted once, over the parts of the memory profiles that popliner's tests hold (EfficientNet,
 # BERT-Large and a tiny BERT: vertex code, vertex state, control and exchange code): no source
-# gives them. Code of exchanges is the least certain: it goes by fragments, of which convolutions
-# have many and matrix products few.
+# gives them (docs/hardware.md, Memory). Code of exchanges is the least certain: it goes by
+# fragments, of which convolutions have many and matrix products few.
 BYTES_PER_VERTEX_KIND = 550
 BYTES_PER_VERTEX = 100
 BYTES_PER_CALL = 12

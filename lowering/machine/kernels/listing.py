@@ -24,8 +24,8 @@ from lowering.jaxpr import (
 )
 from lowering.machine.cost import Operation, Shape
 
-
 _PLANNED = ("dot_general", "conv_general_dilated")
+_OTHER_CALLS = {"composite": "jaxpr", "custom_vmap_call": "call"}
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -180,9 +180,9 @@ class _Lister:
         """Lists the equations of a jaxpr whose operands are known; gives its results."""
         for eqn in closed.jaxpr.eqns:
             reads = [_look_up(known, atom) for atom in eqn.invars]
-            body = call_body(eqn)
-            if body is not None and len(body.jaxpr.invars) == len(reads):
-                inside = dict(zip(body.jaxpr.invars, reads, strict=True))
+            body, given = _called(eqn, reads)
+            if body is not None and len(body.jaxpr.invars) == len(given):
+                inside = dict(zip(body.jaxpr.invars, given, strict=True))
                 inside.update((var, self._number({}, var)) for var in body.jaxpr.constvars)
                 results = self._open(body, inside)
                 known.update(zip(eqn.outvars, results, strict=True))
@@ -191,6 +191,20 @@ class _Lister:
             make = _BRANCHES.get(eqn.primitive.name, _operation)
             self._items.append(make(eqn, tuple(reads), writes, self._options))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
+
+
+def _called(
+    eqn: JaxprEqn, reads: Sequence[int | None]
+) -> tuple[ClosedJaxpr | None, Sequence[int | None]]:
+    """The body that an equation runs once, if it does so, and what that reads."""
+    if eqn.primitive.name == "custom_linear_solve":  # the other bodies are for derivatives
+        lengths = eqn.params["const_lengths"]
+        first = lengths.matvec + lengths.vecmat
+        given = [*reads[first : first + lengths.solve], *reads[sum(lengths) :]]
+        return eqn.params["jaxprs"].solve, given
+    if eqn.primitive.name in _OTHER_CALLS:
+        return eqn.params[_OTHER_CALLS[eqn.primitive.name]], reads
+    return call_body(eqn), reads
 
 
 def _look_up(known: dict[Any, int | None], atom: Atom) -> int | None:
@@ -289,9 +303,11 @@ def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8
     """The listing with elementwise chains as one item each, as the original outlined expressions.
 
     A chain is a tree of elementwise operations on equally many elements, all of whose inner
-    values are used once; it runs where its last operation stands (hardware.md (d), expression
-    outliner: up to eight operations).
+    values are used once; it runs where its last operation stands (docs/hardware.md, Passes:
+    expression outliner, up to eight operations). Bodies of loops and branches have chains of their
+    own.
     """
+    listing = with_bodies(listing, lambda body: fused(body, is_elementwise, most))
     uses = uses_of(listing)
     items: list[Item | Loop | Choice | None] = []
     made_by: dict[int, int] = {}
@@ -301,6 +317,20 @@ def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8
             made_by[item.writes[0]] = len(items)
         items.append(item)
     return dc.replace(listing, items=tuple(item for item in items if item is not None))
+
+
+def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
+    """The listing with the bodies of its loops and branches changed."""
+    items: list[Item | Loop | Choice] = []
+    for item in listing.items:
+        match item:
+            case Loop():
+                items.append(dc.replace(item, bodies=tuple(map(change, item.bodies))))
+            case Choice():
+                items.append(dc.replace(item, branches=tuple(map(change, item.branches))))
+            case Item():
+                items.append(item)
+    return dc.replace(listing, items=tuple(items))
 
 
 def uses_of(listing: Listing) -> dict[int, int]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, uses_of
+from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, uses_of, with_bodies
 
 
 def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
     """The listing with what frees memory as early as it can run.
 
-    The original's scheduler looked at liveness (hardware.md (d), IpuScheduler). What matters most
+    The original's scheduler looked at liveness (docs/hardware.md, Passes). What matters most
     is done here: an item that leaves no more alive than it ends, as the addition of a gradient to
-    its accumulator does, runs right behind the item that it waits for.
+    its accumulator does, runs right behind the item that it waits for. So it is in bodies of loops
+    and branches.
     """
+    listing = with_bodies(listing, lambda body: scheduled(body, is_view))
     uses = uses_of(listing)
     made_at: dict[int, tuple[int, int]] = {}
     keyed: list[tuple[tuple[int, int, int], Item | Loop | Choice]] = []

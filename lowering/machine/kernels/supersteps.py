@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+import functools
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
@@ -77,3 +81,19 @@ class Supersteps:
             self._parts.append((self._begin, tr.block(self._rows)))
             self._rows = []
         self._begin = self.clock
+
+
+@functools.lru_cache(maxsize=1024)
+def on_ipu(trace: tr.Trace, ipu: int) -> tr.Trace:
+    """The same steps on another IPU."""
+    if not ipu:
+        return trace
+    match trace:
+        case tr.Block():
+            return dc.replace(trace, ipu=np.full_like(trace.ipu, ipu))
+        case tr.Group():
+            return dc.replace(trace, children=tuple(on_ipu(c, ipu) for c in trace.children))
+        case tr.Loop():
+            return dc.replace(trace, body=on_ipu(trace.body, ipu))
+        case tr.Tasks():
+            return dc.replace(trace, bodies=tuple(on_ipu(b, ipu) for b in trace.bodies))

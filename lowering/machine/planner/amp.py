@@ -1,9 +1,9 @@
 """Cycles of the vertices that use the convolution units (AMP).
 
-Source: poplibs: poplin/PerformanceEstimation.hpp (hardware.md a.4), but for the row overhead in
-single precision, see `constants`. In half precision workers keep 7 worker cycles of state from one
-call to the next, which hardware.md leaves out; with them the formula is within 4 cycles of the
-hardware for 128 rows and more (tessellate-ipu: IPU Peak Flops: 841 for 845, 8521 for 8525).
+Source: poplibs: poplin/PerformanceEstimation.hpp (docs/hardware.md, AMP vertex), but for the row
+overhead in single precision, see `constants`. In half precision workers keep 7 worker cycles of
+state from one call to the next; with them the formula is within 4 cycles of the hardware for 128
+rows and more (tessellate-ipu: IPU Peak Flops: 841 for 845, 8521 for 8525).
 """
 
 from __future__ import annotations

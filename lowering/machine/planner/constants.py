@@ -1,8 +1,8 @@
 """Constants of the planner's formulas that are nobody's parameter, and the fitted ones.
 
 The fitted ones are the only numbers here without a source of their own. They were fitted once, over
-the 40 dense rows of the PopSparse benchmark (validation.jsonl, `popsparse-dense-*`) together: half
-and single precision, two sizes of weights, batches from 4 to 32768.
+the 40 dense rows of the PopSparse benchmark (docs/hardware.md, Measured rows) together: half and
+single precision, two sizes of weights, batches from 4 to 32768.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUPERSTEP_CYCLES = 276
 """Fitted (see above): what a compute set that waits for an exchange takes beside its formulas.
 
 That is: the supervisor fetches the exchange's code, opens and closes it, and calls the vertices.
-Calls of that kind measured 288 and 294 cycles on a C600 (hardware.json, supervisor_call_overhead).
+Calls of that kind measured 288 and 294 cycles on a C600 (docs/hardware.md, Fitted constants).
 """
 
 FLOAT_ROW_OVERHEAD = 36

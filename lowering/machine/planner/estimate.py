@@ -1,8 +1,8 @@
 """What candidates cost: cycles by term, and temporary memory.
 
-Source: poplibs: ConvModel.cpp addEstimates (hardware.md a.3), but for two things. A reduction sends
-only what changes tiles. And every compute set that waits for an exchange takes what `constants` has
-for it, beside the exchange's own fixed cycles.
+Source: poplibs: ConvModel.cpp addEstimates (docs/hardware.md, Planner), but for two things. A
+reduction sends only what changes tiles. And every compute set that waits for an exchange takes what
+`constants` has for it, beside the exchange's own fixed cycles.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _sharing(cuts: Cuts) -> Array:
 
 
 def _slices(product: Product, cuts: Cuts) -> Array:
-    """Dynamic slices of the operands that a serial part takes (hardware.md a.5)."""
+    """Dynamic slices of a serial part's operands (docs/hardware.md, Other vertices)."""
     size = product.element_bytes
     weights = ceil_div(product.weights, cuts.tiles * cuts.repeats)
     inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in)
@@ -208,14 +208,14 @@ def _update(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
 
 
 def _add_in_place(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
-    """Adds a serial part's sums to those of the parts before (hardware.md a.5, binary op)."""
+    """Adds a part's sums to those before (docs/hardware.md, Elementwise vertices: binary)."""
     vector, start = (2, 29) if product.partials == "float32" else (4, 26)
     steps = ceil_div(ceil_div(reduced.outputs, WORKERS), vector)
     return np.where(cuts.serial_in > 1, WORKERS * (start + steps * 2) + 11, 0)
 
 
 def _cast_cycles(count: Array) -> Array:
-    """Cast to half precision (hardware.md a.5): four elements in two cycles."""
+    """Cast to halves: four in two cycles (docs/hardware.md, Elementwise vertices)."""
     return 12 + WORKERS * (37 + ceil_div(ceil_div(count, WORKERS), 4) * 2)
 
 

@@ -1,6 +1,6 @@
 """Cycles of the vertices that do without AMP: SLIC, HMAC, VMAC and outer product.
 
-Source: poplibs: poplin/PerformanceEstimation.hpp (hardware.md a.3, a.4).
+Source: poplibs: poplin/PerformanceEstimation.hpp (docs/hardware.md, Other product vertices).
 """
 
 from __future__ import annotations

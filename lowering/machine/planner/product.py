@@ -96,7 +96,7 @@ def matmul(
 
     Rows of the left operand are the field, what is summed over the input channels, and columns of
     the right operand the output channels: the right operand is what a layer keeps as its weights
-    (hardware.md a.2).
+    (docs/hardware.md, Products).
 
     Args:
       groups: products side by side.

@@ -50,7 +50,7 @@ def reduce_cycles(elements: Array, count: Array, partials: Number, casts: Array)
       casts: whether it leaves half precision.
     """
     size = 4 if partials == "float32" else 2
-    lanes = 16 // size  # accumulators take two vectors at once (hardware.json)
+    lanes = 16 // size  # accumulators take two vectors at once (docs/hardware.md, Planner)
     loops = ceil_div(ceil_div(elements, lanes), WORKERS)
     store = (8 if partials == "float32" else 10) - (casts | (partials == "float16"))
     return WORKERS * (20 + (lanes * size // DATA_PATH_BYTES * count + store) * loops) + 33

@@ -41,7 +41,7 @@ def product_cost(op: Operation, target: Target) -> Cost:
 
 
 def _zeros(op: Operation, target: Target) -> Cost:
-    """A sum over nothing is 0 (hardware.md a.5, fill)."""
+    """A sum over nothing is 0, which is filled in (docs/hardware.md, Planner)."""
     size = op.result.element_bytes
     held = ceil_div(op.result.bytes, target.tiles_per_ipu)
     cycles = WORKERS * (23 + ceil_div(ceil_div(held, WORKERS), 8))

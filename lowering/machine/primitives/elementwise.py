@@ -1,7 +1,7 @@
 """Elementwise operations: every tile works on the elements that it holds.
 
-The formulas are those of a.5, the inner loops those of `rates`. Nothing is exchanged: operands that
-lie elsewhere are brought by whoever places tensors.
+The formulas are those of docs/hardware.md, Elementwise vertices; the inner loops are in `rates`.
+Nothing is exchanged: operands that lie elsewhere are brought by whoever places tensors.
 """
 
 from __future__ import annotations

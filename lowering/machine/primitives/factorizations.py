@@ -9,8 +9,9 @@ elements take
 where rows = ceil((n + m) / tiles) is what the fullest tile updates and reach = (m + 32) / 2 the
 mean length of the vectors, which the original shortens every 32 steps; a tile receives its 4-byte
 elements at one per cycle. `fixed`, `step` and `element` were fitted once, by least squares of the
-relative errors over the four `qr-poplibs-*` measurements (Bow, n = m = 32, 64, 512, 1024; the
-errors left are below 0.1 %; one degree of freedom is left, too).
+relative errors over four of the measurements `qr-poplibs-*` of docs/hardware.md, Measured rows
+(Bow, n = m = 32, 64, 512, 1024; the errors left are below 0.1 %; one degree of freedom is left,
+too).
 
 Nothing is known of what the others take. They are charged as QR with other amounts of work, by
 their share of QR's multiplications; iterative ones by a number of sweeps that is assumed.

@@ -5,7 +5,7 @@ expression element by element: every array from outside is loaded once, the resu
 between them the operations' own cycles add up. There is one launch and one sync for all of them.
 Checked against hand-written 3x3 stencils on GC2 (nine loads, seventeen operations, one store): of
 float2 on one IPU it gives 1.22 times, of half4 on sixteen 1.01 times the measured cycles
-(`stencil-phase-float2-compute-1ipu`, `stencil-phase-half4-compute-16ipu`).
+(`stencil-phase-*` of docs/hardware.md, Measured rows).
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from lowering.machine.primitives.vertices import (
 from lowering.machine.target import Target
 
 INDEX_BYTES = 4
-SLICE_LAUNCH = 25  # a.5: 25 + 6 x (39 + (24 + 2 x bytes / 8 / worker) x slices)
+# docs/hardware.md, Other vertices: 25 + 6 x (39 + (24 + 2 x bytes / 8 / worker) x slices).
+SLICE_LAUNCH = 25
 SLICE_START = 39
 SLICE_EACH = 24
 SLICE_VECTOR = 2
@@ -103,11 +104,11 @@ class Worker:
         return self.start + found * (self.each + self.vector * vectors) + others * self.missed
 
 
-# a.5: multiSlice, MultiUpdate; (vector cycles, elements) (2, 2), for bytes (3, 4).
+# docs/hardware.md, Other vertices: (vector cycles, elements) (2, 2), for bytes (3, 4).
 _SLICE = Worker(30, 19, 2, 2)
 _UPDATE = Worker(29, 19, 2, 2)
 _BYTES = (3, 4)
-_ADD = Worker(33, 12, 3)  # a.5: multiUpdateAdd: about 33 + 11..12 per index + 3 per atom
+_ADD = Worker(33, 12, 3)  # multiUpdateAdd: about 33 + 11..12 per index + 3 per atom
 
 
 def _for(worker: Worker, dtype: str) -> Worker:

@@ -71,7 +71,8 @@ def copy(op: Operation, target: Target) -> Cost:
 def fill(op: Operation, target: Target) -> Cost:
     """Every tile writes its elements.
 
-    a.5: a worker takes 16 + n / width + 7 cycles for n elements, for halves 26 + n / 4.
+    A worker takes 16 + n / width + 7 cycles for n elements, for halves 26 + n / 4
+    (docs/hardware.md, Other vertices).
     """
     held = spread(op.result, target)
     if not held.elements:

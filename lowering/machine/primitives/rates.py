@@ -1,10 +1,10 @@
 """Inner loops of elementwise vertices, by operation and element type.
 
-From poplibs' estimator tables as the fact sheet gives them (a.5, poplibs@7eac0f26); what it leaves
-out (integers, booleans, the less usual functions) is from the same tables (OpPerformanceInfo).
-Types that have no entry take that of the nearest one that has, see `rate`. Functions that the
-original's library lacks are chains of those that it has, as XLA's own expansions
-(tensorflow: compiler/xla/client/lib/math.cc) write them.
+From poplibs' estimator tables (poplibs@7eac0f26: popopsCycleEstimators.cpp, OpPerformanceInfo), the
+most usual of which are in docs/hardware.md, Elementwise vertices. Types without an entry take that
+of the nearest one that has one, see `rate`. Functions that the original's library lacks are chains
+of those that it has, as XLA's own expansions (tensorflow: compiler/xla/client/lib/math.cc) write
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lowering.machine.primitives.vertices import Rate, c_type
 Rates = Mapping[str, Rate]
 
 LOOP_OVERHEAD = 4
-"""Cycles per pass of loops that are not unrolled: loads, stores, the branch (a.5)."""
+"""Cycles per pass of loops that are not unrolled: loads, stores, the branch."""
 
 
 def _vector(cycles: int) -> Rate:
@@ -168,7 +168,7 @@ CASTS: Mapping[tuple[str, str], Rate] = {
     ("float", "half"): Rate(2, 4),
     ("half", "float"): Rate(1, 2),
 }
-"""Casts that a.5 gives; one that it does not give takes `OTHER_CAST`."""
+"""Casts whose loops are known; any other takes `OTHER_CAST`."""
 
 OTHER_CAST = Rate(6, 1)
 

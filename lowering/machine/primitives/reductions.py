@@ -28,8 +28,8 @@ from lowering.machine.primitives.vertices import (
 from lowering.machine.target import Target
 
 STRIDED = (16, 11)
-"""(start, per output), worker cycles. a.5, strided reduce: 16 + outputs x (3 + post + (3 + c x
-(partials - 1))), post 5 for float sums (poplibs: popops/reduction/CycleEstimationFunctions.cpp)."""
+"""(start, per output), worker cycles: 16 + outputs x (3 + post + (3 + c x (partials - 1))), post 5
+for float sums (poplibs: popops/reduction/CycleEstimationFunctions.cpp)."""
 
 SIDE_BY_SIDE = (17, 12)
 """The same where what is folded lies side by side: 17 + outputs x (12 + c x vectors)."""

@@ -1,8 +1,8 @@
 """What the cost rules share: a tile's part of a tensor, the rates of inner loops, vertices.
 
-Sources are those of `target`: "a.5" and the like are sections of the fact sheet that was drawn from
-poplibs@7eac0f26, whose cycle estimators give worker cycles. One worker issues every sixth cycle, so
-a tile takes six times what its busiest worker takes.
+Formulas are from the cycle estimators of poplibs@7eac0f26 (docs/hardware.md, Other vertices), which
+give worker cycles. One worker issues every sixth cycle, so a tile takes six times what its busiest
+worker takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FREE = Cost(moves_nothing=True, in_place=True)
 """What runs nothing and moves nothing; its result is its operand under another name."""
 
 LAUNCH = 11
-"""Tile cycles in which a supervisor starts its workers (a.5: basicOpSupervisorOverhead)."""
+"""Tile cycles in which a supervisor starts its workers (poplibs: basicOpSupervisorOverhead)."""
 
 _C_TYPES = {
     "float16": "half",

@@ -27,7 +27,7 @@ class SharedLayouts:
                 case Load() | Store():
                     self._join((node.kept, node.ipu), (node.value, node.ipu))
                 case Copy() if HOST not in (node.source, node.target):
-                    # A clone keeps the tile of every element (hardware.md a.1, cloneToIpu).
+                    # A clone keeps the tile of every element (docs/hardware.md, Tile mapping).
                     for value in node.values:
                         self._join((value, node.target), (value, node.source))
                 case _:

@@ -100,9 +100,16 @@ class _Walker:
         self.constants = {value for value, _ in program.constants}
         self.given = {*program.inputs, *self.constants}
         self.passing = _only_passing(program)
-        loops = (node for node in walk(program.body) if isinstance(node, Repeat | While))
-        # What goes on to the next iteration has its place already.
+        loops = [node for node in walk(program.body) if isinstance(node, Repeat | While)]
+        # What goes on to the next iteration has its place already, and so has what waits in FIFOs.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
+        self.leaving.update(
+            value
+            for node in loops
+            if isinstance(node, Repeat) and node.pipeline is not None
+            for fifo in node.pipeline.fifos
+            for value in (fifo.values if fifo.depth else ())
+        )
         self.remotely = _in_streaming_memory(program)
 
     def body(

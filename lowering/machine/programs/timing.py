@@ -7,8 +7,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from lowering.ir.loops import Pipeline
 from lowering.ir.program import (
     Copy,
@@ -32,7 +30,7 @@ from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import fused, list_operations, partials_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
-from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.kernels.supersteps import Supersteps, on_ipu
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.options import ModelOptions, stage_options
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
@@ -100,12 +98,14 @@ def time_program(timer: Timer) -> Timing:
 
 
 class Timer:
-    """One walk. A clock is a list: for each IPU, the cycle at which it is free; behind these, if
-    there are I/O tiles, for those of each IPU.
+    """One walk.
+
+    A clock is a list: for each IPU, the cycle at which it is free; if there are I/O tiles, then for
+    each IPU's the same.
     """
 
     def __init__(self, program: Program, options: ModelOptions) -> None:
-        self.program, self.options, self.target = program, options, options.target
+        self.program, self.options, self.target = program, options, options.compute_target
         self.layouts = SharedLayouts(program)
         self.kernels: dict[int, KernelCost] = {}
         self.totals: dict[tuple[int, str], Total] = {}
@@ -115,18 +115,22 @@ class Timer:
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
         self._sync = external_sync_cycles(self.target, program.ipus)
+        calls = [node for node in program.body.steps if isinstance(node, HostCall)]
+        called = {value for node in calls for value in (*node.reads, *node.writes)}
         constants = (value for value, _ in program.constants)
-        self._resident = {*program.inputs, *constants, *program.outputs}
+        self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
+        self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
         self._collective = functools.partial(
             collective_cycles,
             self.target,
             replicas=program.replicas,
             ipus_per_replica=program.ipus,
+            merged_bytes=options.merged_bytes,
         )
 
     def new_clock(self) -> list[int]:
         """All IPUs, free at cycle 0."""
-        return [0] * (self.program.ipus * (2 if self.options.io_tiles else 1))
+        return [0] * (self.program.ipus * (2 if self.options.overlaps_io else 1))
 
     def sequence(self, body: Steps, clock: list[int], times: float) -> Parts:
         """Times steps; `times` is how often the whole of them runs in a call."""
@@ -150,7 +154,10 @@ class Timer:
                 bytes_ = sum(map(self._bytes, node.reads)) * (node.count or 1)
                 return self._host(node.ipu, f"stream-out {node.queue.name}", bytes_, clock, times)
             case HostCall():
-                return []  # the copies around it take the time that the IPUs see
+                # The copies around it take the time that the IPUs see.
+                ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
+                self._on_host.update(dict.fromkeys(node.writes, ready))
+                return []
             case Task():
                 return self._task(node, clock, times)
             case Repeat() if node.pipeline is not None:
@@ -179,7 +186,7 @@ class Timer:
         for title, total in cost.totals.items():
             self._total(node.ipu, title, total, times)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
-        parts = [(start, _on_ipu(cost.trace, node.ipu))]
+        parts = [(start, on_ipu(cost.trace, node.ipu))]
         for value, laid in zip(node.writes, cost.results, strict=True):
             kept = self.layouts.settle((value, node.ipu), laid)
             if kept.order != laid.order:
@@ -220,7 +227,7 @@ class Timer:
         total = Total(runs=1, cycles=steps.clock, exchange_cycles=steps.exchange)
         self._total(ipu, name, total, times)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
-        return start, _on_ipu(steps.trace(), ipu)
+        return start, on_ipu(steps.trace(), ipu)
 
     # Transfers
 
@@ -238,9 +245,9 @@ class Timer:
         return [(start, tr.block([(ipu, kind, name, 0, cycles)]))]
 
     def _host(self, ipu: int, name: str, bytes_: int, clock: list[int], times: float) -> Parts:
-        """A queue; I/O tiles take elements early, beside the others' compute, and give them late."""
+        """A queue: I/O tiles take elements early and send them late, beside the others' compute."""
         cycles = host_cycles(self.target, bytes_)
-        if not self.options.io_tiles:
+        if not self.options.overlaps_io:
             return self._row(ipu, "host", name, cycles, clock, times)
         own = clock[self.program.ipus :]
         parts = self._row(ipu, "host", name, cycles, own, times)
@@ -251,10 +258,13 @@ class Timer:
         if HOST in (node.source, node.target):
             moved = [value for value in node.values if value not in self._resident]
             ipu = node.target if node.source == HOST else node.source
-            bytes_ = sum(map(self._bytes, moved))
-            return self._row(
-                ipu, "host", "host copy", host_cycles(self.target, bytes_), clock, times
-            )
+            cycles = host_cycles(self.target, sum(map(self._bytes, moved)))
+            if node.source == HOST:
+                clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
+            parts = self._row(ipu, "host", "host copy", cycles, clock, times)
+            if node.target == HOST:
+                self._on_host.update(dict.fromkeys(moved, clock[ipu]))
+            return parts
         pair = (node.source, node.target)
         start = max(clock[ipu] for ipu in pair)
         clock[node.source] = clock[node.target] = start
@@ -301,6 +311,9 @@ class Timer:
         for sliced in node.slices:
             laid = self.laid(sliced.element, sliced.ipu)
             parts.append(self._moved(sliced.ipu, "slice", laid, inside, times * count))
+        for stack in node.stacks:
+            laid = self.laid(stack.element, stack.ipu)
+            parts.append(self._moved(stack.ipu, "stack", laid, inside, times * count))
         for carry in node.carry:
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
@@ -366,19 +379,3 @@ class Timer:
         if self.pipeline is None:
             self.pipeline = run.profile
         return [*before, (start, run.trace)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _on_ipu(trace: tr.Trace, ipu: int) -> tr.Trace:
-    """The same steps on another IPU."""
-    if not ipu:
-        return trace
-    match trace:
-        case tr.Block():
-            return dc.replace(trace, ipu=np.full_like(trace.ipu, ipu))
-        case tr.Group():
-            return dc.replace(trace, children=tuple(_on_ipu(c, ipu) for c in trace.children))
-        case tr.Loop():
-            return dc.replace(trace, body=_on_ipu(trace.body, ipu))
-        case tr.Tasks():
-            return dc.replace(trace, bodies=tuple(_on_ipu(b, ipu) for b in trace.bodies))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from lowering.machine.cost import Operation
@@ -27,18 +28,32 @@ _CYCLES: dict[str, _Cycles] = {
 
 
 def collective_cycles(
-    target: Target, operation: Operation, *, replicas: int, ipus_per_replica: int
+    target: Target,
+    operation: Operation,
+    *,
+    replicas: int,
+    ipus_per_replica: int,
+    merged_bytes: int = 0,
 ) -> int:
     """Cycles on the links of one operation; 0 if it is none between replicas.
+
+    The original merged all-reduces that wait for no others until they had so many bytes
+    (`optimizations.maximum_cross_replica_sum_buffer_size`); a small one then takes its share of the
+    time of one that large.
 
     Args:
       target: the chip.
       operation: any operation of a kernel, after collectives have become JAX's own.
       replicas: how many there are; groups are selected from the whole.
       ipus_per_replica: how many IPUs each has.
+      merged_bytes: up to how many bytes all-reduces are merged.
     """
     cycles = _CYCLES.get(operation.name)
     if cycles is None or replicas == 1:
         return 0
     own_bytes = sum(shape.bytes for shape in operation.operands)
-    return cycles(target, own_bytes, replicas, ipus_per_replica)
+    together = max(own_bytes, merged_bytes if cycles is all_reduce_cycles else 0)
+    if not together:
+        return 0
+    whole = cycles(target, together, replicas, ipus_per_replica)
+    return math.ceil(whole * own_bytes / together)

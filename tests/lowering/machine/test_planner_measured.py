@@ -9,7 +9,7 @@ from lowering.machine.planner import Product, matmul, plan
 from lowering.machine.target import IPU1, IPU2, IPU21, Number
 
 # sparsity-benchmarks@bab5449f: analysis/Analysis.ipynb cell 7, dense curves of a Bow, digitised to
-# about 3 % (validation.jsonl: popsparse-dense-*): TFLOP/s by columns of the activations, for
+# about 3 % (docs/hardware.md, Measured rows): TFLOP/s by columns of the activations, for
 # weights of m x m. The benchmark asks for half sums in half precision (ipu/matmul_bench.py).
 DENSE: dict[tuple[Number, int], dict[int, float]] = {
     ("float16", 1024): {
@@ -100,9 +100,9 @@ def stencil(width: int, height: int, dtype: Number) -> Product:
     )
 
 
-# lbm-graphcore@df670f6b: experiments/effect-of-mem-on-convolution/results.csv (validation.jsonl:
-# conv-amp-*): seconds for 200 convolutions on a GC2 where memory was too scarce for the fast plan.
-# The float picture of 2200 x 1122 at 0.4 is left out: its fast plan fits by 90 bytes here.
+# lbm-graphcore@df670f6b: experiments/effect-of-mem-on-convolution/results.csv (docs/hardware.md,
+# Measured rows): seconds for 200 convolutions on a GC2 where memory was too scarce for the fast
+# plan. The float picture of 2200 x 1122 at 0.4 is left out: its fast plan fits by 90 bytes here.
 SCARCE = [
     (768, 1024, "float16", 0.1, 0.045276),
     (2200, 1122, "float16", 0.1, 0.14364),

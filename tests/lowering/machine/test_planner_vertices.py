@@ -14,7 +14,7 @@ from lowering.machine.planner.reduction import reduce_cycles, reductions, stage_
 from lowering.machine.target import IPU1, IPU2, IPU21
 
 # tessellate-ipu@3ab241f3: notebooks/IPU Peak Flops.ipynb: rows of a [rows, 16] x [16, 16] product
-# in half precision on every tile of a Bow, and cycles (validation.jsonl: tess-amp-*).
+# in half precision on every tile of a Bow, and cycles (docs/hardware.md, AMP vertex).
 TESSELLATE = {
     16: 402.0,
     32: 461.3,
@@ -37,7 +37,7 @@ def test_one_amp_vertex_takes_what_the_hardware_took(rows: int, measured: float)
 
 @pytest.mark.parametrize(("rows", "estimated"), [(16, 427), (128, 883), (512, 2419), (2048, 8563)])
 def test_amp_is_the_estimator_less_the_state_that_workers_keep(rows: int, estimated: float):
-    # hardware.md a.4 gives the estimator without the 7 worker cycles that a call keeps.
+    # The closed form without the 7 worker cycles that a call keeps (docs/hardware.md, AMP vertex).
     assert amp_cycles(rows, 16, 16, "float16", "float16", IPU21) == estimated - 6 * 7
 
 

@@ -1,0 +1,121 @@
+"""Code on the tiles: once for every kind of vertex, and for every call a little."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lowering.machine.cost import Vertices
+from lowering.machine.kernels import code
+from lowering.machine.kernels.code import CodeUse, code_bytes
+from lowering.machine.profile import CATEGORIES
+from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
+from tests.lowering.samples import lowered, shard
+
+ADD = Vertices("popops::Add<float>", 2, 3)
+WIDE_ADD = Vertices("popops::Add<float>", 1, 5)
+MUL = Vertices("popops::Mul<float>", 1, 4)
+
+
+def per_tile(*uses: CodeUse) -> dict[str, list[int]]:
+    return {name: found.tolist() for name, found in code_bytes(uses, 6).items()}
+
+
+def test_nothing_but_a_stack():
+    found = per_tile()
+    assert set(found) < set(CATEGORIES)
+    assert found.pop("stack") == [code.STACK_BYTES] * 6
+    assert not any(map(any, found.values()))
+
+
+def test_code_is_there_once_and_state_for_each_vertex():
+    found = per_tile(
+        CodeUse((ADD, MUL), phases=1, exchanges=0, exchange_bytes=0),
+        CodeUse((WIDE_ADD,), phases=1, exchanges=0, exchange_bytes=0),
+    )
+    kind, state = code.BYTES_PER_VERTEX_KIND, code.BYTES_PER_VERTEX
+    assert found["vertex_code"] == [2 * kind] * 4 + [kind, 0]  # Add on five tiles, Mul on four
+    assert found["vertex_state"] == [4 * state] * 3 + [2 * state, state, 0]
+
+
+def test_calls_phases_and_exchanges():
+    use = CodeUse((), phases=3, exchanges=2, exchange_bytes=240)
+    assert per_tile(use)["control_code"] == [3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL] * 6
+    again = use.again(4)
+    want = 3 * code.BYTES_PER_PHASE + 5 * code.BYTES_PER_CALL
+    assert per_tile(again)["control_code"] == [want] * 6
+    want = 2 * code.BYTES_PER_EXCHANGE + round(240 / code.EXCHANGED_BYTES_PER_CODE_BYTE)
+    assert per_tile(use)["exchange_code"] == per_tile(again)["exchange_code"] == [want] * 6
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def layers(count: int, ipus: int = 1):
+    def fn(w, x):
+        for i in range(count):
+            with shard(i % ipus):
+                x = jnp.tanh(x @ w)
+        return x
+
+    return fn
+
+
+def counted(fn, *args, **options):
+    found = profile(fn, *args, **options).memory.by_category
+    kinds = ("vertex_code", "vertex_state", "control_code", "exchange_code", "stack")
+    return {kind: found[kind] for kind in kinds}
+
+
+def test_nobody_knows_the_size_of_what_is_not_compiled():
+    compiled = counted(layers(1), M, M)
+    assert all(compiled.values())
+    assert not any(counted(layers(1), M, M, compiles_code=False).values())
+
+
+def test_equal_operations_are_outlined():
+    """Two layers in one kernel: only calls, and what brings the second's operands, are new."""
+
+    def fn(count):
+        def run(x):
+            for _ in range(count):
+                x = jnp.cumsum(x)
+            return x
+
+        return run
+
+    one, ten = counted(fn(1), A), counted(fn(10), A)
+    assert ten.pop("control_code") - one.pop("control_code") == 9 * TILES * code.BYTES_PER_CALL
+    assert one == ten
+
+
+def test_equal_kernels_are_outlined():
+    """Layers that alternate between IPUs: each IPU has the code of one."""
+    two, eight = counted(layers(4, 2), M, M, ipus=2), counted(layers(12, 2), M, M, ipus=2)
+    assert two["vertex_code"] == eight["vertex_code"]
+    assert two["vertex_state"] == eight["vertex_state"]
+    assert two["control_code"] < eight["control_code"]
+
+
+def test_every_ipu_has_its_own():
+    alone = counted(layers(1), M, M)
+    on_two = counted(layers(2, 2), M, M, ipus=2)
+    assert on_two["stack"] == 2 * alone["stack"]
+    assert on_two["vertex_code"] >= 2 * alone["vertex_code"]
+
+
+def test_trips_need_no_code():
+    def fn(trips):
+        return lambda x: jax.lax.fori_loop(0, trips, lambda _, c: jnp.sin(c), x)
+
+    assert counted(fn(2), A) == counted(fn(2000), A)
+
+
+def test_code_is_there_always():
+    memory = profile(jnp.sin, A).memory
+    total = sum(counted(jnp.sin, A).values())
+    (home,) = homes(lowered(jnp.sin, A, ipus=1))
+    assert memory.always_live_bytes.tolist() == [total + BYTES]
+    extra = memory.tile_peak_bytes[0] - home.alive.tile_peak_bytes - BYTES // TILES
+    assert (extra >= code.STACK_BYTES).all()
+    assert extra.sum() == total
