@@ -117,14 +117,30 @@ def _line(result: Result, width: int) -> str:
     )
 
 
+def markdown(results: Sequence[Result]) -> list[str]:
+    """The table that stands in docs/validation.md: every predicted row, by family."""
+    lines: list[str] = []
+    for family in dict.fromkeys(r.family for r in results if r.family):
+        lines += ["", f"### {family}", "", "| row | measured | predicted | ratio | source |"]
+        lines.append("|---|---|---|---|---|")
+        for result in (r for r in results if r.family == family):
+            row = result.row
+            lines.append(
+                f"| {row.id} | {row.measured:.5g} {row.unit.split()[0]} "
+                f"| {result.predicted:.5g} | {result.ratio:.2f} | {row.source.split(' (')[0]} |"
+            )
+    lines += ["", "### Not expressed", "", "| row | reason |", "|---|---|"]
+    lines += [f"| {r.row.id} | {r.reason} |" for r in results if not r.family]
+    return lines
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads, predicts and prints; the exit status is 1 if a line is broken."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate", description=__doc__)
     parser.add_argument("file", type=Path, help="measurements, one JSON object a line")
     parser.add_argument("--assumptions", action="store_true", help="print what rows do not say")
-    parser.add_argument(
-        "--family", choices=FAMILIES, help="only the rows of this module of benchmarks.workloads"
-    )
+    parser.add_argument("--family", choices=FAMILIES, help="only the rows of this family")
+    parser.add_argument("--markdown", type=Path, help="write the rows as a table to this file")
     given = parser.parse_args(arguments)
     try:
         text = given.file.read_text(encoding="utf-8")
@@ -144,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for assumption in result.assumptions if given.assumptions else ():
             print(f"{'':{width}}  assumed: {assumption}")
     print("", *families(results), "", sep="\n")
+    if given.markdown:
+        given.markdown.write_text("\n".join(markdown(results)) + "\n", encoding="utf-8")
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
     print(summary(results))
     return 1 if broken else 0

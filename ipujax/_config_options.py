@@ -116,9 +116,7 @@ class IoTiles(ConfigNode):
 class IpuModel(ConfigNode):
     """The chip that the IPU Model stands for."""
 
-    compile_ipu_code: bool = option(
-        True, "Count the memory that code takes, too.", Effect.MODEL
-    )
+    compile_ipu_code: bool = option(True, "Count the memory that code takes, too.", Effect.MODEL)
     tiles_per_ipu: int = option(
         0, "How many tiles an IPU has; 0: as many as the chip of that version.", Effect.MODEL
     )

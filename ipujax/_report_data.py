@@ -65,6 +65,9 @@ def _memory(memory: machine.Memory) -> dict[str, Any]:
         "peak_bytes": memory.peak_bytes.tolist(),
         "remote_bytes": memory.remote_bytes.tolist(),
         "by_category": {name: int(bytes_) for name, bytes_ in memory.by_category.items()},
+        "ipu_categories": {name: b.tolist() for name, b in memory.ipu_categories.items()},
+        "most_code_bytes": memory.most_code_bytes,
+        "code_limit": memory.code_limit,
         "biggest": [_numbers(dc.asdict(tensor)) for tensor in memory.biggest],
     }
 

@@ -73,9 +73,14 @@ def out_of_memory(report: Any) -> str:
     lines = [
         "Out of memory: Cannot fit all variable data onto one or more tiles",
         f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
-        f"{memory.missing_bytes:,} too many; {int(over.sum()):,} of {over.size:,} tiles lack "
-        "memory",
+        f"{max(0, fullest - memory.limit):,} too many; {int(over.sum()):,} of {over.size:,} tiles "
+        "lack memory",
     ]
+    if memory.most_code_bytes > memory.code_limit:
+        lines.append(
+            f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
+            "which instructions can be fetched"
+        )
     lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
     lines += [f"  fix:   {entry.text} ({size(entry.about_bytes)})" for entry in report.advice[:6]]
     return "\n".join(lines)

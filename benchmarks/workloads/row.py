@@ -33,6 +33,7 @@ class Row:
       measured: the value.
       unit: of the value, with remarks after the first word.
       kind: "hw", "emulator", "compiler" or something else.
+      source: who measured it, for printing only.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Row:
     measured: float
     unit: str
     kind: str
+    source: str = ""
 
     @property
     def text(self) -> str:
@@ -178,4 +180,5 @@ def parse(line: str) -> Row:
         measured=float(measured),
         unit=data["unit"],
         kind=data["kind"],
+        source=str(data.get("source", "")),
     )

@@ -12,7 +12,7 @@ from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.code import CodeUse, code_bytes
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.options import ModelOptions
-from lowering.machine.profile import CATEGORIES, Memory, OperationTotal, Profile, Tensor
+from lowering.machine.profile import CATEGORIES, FETCHED, Memory, OperationTotal, Profile, Tensor
 from lowering.machine.programs.residency import Residency, per_tile, reside
 from lowering.machine.programs.timing import Timer, Timing, time_program
 from lowering.machine.trace import Steps
@@ -84,25 +84,30 @@ def _memory(
     program: Program, timing: Timing, homes: Sequence[Residency], options: ModelOptions
 ) -> Memory:
     tiles = options.compute_target.tiles_per_ipu
-    uses = _code_of(program, timing.kernels)
-    always = np.zeros((program.ipus, tiles), dtype=np.int64)
-    by_category: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
-    for ipu, home in enumerate(homes):
-        code = code_bytes(uses[ipu].values(), tiles) if options.compiles_code else {}
-        always[ipu] = per_tile(home.always, tiles) + sum(code.values(), np.zeros(tiles, np.int64))
-        for category, bytes_ in code.items():
-            by_category[category] += int(bytes_.sum())
+    always, code = np.zeros((2, program.ipus, tiles), dtype=np.int64)
+    categories = {name: np.zeros(program.ipus, dtype=np.int64) for name in CATEGORIES}
+    for ipu, uses in enumerate(_code_of(program, timing.kernels)):
+        home = homes[ipu]
+        kinds = code_bytes(uses.values(), tiles) if options.compiles_code else {}
+        always[ipu] = per_tile(home.always, tiles) + sum(kinds.values(), np.zeros(tiles, np.int64))
+        for category, bytes_ in kinds.items():
+            categories[category][ipu] = bytes_.sum()
+            if category in FETCHED:
+                code[ipu] += bytes_
         for tensor in (*home.always, *home.alive.tensors):
-            by_category[tensor.category] += tensor.laid.mapping.total_bytes
-        by_category["temporaries"] += home.alive.temporary_bytes
+            categories[tensor.category][ipu] += tensor.laid.mapping.total_bytes
+        categories["temporaries"][ipu] += home.alive.temporary_bytes
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
     ipu, tile = divmod(int(peaks.argmax()), tiles)
     return Memory(
         tile_peak_bytes=np.pad(peaks, ((0, 0), (0, options.io_tiles))),
         always_live_bytes=always.sum(axis=1),
         peak_bytes=always.sum(axis=1) + np.array([home.alive.most_bytes for home in homes]),
-        by_category=by_category,
+        by_category={name: int(bytes_.sum()) for name, bytes_ in categories.items()},
+        ipu_categories=categories,
         limit=options.target.usable_bytes_per_tile,
+        most_code_bytes=int(code.max()),
+        code_limit=options.target.code_bytes_per_tile,
         biggest=_biggest((*homes[ipu].always, *homes[ipu].alive.tensors), ipu, tile),
         remote_bytes=np.array([home.remote_bytes for home in homes]),
     )

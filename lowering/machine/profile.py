@@ -25,6 +25,9 @@ CATEGORIES = (
 )
 """What a tile's memory holds."""
 
+FETCHED = ("vertex_code", "control_code", "exchange_code")
+"""Those that are instructions, for which only a part of a tile's memory will do."""
+
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
@@ -58,7 +61,10 @@ class Memory:
       always_live_bytes: int64 [ipus]: on all tiles together, at every step.
       peak_bytes: int64 [ipus]: on all tiles together, at the step that needs most.
       by_category: bytes of each category at those steps; they add up to `peak_bytes`.
+      ipu_categories: the same by IPU: int64 [ipus] for each category.
       limit: what a program may fill of one tile.
+      most_code_bytes: instructions on the tile that has most of them.
+      code_limit: the part of a tile's memory from which instructions can be fetched.
       biggest: the largest tensors alive at the worst step of the IPU with the fullest tile.
       remote_bytes: int64 [ipus]: kept in streaming memory.
     """
@@ -67,14 +73,17 @@ class Memory:
     always_live_bytes: np.ndarray
     peak_bytes: np.ndarray
     by_category: Mapping[str, int]
+    ipu_categories: Mapping[str, np.ndarray]
     limit: int
+    most_code_bytes: int
+    code_limit: int
     biggest: tuple[Tensor, ...]
     remote_bytes: np.ndarray
 
     @property
     def fits(self) -> bool:
-        """Whether no tile needs more than it has."""
-        return bool((self.tile_peak_bytes <= self.limit).all())
+        """Whether no tile needs more than it has, for instructions and in all."""
+        return not self.missing_bytes
 
     @property
     def worst(self) -> tuple[int, int]:
@@ -84,8 +93,9 @@ class Memory:
 
     @property
     def missing_bytes(self) -> int:
-        """What the worst tile lacks; 0 if the program fits."""
-        return max(0, int(self.tile_peak_bytes.max()) - self.limit)
+        """What the worst tile lacks, for instructions or in all; 0 if the program fits."""
+        over = int(self.tile_peak_bytes.max()) - self.limit
+        return max(0, over, self.most_code_bytes - self.code_limit)
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -179,14 +180,28 @@ def test_a_target_can_be_given() -> None:
             lowered.report(bad)
 
 
-def test_code_of_vertices_is_counted_if_it_is_compiled() -> None:
+def test_code_is_counted_if_it_is_compiled() -> None:
     counted = report_of(lambda x: x + 1, struct(800)).memory
     configured(ipu_model__compile_ipu_code=False)
     uncounted = report_of(lambda x: x + 1, struct(800)).memory
-    code = counted.by_category["vertex_code"]
-    assert code > 0
-    assert uncounted.by_category["vertex_code"] == 0
+    kinds = ("vertex_code", "vertex_state", "control_code", "exchange_code", "stack")
+    code = sum(counted.by_category[kind] for kind in kinds)
+    assert counted.by_category["vertex_code"] > 0
+    assert not any(uncounted.by_category[kind] for kind in kinds)
     assert uncounted.peak_bytes.sum() == counted.peak_bytes.sum() - code
+
+
+def test_too_much_code_does_not_fit() -> None:
+    """Instructions are fetched from a part of a tile's memory only."""
+    executable = ipu.compile(lambda x: x + 1).lower(struct(800)).compile()
+    fitting = executable.report().memory
+    assert fitting.fits
+    assert fitting.most_code_bytes <= fitting.code_limit
+    small = dataclasses.replace(ipu.targets.IPU2, code_bytes_per_tile=fitting.most_code_bytes - 7)
+    report = executable.report(target=small)
+    assert not report.memory.fits
+    assert report.memory.missing_bytes == 7
+    assert f"of {small.code_bytes_per_tile:,} from which instructions can be fetched" in str(report)
 
 
 @pytest.mark.parametrize("category", ["matmuls", "convolutions"])

@@ -166,13 +166,13 @@ def account(
     Returns:
       What is alive, and for each owner that took over an operand's memory, that operand.
     """
-    outside = set(operands)
-    kept = set(results) | (outside - set(given_away))
+    outside, kept = set(operands), set(results)
+    mortal = {owner for event in events for owner in event.births} | set(given_away)
     last = {owner: i for i, event in enumerate(events) for owner in event.reads}
     memory = Memory(tiles)
     taken: dict[int, int] = {}  # from an owner to the one whose memory it has
     for i, event in enumerate(events):
-        dying = {o for o in event.reads if last[o] == i and o not in kept}
+        dying = {o for o in event.reads if last[o] == i and o in mortal and o not in kept}
         for owner, live in event.births.items():
             heir = next((o for o in event.in_place.get(owner, ()) if o in dying), None)
             if heir is None:

@@ -82,7 +82,7 @@ class Layouts:
     ) -> None:
         self._shapes, self._tiles = shapes, tiles
         self._next_tile = 0
-        self._seen: dict[int, tuple[int, View]] = {value: (value, ()) for value in operands}
+        self._seen: dict[int, tuple[int, View]] = {i: (i, ()) for i in range(len(shapes))}
         self._laid: dict[int, Laid] = {
             value: laid for value, laid in zip(operands, given, strict=True) if laid is not None
         }

@@ -95,7 +95,7 @@ class Listing:
     """A kernel: what it takes, does and gives.
 
     Attributes:
-      shapes: of every value.
+      shapes: of every value; those that are no operands and that nothing makes are constants.
       operands: the values it starts with.
       results: the values it ends with; None for a literal.
       items: in order.
@@ -167,7 +167,9 @@ class _Lister:
     def list(self, closed: ClosedJaxpr) -> Listing:
         jaxpr = closed.jaxpr
         known: dict[Any, int | None] = {}
-        operands = [self._number(known, v) for v in (*jaxpr.constvars, *jaxpr.invars)]
+        for var in jaxpr.constvars:
+            self._number(known, var)
+        operands = [self._number(known, var) for var in jaxpr.invars]
         results = self._open(closed, known)
         return Listing(tuple(self._shapes), tuple(operands), tuple(results), tuple(self._items))
 

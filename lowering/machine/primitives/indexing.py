@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Wanted
+from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
@@ -89,18 +90,20 @@ class Lookup:
 class Worker:
     """Worker cycles: start + in range x (each + vector x vectors of a row) + missed x others.
 
-    `width` is how many elements `vector` cycles deal with; 0: a 64-bit vector's.
+    `width` is how many elements `vector` cycles deal with; 0: as many as `atom` bytes hold.
     """
 
     start: float
     each: float
     vector: float
     width: int = 0
+    atom: int = VECTOR_BYTES
     missed: float = 8.0
 
     def cycles(self, found: float, others: float, row: int, dtype: str) -> float:
         """Of one worker, for so many indices in range and out of it."""
-        vectors = ceil_div(row, self.width or width(dtype))
+        held = max(1, self.atom // Shape((), dtype).element_bytes)
+        vectors = ceil_div(row, self.width or held)
         return self.start + found * (self.each + self.vector * vectors) + others * self.missed
 
 
@@ -108,7 +111,7 @@ class Worker:
 _SLICE = Worker(30, 19, 2, 2)
 _UPDATE = Worker(29, 19, 2, 2)
 _BYTES = (3, 4)
-_ADD = Worker(33, 12, 3)  # multiUpdateAdd: about 33 + 11..12 per index + 3 per atom
+_ADD = Worker(33, 12, 3, atom=4)  # multiUpdateAdd: 33 + 11..12 per index + 3 per 32-bit atom
 
 
 def _for(worker: Worker, dtype: str) -> Worker:

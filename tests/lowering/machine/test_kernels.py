@@ -366,6 +366,22 @@ def test_plain_loops_move_no_slices():
     assert [name for _, name, _ in steps(kernel(repeated(3), M, M)) if "slices" in name]
 
 
+def test_bodies_with_constants():
+    """The constant is neither an operand nor made by anything, and is never written over."""
+    table = np.arange(1024.0, dtype=np.float32)
+    inner = jax.jit(lambda c: (c + jnp.asarray(table)) * 2)
+    closed = jax.make_jaxpr(inner)(A)
+    calls = [eqn.params["jaxpr"] for eqn in closed.jaxpr.eqns]
+    assert calls
+
+    def fn(x):
+        return lax.fori_loop(0, 3, lambda _, c: jnp.cumsum(inner(c)) + jnp.asarray(table), x)
+
+    found = alive(fn, A, away=[0])
+    assert found.activation_bytes >= 0
+    assert kernel(fn, A).cycles > 0
+
+
 # --- branches -------------------------------------------------------------------------------------
 
 
