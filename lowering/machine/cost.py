@@ -48,7 +48,11 @@ _BYTES = {
     "uint64": 8,
     "complex64": 8,
     "complex128": 16,
+    "int4": 1,
+    "uint4": 1,
     "key<fry>": 8,
+    "key<rbg>": 16,
+    "key<unsafe_rbg>": 16,
     "float8_e4m3fn": 1,
     "float8_e5m2": 1,
 }
@@ -65,6 +69,8 @@ class Operation:
       params: its parameters, hashable.
       partials: the dtype that sums are kept in, where a scope or an option says so.
       memory_proportion: the share of a tile that a plan may fill, where an option says so.
+      literals: of operations that cost less with some constants, the number that each operand is
+        everywhere; None for what only running tells.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Operation:
     params: tuple[tuple[str, Any], ...] = ()
     partials: str | None = None
     memory_proportion: float | None = None
+    literals: tuple[float | None, ...] = ()
 
     def param(self, name: str, default: Any = None) -> Any:
         """One parameter."""

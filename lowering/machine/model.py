@@ -65,7 +65,7 @@ def _places(program: Program) -> set[Place]:
 def _operations(timing: Timing) -> Sequence[OperationTotal]:
     found = [
         OperationTotal(
-            name=title,
+            name=total.title,
             ipu=ipu,
             runs=round(total.runs),
             cycles=total.cycles,
@@ -75,7 +75,7 @@ def _operations(timing: Timing) -> Sequence[OperationTotal]:
             source=total.source,
             origin=total.origin,
         )
-        for (ipu, title), total in timing.totals.items()
+        for (ipu, _), total in timing.totals.items()
     ]
     return tuple(sorted(found, key=lambda operation: -operation.cycles))
 

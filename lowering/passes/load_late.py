@@ -21,9 +21,10 @@ def load_late(program: ir.Program) -> ir.Program:
 def _sequence(body: ir.Sequence) -> ir.Sequence:
     steps = [_inside(node) for node in body.steps]
     made = {value for node in steps for value in ir.writes(node)}
-    stores = {
-        node.value: node for node in steps if isinstance(node, ir.Store) and node.value in made
-    }
+    stores: dict[ValueId, list[ir.Store]] = {}
+    for node in steps:
+        if isinstance(node, ir.Store) and node.value in made:
+            stores.setdefault(node.value, []).append(node)
     waiting: dict[ValueId, ir.Load] = {}
     placed: list[ir.Node] = []
 
@@ -33,8 +34,8 @@ def _sequence(body: ir.Sequence) -> ir.Sequence:
                 place(waiting.pop(value))
         placed.append(node)
         for value in ir.writes(node):
-            if value in stores:
-                place(stores[value])
+            for store in stores.get(value, ()):
+                place(store)
 
     for node in steps:
         if isinstance(node, ir.Load):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
@@ -159,7 +158,6 @@ def test_dependencies_are_kept_and_loads_are_late(operations):
     assert others == [n for n in before.body.steps if not isinstance(n, ir.Load | ir.Store)]
 
 
-@pytest.mark.xfail(strict=True, reason="of two stores of one value, the first is lost")
 def test_one_value_may_be_stored_twice():
     def fn(x):
         y = jnp.sin(x)

@@ -20,11 +20,17 @@ from lowering.jaxpr import (
     name_stack,
     shape_of,
     sub_jaxprs,
-    user_line,
 )
 from lowering.machine.cost import Operation, Shape
 
-_PLANNED = ("dot_general", "conv_general_dilated")
+PLANNED = ("dot_general", "conv_general_dilated")
+"""Primitives that the planner plans."""
+
+CONSTANT = "constant"
+"""What stands for an equation where an array is closed over."""
+
+_CHEAPER_WITH_CONSTANTS = ("div", "pow", "rem")
+_SAME_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
 _OTHER_CALLS = {"composite": "jaxpr", "custom_vmap_call": "call"}
 
 
@@ -37,25 +43,24 @@ class Item:
       reads: the values that it reads, each operand of each operation; None for literals and for
         what another operation of the chain gives.
       writes: the values that it writes.
-      eqn: the (last) equation, for its line.
+      eqn: the (last) equation, for its line; None for a constant.
     """
 
     operations: tuple[Operation, ...]
     reads: tuple[int | None, ...]
     writes: tuple[int, ...]
-    eqn: JaxprEqn
+    eqn: JaxprEqn | None
 
     @property
-    def origin(self) -> str:
-        """The user's `file:line`, or ""."""
-        return user_line(self.eqn)
+    def name(self) -> str:
+        """Its primitives."""
+        return " ".join(operation.name for operation in self.operations)
 
     @property
     def title(self) -> str:
         """What reports call it."""
-        names = " ".join(operation.name for operation in self.operations)
         result = self.operations[-1].results
-        return f"{names} {describe(result[0])}" if result else names
+        return f"{self.name} {describe(result[0])}" if result else self.name
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +151,7 @@ def partials_of(jaxpr: Jaxpr) -> tuple[str | None, ...]:
     """What scopes ask of the products in a jaxpr, in order: all of them that is not structure."""
     found: list[str | None] = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in _PLANNED:
+        if eqn.primitive.name in PLANNED:
             found.append(marks.read(name_stack(eqn)).partials_type)
         for inner in sub_jaxprs(eqn):
             found.extend(partials_of(inner))
@@ -163,12 +168,12 @@ class _Lister:
         self._options = options
         self._shapes: list[Shape] = []
         self._items: list[Item | Loop | Choice] = []
+        self._literals: dict[Any, float | None] = {}
 
     def list(self, closed: ClosedJaxpr) -> Listing:
         jaxpr = closed.jaxpr
         known: dict[Any, int | None] = {}
-        for var in jaxpr.constvars:
-            self._number(known, var)
+        self._constants(known, jaxpr.constvars)
         operands = [self._number(known, var) for var in jaxpr.invars]
         results = self._open(closed, known)
         return Listing(tuple(self._shapes), tuple(operands), tuple(results), tuple(self._items))
@@ -178,27 +183,57 @@ class _Lister:
         known[var] = number = len(self._shapes) - 1
         return number
 
+    def _constants(self, known: dict[Any, int | None], constvars: Sequence[Any]) -> None:
+        """Arrays that a call closes over: made by nothing, and there from where they are named."""
+        for var in constvars:
+            number = self._number(known, var)
+            operation = Operation(CONSTANT, (), (self._shapes[number],))
+            self._items.append(Item((operation,), (), (number,), None))
+
     def _open(self, closed: ClosedJaxpr, known: dict[Any, int | None]) -> list[int | None]:
         """Lists the equations of a jaxpr whose operands are known; gives its results."""
         for eqn in closed.jaxpr.eqns:
-            reads = [_look_up(known, atom) for atom in eqn.invars]
-            body, given = _called(eqn, reads)
+            body, given = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(given):
-                inside = dict(zip(body.jaxpr.invars, given, strict=True))
-                inside.update((var, self._number({}, var)) for var in body.jaxpr.constvars)
+                names = body.jaxpr.invars
+                self._literals.update(zip(names, map(self._literal, given), strict=True))
+                reads = [_look_up(known, atom) for atom in given]
+                inside = dict(zip(names, reads, strict=True))
+                self._constants(inside, body.jaxpr.constvars)
                 results = self._open(body, inside)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
+            reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self._number(known, var) for var in eqn.outvars)
-            make = _BRANCHES.get(eqn.primitive.name, _operation)
-            self._items.append(make(eqn, tuple(reads), writes, self._options))
+            make = _BRANCHES.get(eqn.primitive.name, self._operation)
+            self._items.append(make(eqn, reads, writes, self._options))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 
+    def _literal(self, atom: Atom) -> float | None:
+        """The number that a value is everywhere, if the jaxpr says so."""
+        if not isinstance(atom, Literal):
+            return self._literals.get(atom)
+        is_number = not shape_of(atom.aval) and not dtype_name(atom.aval).startswith("complex")
+        return float(atom.val) if is_number else None
 
-def _called(
-    eqn: JaxprEqn, reads: Sequence[int | None]
-) -> tuple[ClosedJaxpr | None, Sequence[int | None]]:
+    def _operation(
+        self,
+        eqn: JaxprEqn,
+        reads: tuple[int | None, ...],
+        writes: tuple[int, ...],
+        options: PlanOptions,
+    ) -> Item:
+        literals = tuple(map(self._literal, eqn.invars))
+        if eqn.primitive.name in _SAME_NUMBER:
+            self._literals[eqn.outvars[0]] = literals[0]
+        if eqn.primitive.name not in _CHEAPER_WITH_CONSTANTS or not any(literals):
+            literals = ()
+        return Item((_operation(eqn, options, literals),), reads, writes, eqn)
+
+
+def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
     """The body that an equation runs once, if it does so, and what that reads."""
+    reads = eqn.invars
     if eqn.primitive.name == "custom_linear_solve":  # the other bodies are for derivatives
         lengths = eqn.params["const_lengths"]
         first = lengths.matvec + lengths.vecmat
@@ -214,21 +249,21 @@ def _look_up(known: dict[Any, int | None], atom: Atom) -> int | None:
 
 
 def _operation(
-    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Item:
+    eqn: JaxprEqn, options: PlanOptions, literals: tuple[float | None, ...]
+) -> Operation:
     name = eqn.primitive.name
     proportion, partials = options.of(name)
-    if name in _PLANNED:
+    if name in PLANNED:
         partials = marks.read(name_stack(eqn)).partials_type or partials
-    operation = Operation(
+    return Operation(
         name=name,
         operands=tuple(shape(atom.aval) for atom in eqn.invars),
         results=tuple(shape(var.aval) for var in eqn.outvars),
         params=tuple((k, v) for k, v in eqn.params.items() if _is_plain(v)),
         partials=partials,
         memory_proportion=proportion,
+        literals=literals,
     )
-    return Item((operation,), reads, writes, eqn)
 
 
 def _is_plain(value: Any) -> bool:
@@ -301,26 +336,6 @@ _BRANCHES: dict[str, Callable[..., Item | Loop | Choice]] = {
 }
 
 
-def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8) -> Listing:
-    """The listing with elementwise chains as one item each, as the original outlined expressions.
-
-    A chain is a tree of elementwise operations on equally many elements, all of whose inner
-    values are used once; it runs where its last operation stands (docs/hardware.md, Passes:
-    expression outliner, up to eight operations). Bodies of loops and branches have chains of their
-    own.
-    """
-    listing = with_bodies(listing, lambda body: fused(body, is_elementwise, most))
-    uses = uses_of(listing)
-    items: list[Item | Loop | Choice | None] = []
-    made_by: dict[int, int] = {}
-    for item in listing.items:
-        if isinstance(item, Item) and _may_fuse(item, is_elementwise):
-            item = _absorb(item, items, made_by, uses, listing.shapes, most)
-            made_by[item.writes[0]] = len(items)
-        items.append(item)
-    return dc.replace(listing, items=tuple(item for item in items if item is not None))
-
-
 def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
     """The listing with the bodies of its loops and branches changed."""
     items: list[Item | Loop | Choice] = []
@@ -342,36 +357,3 @@ def uses_of(listing: Listing) -> dict[int, int]:
     for value in (value for reads in everything for value in reads if value is not None):
         uses[value] = uses.get(value, 0) + 1
     return uses
-
-
-def _may_fuse(item: Item, is_elementwise: Callable[[str], bool]) -> bool:
-    return len(item.writes) == 1 and is_elementwise(item.operations[-1].name)
-
-
-def _absorb(
-    item: Item,
-    items: list[Item | Loop | Choice | None],
-    made_by: dict[int, int],
-    uses: dict[int, int],
-    shapes: Sequence[Shape],
-    most: int,
-) -> Item:
-    """The item with the producers of its operands that only it uses, which leave the list."""
-    operations, reads = item.operations, list[int | None]()
-    elements = shapes[item.writes[0]].elements
-    for value in item.reads:
-        place = made_by.get(value) if value is not None and uses[value] == 1 else None
-        producer = items[place] if place is not None else None
-        if (
-            isinstance(producer, Item)
-            and place is not None
-            and value is not None
-            and shapes[value].elements == elements
-            and len(operations) + len(producer.operations) <= most
-        ):
-            items[place] = None
-            operations = (*producer.operations, *operations)
-            reads.extend(producer.reads)
-            value = None
-        reads.append(value)
-    return dc.replace(item, operations=operations, reads=tuple(reads))

@@ -5,30 +5,28 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
-from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Event, Life, Live, worst
-from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, describe
-from lowering.machine.kernels.supersteps import Supersteps
-from lowering.machine.kernels.totals import KernelCost, Total
+from lowering.machine.kernels.ledger import Ledger
+from lowering.machine.kernels.listing import (
+    CONSTANT,
+    PLANNED,
+    Choice,
+    Item,
+    Listing,
+    Loop,
+    describe,
+)
+from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
 from lowering.machine.target import Target
+from lowering.machine.transfers.between_replicas import Collectives
 
-_PLANNED = ("dot_general", "conv_general_dilated")
 _LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
-
-
-class Collectives(Protocol):
-    """What operations between replicas cost."""
-
-    def __call__(self, operation: Operation) -> int:
-        """Cycles on the links; 0 for an operation that no other replica takes part in."""
-        ...
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -62,13 +60,10 @@ class _Kernel:
         collectives: Collectives,
     ) -> None:
         self.listing, self.target, self.collectives = listing, target, collectives
+        self.ledger = Ledger(target, collectives)
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
-        self.steps = Supersteps(target)
         self.events: list[Event] = []
-        self.code: dict[object, CodeUse] = {}
-        self.totals: dict[str, Total] = {}
-        self.assumptions: dict[str, None] = {}
 
     def run(self) -> KernelCost:
         self._allocate()
@@ -83,14 +78,14 @@ class _Kernel:
         owners = self._results()
         operands = self.listing.operands
         return KernelCost(
-            trace=self.steps.trace(),
-            cycles=self.steps.clock,
+            trace=self.ledger.steps.trace(),
+            cycles=self.ledger.steps.clock,
             operands=tuple(map(self.layouts.laid, operands)),
             results=tuple(map(self.layouts.laid, owners)),
             life=Life(self.events, operands, owners, self.target.tiles_per_ipu),
-            code=self.code,
-            totals=self.totals,
-            assumptions=tuple(self.assumptions),
+            code=self.ledger.code,
+            totals=self.ledger.totals,
+            assumptions=tuple(self.ledger.assumptions),
         )
 
     def _allocate(self) -> None:
@@ -113,7 +108,7 @@ class _Kernel:
             if alone and first is not None and first in known:
                 behind.see(item.writes[0], first, operation)
                 known.add(item.writes[0])
-            elif operation.name in _PLANNED:
+            elif operation.name in PLANNED:
                 wanted = cost_of(item.operations, self.target).operands
                 for value, want in zip(item.reads, wanted, strict=False):
                     if want is not None and value is not None and value in known:
@@ -125,8 +120,10 @@ class _Kernel:
     def _item(self, item: Item) -> None:
         costs = cost_of(item.operations, self.target)
         operation = item.operations[-1]
-        if costs.moves_nothing and operation.name in VIEWS and self._is_view(item):
-            return
+        if costs.moves_nothing and operation.name in VIEWS:
+            if self._is_view(item):
+                return
+            costs = self._gathered(item)
         received, reference = self._bring(item, costs)
         births: dict[int, Live] = {}
         wishes = costs.results or (None,) * len(item.writes)
@@ -139,9 +136,10 @@ class _Kernel:
             else:
                 laid = self.layouts.linear(shape)
             self.layouts.put(value, laid)
-            births[value] = Live(describe(shape), operation.name, item.eqn, laid)
+            category = "constants" if operation.name == CONSTANT else "activations"
+            births[value] = Live(describe(shape), operation.name, item.eqn, laid, category)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
-        self._run_phases(item, costs, received, tiles)
+        self.ledger.run(item, costs, received, tiles)
         self.events.append(
             Event(
                 self._owners(item.reads),
@@ -163,6 +161,12 @@ class _Kernel:
             else:  # a literal, however often it is repeated
                 self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
         return True
+
+    def _gathered(self, item: Item) -> Cost:
+        """What would be a view of several owners is a tensor of its own here, which is copied."""
+        shape = self.shapes[item.writes[0]]
+        most = self.layouts.linear(shape).mapping.most_bytes
+        return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, most),) if most else ())
 
     def _bring(self, item: Item, costs: Cost) -> tuple[float, Laid | None]:
         """Bytes that the busiest tile receives so that all operands lie as they must.
@@ -209,46 +213,17 @@ class _Kernel:
     def _owners(self, reads: Sequence[int | None]) -> tuple[int, ...]:
         return tuple(self.layouts.owner(value) for value in reads if value is not None)
 
-    def _run_phases(self, item: Item, costs: Cost, received: float, tiles: int) -> None:
-        names = " ".join(operation.name for operation in item.operations)
-        before, compute, exchange = self.steps.clock, self.steps.compute, self.steps.exchange
-        if received:
-            self.steps.run(names, (Phase("rearrange", 0.0, received),), 1)
-        self.steps.run(names, costs.phases, costs.repeats)
-        links = self.collectives(item.operations[0])
-        if links:
-            self.steps.between_replicas(names, links)
-        total = Total(
-            source=costs.source,
-            made_by=item.eqn,
-            runs=1,
-            cycles=self.steps.clock - before,
-            compute_cycles=self.steps.compute - compute,
-            exchange_cycles=self.steps.exchange - exchange,
-            flops=costs.flops,
-            tiles=tiles,
-        )
-        self.totals.setdefault(item.title, Total(total.source, item.eqn)).add(total)
-        signature = (item.operations, received > 0)
-        use = self.code.get(signature)
-        if use is not None:
-            self.code[signature] = use.again(1)
-            return
-        exchanged = [p.exchange_bytes for p in costs.phases if p.exchange_bytes]
-        exchanged += [received] if received else []
-        phases = len(costs.phases) + bool(received)
-        self.code[signature] = CodeUse(costs.vertices, phases, len(exchanged), sum(exchanged))
-
     def _loop(self, loop: Loop) -> None:
         costs = [
             self._inside(body, loop.reads, operands)
             for body, operands in zip(loop.bodies, loop.inner, strict=True)
         ]
-        self._assume_trips(loop)
+        if loop.trips is None:
+            self.ledger.assume_once(loop)
         trips = 1 if loop.trips is None else loop.trips
         last = costs[-1]
         entering = {result: loop.reads[operand] for operand, result in loop.carried}
-        body = self.steps.nested()
+        body = self.ledger.steps.nested()
         for inner in costs:
             body.append(inner.trace, inner.cycles)
         births, moved, sliced = self._slices(loop, last)
@@ -271,18 +246,14 @@ class _Kernel:
             self.layouts.put(value, laid)
             births[value] = Live(describe(shape), loop.eqn.primitive.name, loop.eqn, laid)
         if moved:
-            self._move(loop.eqn.primitive.name, body, Phase("slices", moved / 8, moved), trips)
-        self.steps.append(tr.loop(body.trace(), trips, body.clock), body.clock * trips)
-        self._gather(costs, trips)
+            phase = Phase("slices", moved / VECTOR_BYTES, moved)
+            self.ledger.move(loop.eqn.primitive.name, body, phase, trips)
+        self.ledger.steps.append(tr.loop(body.trace(), trips, body.clock), body.clock * trips)
+        self.ledger.include(costs, trips)
         away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
         lives = [inner.life.giving(away if inner is last else frozenset())[0] for inner in costs]
         reads = self._owners(loop.reads)
         self.events.append(Event(reads, births, inner=worst(lives), in_place=in_place))
-
-    def _assume_trips(self, loop: Loop) -> None:
-        if loop.trips is None:
-            line = user_line(loop.eqn) or "a loop"
-            self.assumptions[f"{line}: only values tell how often it runs; taken as once"] = None
 
     def _slices(self, loop: Loop, last: KernelCost) -> tuple[dict[int, Live], float, set[int]]:
         """Memory of the slices that an iteration reads, bytes that it moves, and their operands."""
@@ -329,59 +300,34 @@ class _Kernel:
         for value, laid in zip(choice.writes, slowest.results, strict=True):
             self.layouts.put(value, laid)
             births[value] = Live(describe(self.shapes[value]), "cond", choice.eqn, laid)
-        self.steps.append(slowest.trace, slowest.cycles)
-        self._gather([slowest], 1)
-        self._call([inside for inside in costs if inside is not slowest])
+        self.ledger.steps.append(slowest.trace, slowest.cycles)
+        self.ledger.include([slowest])
+        self.ledger.hold([inside for inside in costs if inside is not slowest])
         inner = worst([inside.life.giving(frozenset())[0] for inside in costs])
         # What a branch holds has its result among it, which then goes on.
         self.events.append(Event(self._owners(choice.reads), {}, inner=inner))
         self.events.append(Event((), births))
 
-    def _gather(self, costs: Sequence[KernelCost], trips: int) -> None:
-        self._call(costs)
-        for inside in costs:
-            for title, total in inside.totals.items():
-                self.totals.setdefault(title, Total(total.source, total.made_by)).add(total, trips)
-            self.assumptions.update(dict.fromkeys(inside.assumptions))
-
-    def _call(self, costs: Sequence[KernelCost]) -> None:
-        for inside in costs:
-            for signature, use in inside.code.items():
-                known = self.code.get(signature)
-                self.code[signature] = known.again(use.runs) if known else use
-
-    def _move(self, name: str, steps: Supersteps, phase: Phase, times: int) -> None:
-        """Moves data that no operation of the listing moves."""
-        before, compute, exchange = steps.clock, steps.compute, steps.exchange
-        steps.run(name, (phase,), 1)
-        total = Total(
-            runs=1,
-            cycles=steps.clock - before,
-            compute_cycles=steps.compute - compute,
-            exchange_cycles=steps.exchange - exchange,
-        )
-        self.totals.setdefault(f"{name} {phase.name}", Total()).add(total, times)
-
     def _results(self) -> list[int]:
         """The owners that live on after the kernel, one of its own for each result."""
         owners: list[int] = []
-        for i, value in enumerate(self.listing.results):
+        for value in self.listing.results:
             owner = None if value is None else self.layouts.owner(value)
             if value is not None and owner is not None and owner not in owners:
                 laid = self.layouts.laid(owner)
                 if laid.mapping.elements == self.shapes[value].elements:
                     owners.append(owner)
                     continue
-            owners.append(self._copied(value, owner, i))
+            owners.append(self._copied(value, owner))
         return owners
 
-    def _copied(self, value: int | None, owner: int | None, i: int) -> int:
+    def _copied(self, value: int | None, owner: int | None) -> int:
         """A result that needs memory of its own: of a literal, a part, or given away twice."""
         shape = self.shapes[value] if value is not None else Shape((), "float32")
         laid = self.layouts.linear(shape)
         copy = self._another(shape, laid)
-        phase = Phase("OnTileCopy", laid.mapping.most_bytes / 8)
-        self._move("copy", self.steps, phase, 1)
+        phase = Phase("OnTileCopy", laid.mapping.most_bytes / VECTOR_BYTES)
+        self.ledger.move("copy", self.ledger.steps, phase)
         births = {copy: Live(describe(shape), "copy", None, laid)}
         self.events.append(Event(() if owner is None else (owner,), births))
         return copy

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
+from lowering.machine.kernels.totals import Total
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import exchange_cycles
 
@@ -55,6 +57,15 @@ class Supersteps:
                 cycles = math.ceil(phase.compute)
                 self.compute += cycles
                 self._row("compute", title, cycles)
+
+    @contextlib.contextmanager
+    def timed(self, total: Total) -> Generator[None]:
+        """Whatever runs inside counts for a total."""
+        before = (self.clock, self.compute, self.exchange)
+        yield
+        total.cycles += self.clock - before[0]
+        total.compute_cycles += self.compute - before[1]
+        total.exchange_cycles += self.exchange - before[2]
 
     def between_replicas(self, name: str, cycles: int) -> None:
         """Time on the links to other replicas."""

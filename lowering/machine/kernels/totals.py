@@ -14,8 +14,9 @@ from lowering.machine.trace import Trace
 
 @dc.dataclass(slots=True)
 class Total:
-    """All runs of one kind of operation; see `profile.OperationTotal`."""
+    """All runs of operations of one signature; see `profile.OperationTotal`."""
 
+    title: str
     source: str = "formula"
     made_by: JaxprEqn | None = None
     runs: float = 0.0
@@ -24,6 +25,10 @@ class Total:
     exchange_cycles: float = 0.0
     flops: float = 0.0
     tiles: int = 0
+
+    def none_yet(self) -> Total:
+        """A total of nothing, for more of the same operations."""
+        return Total(self.title, self.source, self.made_by)
 
     def add(self, other: Total, times: float = 1.0) -> None:
         """Adds another's runs, `times` over."""
@@ -51,7 +56,7 @@ class KernelCost:
       results: how its results lie.
       life: memory beside the operands, results included.
       code: what must be on the tiles, by signature of the operation.
-      totals: where the cycles go, by title of the operation.
+      totals: where the cycles go, by signature of the operation.
       assumptions: what had to be assumed.
     """
 
@@ -61,5 +66,5 @@ class KernelCost:
     results: tuple[Laid, ...]
     life: Life
     code: Mapping[object, CodeUse]
-    totals: Mapping[str, Total]
+    totals: Mapping[object, Total]
     assumptions: tuple[str, ...]

@@ -159,6 +159,7 @@ RULES: dict[str, Rule] = {
     **{name + "_done": free for name in _SUMS},
     "accum_grad_in_ref": added_in_place,
     "addupdate": added_in_place,
+    "constant": free,
     "get": read_or_written,
     "swap": read_or_written,
 }

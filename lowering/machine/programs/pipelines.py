@@ -76,20 +76,27 @@ def run_pipeline(
         between = _between(ipus, some, sync, int(copies[number]))
         if between.num_steps:
             parts.append((0, tr.at(between, ends[pattern_of == number])))
-    moved = int((copies + sync)[pattern_of].sum())
+    ran = np.bincount(pattern_of, minlength=len(patterns))
+    spent = dict.fromkeys(ipus, sync * len(pattern_of))
+    for number, some in enumerate(sent):
+        for ipu in _taking_part(some):
+            spent[ipu] += int(copies[number] * ran[number])
     return PipelineRun(
         trace=tr.group(parts),
         profile=_profile(schedule, timeline, cycles),
-        transfer_cycles=dict.fromkeys(ipus, moved) if moved else {},
+        transfer_cycles={ipu: cycles for ipu, cycles in spent.items() if cycles},
     )
 
 
 def _between(ipus: Sequence[int], flows: Sequence[Flow], sync: int, copies: int) -> tr.Trace:
     """What happens after a tick."""
     rows = [(ipu, "sync", "tick", 0, sync) for ipu in ipus if sync]
-    taking_part = sorted({ipu for source, target, _ in flows for ipu in (source, target)})
-    rows += [(ipu, "inter_ipu", "copies", sync, copies) for ipu in taking_part if copies]
+    rows += [(ipu, "inter_ipu", "copies", sync, copies) for ipu in _taking_part(flows) if copies]
     return tr.block(rows)
+
+
+def _taking_part(flows: Sequence[Flow]) -> list[int]:
+    return sorted({ipu for source, target, _ in flows for ipu in (source, target)})
 
 
 def _profile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +24,10 @@ from lowering.ir.program import (
 )
 from lowering.ir.program import Sequence as Steps
 from lowering.machine import trace as tr
-from lowering.machine.cost import Operation, Phase
+from lowering.machine.cost import Phase
+from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.listing import fused, list_operations, partials_of, shape
+from lowering.machine.kernels.listing import list_operations, partials_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.supersteps import Supersteps, on_ipu
@@ -37,7 +37,7 @@ from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.pipelines import Flow, TaskKey, run_pipeline
-from lowering.machine.transfers.between_replicas import collective_cycles
+from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.collectives import all_gather_cycles
 from lowering.machine.transfers.links import (
     external_sync_cycles,
@@ -52,6 +52,8 @@ from lowering.units import HOST, IpuId, ValueId
 
 _PHASES = {Kind.FORWARD: "fwd", Kind.RECOMPUTE: "bwd", Kind.UPDATE: "update"}  # any other: "bwd"
 
+_TRANSFERS = "pipeline transfers"
+
 Parts = list[tuple[int, tr.Trace]]
 
 
@@ -64,7 +66,7 @@ class Timing:
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
       layouts: how values lie.
-      totals: where cycles go, by IPU and title.
+      totals: where cycles go, by IPU and signature of the operation.
       pipeline: of the first pipeline.
       assumptions: what had to be assumed.
     """
@@ -73,7 +75,7 @@ class Timing:
     cycles: int
     kernels: Mapping[int, KernelCost]
     layouts: SharedLayouts
-    totals: Mapping[tuple[int, str], Total]
+    totals: Mapping[tuple[int, object], Total]
     pipeline: PipelineProfile | None
     assumptions: tuple[str, ...]
 
@@ -108,7 +110,7 @@ class Timer:
         self.program, self.options, self.target = program, options, options.compute_target
         self.layouts = SharedLayouts(program)
         self.kernels: dict[int, KernelCost] = {}
-        self.totals: dict[tuple[int, str], Total] = {}
+        self.totals: dict[tuple[int, object], Total] = {}
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
         self._known: dict[Any, KernelCost] = {}
@@ -120,9 +122,8 @@ class Timer:
         constants = (value for value, _ in program.constants)
         self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
         self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
-        self._collective = functools.partial(
-            collective_cycles,
-            self.target,
+        self._collectives = Collectives(
+            target=self.target,
             replicas=program.replicas,
             ipus_per_replica=program.ipus,
             merged_bytes=options.merged_bytes,
@@ -183,8 +184,8 @@ class Timer:
             self.layouts.settle((value, node.ipu), laid)
         start = clock[node.ipu]
         clock[node.ipu] += cost.cycles
-        for title, total in cost.totals.items():
-            self._total(node.ipu, title, total, times)
+        for signature, total in cost.totals.items():
+            self._total(node.ipu, signature, total, times)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
         parts = [(start, on_ipu(cost.trace, node.ipu))]
         for value, laid in zip(node.writes, cost.results, strict=True):
@@ -200,14 +201,11 @@ class Timer:
         if key not in self._known:
             listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(listing, given, self.target, self._links)
+            self._known[key] = model_kernel(listing, given, self.target, self._collectives)
         return self._known[key]
 
-    def _links(self, operation: Operation) -> int:
-        return self._collective(operation) if self.program.replicas > 1 else 0
-
-    def _total(self, ipu: int, title: str, total: Total, times: float) -> None:
-        known = self.totals.setdefault((ipu, title), Total(total.source, total.made_by))
+    def _total(self, ipu: int, signature: object, total: Total, times: float) -> None:
+        known = self.totals.setdefault((ipu, signature), total.none_yet())
         known.add(total, times)
 
     def laid(self, value: ValueId, ipu: IpuId) -> Laid:
@@ -224,7 +222,7 @@ class Timer:
     ) -> tuple[int, tr.Trace]:
         steps = Supersteps(self.target)
         steps.run(name, (Phase("copy", 0.0, laid.mapping.most_bytes),), 1)
-        total = Total(runs=1, cycles=steps.clock, exchange_cycles=steps.exchange)
+        total = Total(name, runs=1, cycles=steps.clock, exchange_cycles=steps.exchange)
         self._total(ipu, name, total, times)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
         return start, on_ipu(steps.trace(), ipu)
@@ -241,7 +239,7 @@ class Timer:
         if not cycles:
             return []
         start, clock[ipu] = clock[ipu], clock[ipu] + cycles
-        self._total(ipu, name, Total(runs=1, cycles=cycles), times)
+        self._total(ipu, name, Total(name, runs=1, cycles=cycles), times)
         return [(start, tr.block([(ipu, kind, name, 0, cycles)]))]
 
     def _host(self, ipu: int, name: str, bytes_: int, clock: list[int], times: float) -> Parts:
@@ -325,7 +323,7 @@ class Timer:
 
     def _switch(self, node: Switch, clock: list[int], times: float) -> Parts:
         """The slowest branch."""
-        ways: list[tuple[list[int], Parts, dict[tuple[int, str], Total]]] = []
+        ways: list[tuple[list[int], Parts, dict[tuple[int, object], Total]]] = []
         totals = self.totals
         for branch in node.branches:
             after, self.totals = list(clock), {}
@@ -375,7 +373,7 @@ class Timer:
         start = max(clock)
         clock[:] = [start + run.profile.cycles] * len(clock)
         for ipu, cycles in run.transfer_cycles.items():
-            self._total(ipu, "pipeline transfers", Total(runs=1, cycles=cycles), times)
+            self._total(ipu, _TRANSFERS, Total(_TRANSFERS, runs=1, cycles=cycles), times)
         if self.pipeline is None:
             self.pipeline = run.profile
         return [*before, (start, run.trace)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses as dc
 from collections.abc import Callable
 
 from lowering.machine.cost import Operation
@@ -27,33 +27,41 @@ _CYCLES: dict[str, _Cycles] = {
 }
 
 
-def collective_cycles(
-    target: Target,
-    operation: Operation,
-    *,
-    replicas: int,
-    ipus_per_replica: int,
-    merged_bytes: int = 0,
-) -> int:
-    """Cycles on the links of one operation; 0 if it is none between replicas.
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """The replicas of a program, as their collectives see them.
 
-    The original merged all-reduces that wait for no others until they had so many bytes
-    (`optimizations.maximum_cross_replica_sum_buffer_size`); a small one then takes its share of the
-    time of one that large.
-
-    Args:
+    Attributes:
       target: the chip.
-      operation: any operation of a kernel, after collectives have become JAX's own.
       replicas: how many there are; groups are selected from the whole.
       ipus_per_replica: how many IPUs each has.
-      merged_bytes: up to how many bytes all-reduces are merged.
+      merged_bytes: up to how many bytes all-reduces wait for each other, to go as one
+        (`optimizations.maximum_cross_replica_sum_buffer_size`).
     """
-    cycles = _CYCLES.get(operation.name)
-    if cycles is None or replicas == 1:
-        return 0
-    own_bytes = sum(shape.bytes for shape in operation.operands)
-    together = max(own_bytes, merged_bytes if cycles is all_reduce_cycles else 0)
-    if not together:
-        return 0
-    whole = cycles(target, together, replicas, ipus_per_replica)
-    return math.ceil(whole * own_bytes / together)
+
+    target: Target
+    replicas: int = 1
+    ipus_per_replica: int = 1
+    merged_bytes: int = 0
+
+    def may_wait(self, operation: Operation) -> bool:
+        """Whether an operation is an all-reduce, which can go together with others."""
+        return self.replicas > 1 and _CYCLES.get(operation.name) is all_reduce_cycles
+
+    def cycles(self, operation: Operation, waiting_bytes: int = 0) -> int:
+        """Cycles on the links that an operation adds; 0 if it is none between replicas.
+
+        Args:
+          operation: any operation of a kernel, after collectives have become JAX's own.
+          waiting_bytes: of all-reduces that it goes together with, if it is one.
+        """
+        rule = _CYCLES.get(operation.name)
+        if rule is None or self.replicas == 1:
+            return 0
+        own_bytes = sum(shape.bytes for shape in operation.operands)
+        before = waiting_bytes if rule is all_reduce_cycles else 0
+        together, alone = (
+            rule(self.target, bytes_, self.replicas, self.ipus_per_replica) if bytes_ else 0
+            for bytes_ in (before + own_bytes, before)
+        )
+        return together - alone

@@ -40,23 +40,16 @@ def all_reduce_cycles(
     return _around(target, ipu_bytes, replicas, ipus_per_replica, times=2)
 
 
-def reduce_scatter_cycles(
+def all_gather_cycles(
     target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
 ) -> int:
-    """Steps around a ring, n - 1 that move 1/n each; `ipu_bytes` is before it is scattered.
+    """Steps around a ring, n - 1 that move 1/n each; `ipu_bytes` is after it is gathered.
 
     Half of the data goes around one way and half the other. Between single IPUs, little data is
     faster in n / 2 steps that move 1/n each way at once, and meet in the middle; of the two the
     faster is taken (poplibs: popops/Collectives.cpp, BIDIRECTIONAL_RING_PAIR and
     MEET_IN_MIDDLE_RING, which it tells apart by measured thresholds).
     """
-    return _around(target, ipu_bytes, replicas, ipus_per_replica)
-
-
-def all_gather_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
-) -> int:
-    """As a reduce-scatter; `ipu_bytes` is the data after it is gathered."""
     return _around(target, ipu_bytes, replicas, ipus_per_replica)
 
 
@@ -69,18 +62,6 @@ def all_to_all_cycles(
     """
     pieces = (replicas // 2) * -(-replicas // 2)
     return _cycles(target, replicas, ipus_per_replica, 1, pieces * ipu_bytes / replicas)
-
-
-def broadcast_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
-) -> int:
-    """One replica sends 1/n of its data to each in one exchange, then all gather.
-
-    How the original does it was not found; this is the usual way for much data.
-    """
-    sent = (replicas - 1) * ipu_bytes / replicas
-    scatter = _cycles(target, replicas, ipus_per_replica, 1, sent)
-    return scatter + all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica)
 
 
 def _around(

@@ -12,14 +12,16 @@ import jax.numpy as jnp
 from lowering import Options, ir, lower, schedules
 from lowering.machine import IPU2, ModelOptions, Profile, Steps, model
 from lowering.machine.kernels.alive import Alive
+from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.listing import Listing, PlanOptions, fused, list_operations
+from lowering.machine.kernels.listing import Listing, PlanOptions, list_operations
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.programs.residency import Residency, reside
 from lowering.machine.programs.timing import Timer, time_program
+from lowering.machine.transfers.between_replicas import Collectives
 from tests.lowering.pipelines.samples import dense, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, lowered, trace
 
@@ -44,7 +46,7 @@ def kernel(
     """What a function costs as a kernel, with operands that may lie as it likes."""
     listing = scheduled(fused(listed(fn, *args), ELEMENTWISE.__contains__), VIEWS.__contains__)
     given = given if given is not None else [None] * len(listing.operands)
-    return model_kernel(listing, given, CHIP, lambda operation: 0)
+    return model_kernel(listing, given, CHIP, Collectives(target=CHIP))
 
 
 def alive(fn: Callable[..., Any], *args: Any, away: Sequence[int] = ()) -> Alive:

@@ -135,7 +135,7 @@ def test_the_bound_doubles_until_something_fits():
 
 
 def test_the_bound_is_dropped_where_nothing_can_fit():
-    small = dc.replace(IPU2, bytes_per_tile=64)
+    small = dc.replace(IPU2, bytes_per_tile=64, reserved_bytes=0)
     product = matmul(1, 4096, 4096, 4096)
     assert plan(product, small).cycles == min(
         plan(product, small, proportion).cycles for proportion in (0.1, 1.0, 1e6)

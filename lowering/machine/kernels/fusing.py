@@ -1,0 +1,109 @@
+"""Which operations run as one: elementwise chains, and a reduction with the cast before it."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable
+
+from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, uses_of, with_bodies
+
+_HALVES = ("float16", "bfloat16")
+
+
+def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8) -> Listing:
+    """The listing with elementwise chains as one item each, as the original outlined expressions.
+
+    A chain is a tree of elementwise operations on equally many elements, all of whose inner
+    values are used once; it runs where its last operation stands (docs/hardware.md, Passes:
+    expression outliner, up to eight operations). A reduction takes halves as they are and sums in
+    float32, so the cast that JAX puts in front of it is none of the chain's. Bodies of loops and
+    branches have chains of their own.
+    """
+    listing = with_bodies(listing, lambda body: fused(body, is_elementwise, most))
+    return _Fuser(listing, is_elementwise, most).run()
+
+
+class _Fuser:
+    def __init__(self, listing: Listing, is_elementwise: Callable[[str], bool], most: int) -> None:
+        self._listing, self._shapes = listing, listing.shapes
+        self._is_elementwise, self._most = is_elementwise, most
+        self._uses = uses_of(listing)
+        self._items: list[Item | Loop | Choice | None] = []
+        self._made_at: dict[int, int] = {}
+
+    def run(self) -> Listing:
+        for item in self._listing.items:
+            if isinstance(item, Item) and len(item.writes) == 1:
+                if self._is_elementwise(item.operations[-1].name):
+                    item = self._absorbed(item)
+                elif item.operations[-1].name.startswith(("reduce_", "arg")):
+                    item = self._uncast(item)
+            self._made_at.update((value, len(self._items)) for value in item.writes)
+            self._items.append(item)
+        items = tuple(item for item in self._items if item is not None)
+        return dc.replace(self._listing, items=items)
+
+    def _producer(self, value: int | None) -> Item | None:
+        """The elementwise item that makes a value which nobody else reads."""
+        if value is None or self._uses[value] != 1 or value not in self._made_at:
+            return None
+        item = self._items[self._made_at[value]]
+        chain = isinstance(item, Item) and self._is_elementwise(item.operations[-1].name)
+        return item if chain and isinstance(item, Item) else None
+
+    def _absorbed(self, item: Item) -> Item:
+        """The item with the producers of its operands that only it uses, which leave the list."""
+        operations, reads = item.operations, list[int | None]()
+        elements = self._shapes[item.writes[0]].elements
+        ready = self._ready(item)
+        for value in item.reads:
+            producer = self._producer(value)
+            if (
+                producer is not None
+                and value is not None
+                and self._shapes[value].elements == elements
+                and len(operations) + len(producer.operations) <= self._most
+                and (self._made_at[value] > ready or not self._frees(producer))
+            ):
+                self._items[self._made_at[value]] = None
+                operations = (*producer.operations, *operations)
+                reads.extend(producer.reads)
+                value = None
+            reads.append(value)
+        return dc.replace(item, operations=operations, reads=tuple(reads))
+
+    def _ready(self, item: Item) -> int:
+        """The place after which all operands that no chain makes are there."""
+        others = (value for value in item.reads if self._producer(value) is None)
+        return max((self._made_at.get(v, -1) for v in others if v is not None), default=-1)
+
+    def _frees(self, producer: Item) -> bool:
+        """Whether a chain ends more bytes than it begins, so that it should not wait."""
+        ended = {value for value in producer.reads if value is not None and self._uses[value] == 1}
+        ended_bytes = sum(self._shapes[value].bytes for value in ended)
+        return ended_bytes > self._shapes[producer.writes[0]].bytes
+
+    def _uncast(self, item: Item) -> Item:
+        """A reduction of halves without the cast in front of it."""
+        value = item.reads[0] if item.reads else None
+        producer = self._producer(value)
+        if value is None or producer is None:
+            return item
+        *chain, cast = producer.operations
+        widens = cast.operands[0].dtype in _HALVES and cast.result.dtype == "float32"
+        if cast.name != "convert_element_type" or not widens:
+            return item
+        reduction = item.operations[0]
+        halves = dc.replace(reduction, operands=(cast.operands[0], *reduction.operands[1:]))
+        place = self._made_at[value]
+        if chain:
+            shapes = list(self._shapes)
+            shapes[value] = cast.operands[0]
+            self._shapes = tuple(shapes)
+            self._listing = dc.replace(self._listing, shapes=self._shapes)
+            self._items[place] = dc.replace(
+                producer, operations=tuple(chain), reads=producer.reads[:-1]
+            )
+            return dc.replace(item, operations=(halves,))
+        self._items[place] = None
+        return dc.replace(item, operations=(halves,), reads=(producer.reads[0], *item.reads[1:]))

@@ -1,0 +1,109 @@
+"""What runs as one, where that changes what is alive; chains themselves are in test_listing.py."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowering.machine.kernels.fusing import fused
+from lowering.machine.kernels.ledger import Ledger
+from lowering.machine.kernels.listing import Item, PlanOptions, list_operations
+from lowering.machine.primitives import ELEMENTWISE
+from lowering.machine.target import IPU2
+from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.collectives import all_reduce_cycles
+from tests.lowering.machine.samples import alive, kernel
+
+
+def names(fn, *args):
+    """The primitives of each item."""
+    closed = jax.make_jaxpr(fn)(*args)
+    items = fused(list_operations(closed, PlanOptions()), ELEMENTWISE.__contains__).items
+    return [item.name for item in items if isinstance(item, Item)]
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_a_sum_of_products_holds_two_of_them(count):
+    """Each product is added as soon as it is there, instead of all at the end."""
+    x = jnp.zeros((64, 32))
+    weights = [jnp.zeros((32, 64))] * count
+    held = alive(lambda ws, x: sum(x @ w for w in ws), weights, x)
+    assert held.activation_bytes == 2 * 64 * 64 * 4
+
+
+def test_what_keeps_no_more_alive_is_still_one_chain():
+    x = jnp.zeros(64)
+    assert names(lambda x, y: jnp.tanh(x) * y + 1.0, x, x) == ["tanh mul add"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_a_reduction_takes_halves_as_they_are(dtype):
+    x = jnp.zeros((8, 64), dtype)
+    assert names(lambda x: x.sum(-1), x) == ["reduce_sum", "convert_element_type"]
+    assert names(lambda x: jnp.tanh(x).sum(-1), x)[:2] == ["tanh", "reduce_sum"]
+    # Only the chain's result in halves is there, never one in float32.
+    assert alive(lambda x: jnp.tanh(x).sum(-1), x).activation_bytes < 8 * 64 * 4
+
+
+def test_a_cast_that_others_read_stays():
+    def fn(x):
+        wide = x.astype(jnp.float32)
+        return wide.sum(), wide
+
+    assert "convert_element_type" in names(fn, jnp.zeros((8, 64), jnp.float16))
+
+
+def test_a_reduction_of_halves_costs_no_more_than_one_of_floats():
+    costs = [kernel(lambda x: x.sum(-1), jnp.zeros((512, 512), d)) for d in ("float16", "float32")]
+    assert costs[0].cycles < costs[1].cycles
+
+
+def test_closed_over_arrays_are_constants():
+    table = np.ones(4096, np.float32)
+    held = alive(lambda x: jax.jit(lambda y: y + jnp.asarray(table))(x), jnp.zeros(4096))
+    assert [t.laid.mapping.total_bytes for t in held.tensors if t.category == "constants"] == [
+        16384
+    ]
+
+
+def test_totals_are_of_one_signature():
+    """Two products of one shape that contract over different extents are two rows."""
+    a, b, c, d = jnp.zeros((8, 8)), jnp.zeros((8, 16)), jnp.zeros((8, 256)), jnp.zeros((256, 16))
+    cost = kernel(lambda a, b, c, d: (a @ b, c @ d), a, b, c, d)
+    totals = [total for total in cost.totals.values() if total.title.startswith("dot_general")]
+    assert sorted(total.flops for total in totals) == [2 * 8 * 8 * 16, 2 * 8 * 256 * 16]
+    assert {total.title for total in totals} == {"dot_general float32[8,16]"}
+
+
+def test_what_joins_two_tensors_is_copied():
+    x = jnp.zeros((64, 64))
+    joined = kernel(lambda x, y: jnp.concatenate([x, y]), x, x)
+    assert joined.cycles > 0
+    assert alive(lambda x, y: jnp.concatenate([x, y]), x, x).activation_bytes == 2 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("merged_bytes", [0, 2000, 1 << 20])
+def test_all_reduces_go_as_one_up_to_so_many_bytes(merged_bytes):
+    """Ten of 1 000 bytes: ten times alone, five times two, or once ten."""
+    collectives = Collectives(target=IPU2, replicas=4, merged_bytes=merged_bytes)
+    ledger = Ledger(IPU2, collectives)
+    jaxpr = jax.make_jaxpr(lambda x: jax.lax.psum(x, "r"), axis_env=[("r", 4)])(jnp.zeros(250))
+    (item,) = (
+        i
+        for i in list_operations(jaxpr, PlanOptions()).items
+        if isinstance(i, Item) and i.name.startswith("psum")
+    )
+    cycles = sum(ledger._links(item.operations[0]) for _ in range(10))
+    together = {0: 1, 2000: 2, 1 << 20: 10}[merged_bytes]
+    assert cycles == 10 // together * all_reduce_cycles(IPU2, 1000 * together, 4)
+
+
+def test_callbacks_are_said_to_be_free():
+    def fn(x):
+        return jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct((4,), "float32"), x)
+
+    (assumption,) = kernel(fn, jnp.zeros(4)).assumptions
+    assert "callback takes no time" in assumption
+    assert "test_fusing.py" in assumption
