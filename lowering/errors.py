@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class IPUError(Exception):
-    """The root of every error that ipujax raises on purpose."""
+    """The root of every error that ipujax raises on purpose.
+
+    Errors can be pickled and copied, whatever their constructors take.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[IPUError], args: tuple[Any, ...]) -> IPUError:
+    return kind.__new__(kind, *args)
 
 
 class InternalError(IPUError):
@@ -27,6 +39,10 @@ class LoweringError(IPUError, ValueError):
             lines.append(f"  where: {where}")
         lines.append(f"  fix:   {fix}")
         super().__init__("\n".join(lines))
+
+
+class TargetError(IPUError, ValueError):
+    """A chip that nobody has described, or a description that no chip can have."""
 
 
 class ShardError(LoweringError):

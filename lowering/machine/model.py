@@ -135,6 +135,7 @@ def _biggest(tensors: Sequence[Live], ipu: int, tile: int) -> tuple[Tensor, ...]
             tile_bytes=int(live.laid.mapping.bytes_per_tile()[tile]),
             operation=live.operation,
             origin=live.origin,
+            value=live.value,
         )
         for live in largest
     )

@@ -41,6 +41,7 @@ class Tensor:
       tile_bytes: on the IPU's worst tile.
       operation: the primitive that makes it; "argument" and "constant" for those.
       origin: the user's `file:line`, or "".
+      value: its number in the Program; None for one inside of a kernel.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Tensor:
     tile_bytes: int
     operation: str
     origin: str
+    value: int | None = None
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,18 @@ docs/hardware.md, Chips.
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Literal
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, Literal
+
+from lowering.errors import TargetError
 
 Number = Literal["float16", "float32"]
+Rates = tuple[tuple[tuple[Number, Number], int], ...]
+"""A count for each pair (input, partials) of a product."""
+
+_PRODUCTS = (("float16", "float16"), ("float16", "float32"), ("float32", "float32"))
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +43,18 @@ class Links:
     along: int
     sync_seconds: float = 15e-9  # [M] poplibs: poplibs_test/Util.cpp setGlobalSyncLatency
 
+    def __post_init__(self) -> None:
+        _check_counts(self, ("to_neighbour", "across", "along"), least=1)
+        _check_rates(self, ("bytes_per_second",))
+        _check_rates(self, ("sync_seconds",), may_be_zero=True)
+
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One kind of IPU; `dataclasses.replace(IPU2, ...)` describes another.
+
+    Raises:
+      TargetError: (a `ValueError`) a field that no chip can have, by its name.
 
     Attributes:
       name: what reports call it.
@@ -66,8 +83,8 @@ class Target:
     code_bytes_per_tile: int
     clock_hz: float
     workers: int = 6  # poplibs: PerformanceEstimation.hpp numWorkerContexts
-    macs_per_cycle: tuple[tuple[tuple[Number, Number], int], ...]
-    amp_units: tuple[tuple[tuple[Number, Number], int], ...]
+    macs_per_cycle: Rates
+    amp_units: Rates
     conv_load_bytes: int = 8  # poplibs: ConvModel.cpp:292; 16 with use128BitConvUnitLoad
     exchange_bytes: int = 4  # poplibs: ConvModel.cpp getExchangeBytesPerCycle
     shares_exchange_bus: bool = True  # poplibs: ConvModel.cpp getTilesPerSharedExchangeBus
@@ -76,6 +93,21 @@ class Target:
     links: Links
     host_bytes_per_second: float
     remote_bytes_per_second: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise _wrong(self, "name", "a text")
+        sizes = ("tiles_per_ipu", "bytes_per_tile", "code_bytes_per_tile")
+        _check_counts(self, (*sizes, "workers", "conv_load_bytes", "exchange_bytes"), least=1)
+        _check_counts(self, ("reserved_bytes", "exchange_cycles", "sync_cycles"), least=0)
+        if self.reserved_bytes >= self.bytes_per_tile:
+            wanted = f"less than bytes_per_tile, which is {self.bytes_per_tile!r}"
+            raise _wrong(self, "reserved_bytes", wanted)
+        _check_rates(self, ("clock_hz", "host_bytes_per_second"))
+        _check_rates(self, ("remote_bytes_per_second",), may_be_zero=True)
+        _check_products(self, ("macs_per_cycle", "amp_units"))
+        if not isinstance(self.links, Links):
+            raise _wrong(self, "links", "an ipu.targets.Links")
 
     @property
     def usable_bytes_per_tile(self) -> int:
@@ -89,6 +121,43 @@ class Target:
     def cycles(self, seconds: float) -> float:
         """Tile cycles in a time."""
         return seconds * self.clock_hz
+
+
+def _wrong(described: object, name: str, wanted: str) -> TargetError:
+    field = f"{type(described).__name__}.{name}"
+    return TargetError(f"{field} is {getattr(described, name)!r}, but must be {wanted}")
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _check_counts(described: object, names: Iterable[str], *, least: int) -> None:
+    for name in names:
+        if not _is_count(getattr(described, name), least):
+            raise _wrong(described, name, f"a whole number of at least {least}")
+
+
+def _check_rates(described: object, names: Iterable[str], *, may_be_zero: bool = False) -> None:
+    for name in names:
+        value = getattr(described, name)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or value < 0 or not (value or may_be_zero):
+            raise _wrong(described, name, f"a number {'of at least' if may_be_zero else 'above'} 0")
+
+
+def _check_products(described: object, names: Iterable[str]) -> None:
+    """Products need a positive count for each pair of number formats that the units work on."""
+    for name in names:
+        value: Any = getattr(described, name)
+        try:
+            hash(value)  # chips are keys
+            counts: dict[Any, Any] = dict(value)
+        except (TypeError, ValueError):
+            counts = {}
+        if not all(_is_count(counts.get(pair), 1) for pair in _PRODUCTS):
+            pairs = ", ".join(f"({pair!r}, count)" for pair in _PRODUCTS)
+            raise _wrong(described, name, f"a tuple ({pairs}) with counts of at least 1")
 
 
 # poplibs: poplibs_test/Util.cpp addGlobalExchangeConstraints: 128 Gibit/s x 0.85 per link [M].

@@ -21,6 +21,7 @@ class Live:
       made_by: the equation, if one does.
       laid: how it lies.
       category: one of `profile.CATEGORIES`.
+      value: its number in the Program; None inside of kernels.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Live:
     made_by: JaxprEqn | None
     laid: Laid
     category: str = "activations"
+    value: int | None = None
 
     @property
     def origin(self) -> str:
@@ -119,6 +121,11 @@ class Memory:
         """A tensor goes on under another name."""
         if key in self._tensors:
             self._tensors[new] = self._tensors.pop(key)
+
+    def relabel(self, key: object, category: str) -> None:
+        """A tensor counts for another category from now on, if it is alive."""
+        if key in self._tensors:
+            self._tensors[key] = dc.replace(self._tensors[key], category=category)
 
     def work(self, temporary: float = 0.0, tiles: int = 0, inner: Alive | None = None) -> None:
         """Something runs: with work space on the first `tiles` tiles, or with a life inside."""

@@ -12,7 +12,7 @@ from lowering.machine.planner.product import Product, matmul
 from lowering.machine.target import Number
 
 _HALF = ("float16", "bfloat16", "half", "float8_e4m3fn", "float8_e5m2")
-_FLOATING = (*_HALF, "float32")
+_FLOATING = (*_HALF, "float32", "complex64")
 
 
 def from_operation(op: Operation) -> Product:
@@ -21,20 +21,25 @@ def from_operation(op: Operation) -> Product:
     Args:
       op: a `dot_general` or a `conv_general_dilated`, with JAX's parameters. Element types that the
         convolution units do not have are computed by scalar vertices, as if they were float32.
+        Complex numbers are pairs of real ones: four real products, as the one of [x, iy] and
+        [[u, iv], [-v, iu]], with twice the channels.
     """
     if op.name == "dot_general":
         product = _from_dot(op)
     else:
         product = _from_convolution(op)
-    dtype = _number(op.operands[0].dtype)
+    given = op.operands[0].dtype
+    dtype, parts = _number(given), 2 if given.startswith("complex") else 1
     partials = "float32" if dtype == "float32" else _number(op.partials or "float32")
     result = "float16" if partials == "float16" else _number(op.result.dtype)
     return dc.replace(
         product,
+        in_channels=product.in_channels * parts,
+        out_channels=product.out_channels * parts,
         dtype=dtype,
         partials=partials,
         result=result,
-        scalar=op.operands[0].dtype not in _FLOATING,
+        scalar=given not in _FLOATING,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses as dc
 
 from lowering.machine.cost import Cost, Operation
+from lowering.machine.primitives.constants import simplified
 from lowering.machine.primitives.rates import (
     ASSUMED,
     BINARY,
@@ -127,8 +128,9 @@ def _power(exponent: int) -> tuple[str, ...]:
 
 def elementwise(op: Operation, target: Target) -> Cost:
     """One vertex per tile over what the tile holds; may write over its operand."""
+    op = simplified(op)
     shape = largest((*op.results, *op.operands))
-    if not shape.elements or _is_same_type(op):
+    if not all(result.elements for result in op.results) or _is_same_type(op):
         return FREE
     loops, dtype = loops_of(op), worked_on(op)
     share = on_worker(spread(shape, target).most_elements, target)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase
+from lowering.machine.primitives.constants import simplified
 from lowering.machine.primitives.elementwise import (
     BINARY_START_OTHERS,
     elementwise,
@@ -64,6 +65,7 @@ def fuse_elementwise(chain: Sequence[Operation], target: Target) -> Cost:
 
 def _vertex(group: Sequence[Operation], target: Target) -> Cost:
     """One vertex; never dearer than its operations one by one."""
+    group = [simplified(op) for op in group]
     costs = [elementwise(op, target) for op in group]
     running = [(op, cost) for op, cost in zip(group, costs, strict=True) if not cost.moves_nothing]
     if len(running) <= 1:

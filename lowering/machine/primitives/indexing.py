@@ -16,6 +16,8 @@ from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Wanted
 from lowering.machine.mapping import VECTOR_BYTES
+from lowering.machine.planner.constants import DEFAULT_PROPORTION
+from lowering.machine.primitives.layout import COPY_BYTES_PER_CYCLE, COPY_CALL
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
@@ -43,12 +45,25 @@ def _sliced(whole: Shape, part: Shape) -> tuple[int, ...]:
 
 
 def dynamic_slice(op: Operation, target: Target) -> Cost:
-    """Every tile copies its part of the slices, one sliced axis after the other."""
+    """The faster of two ways: slices that lie on every tile, or axes that are cut over tiles too."""
     updates = op.name == "dynamic_update_slice"
     whole, part = op.operands[0], op.operands[1] if updates else op.result
     axes = _sliced(whole, part)
     if not part.elements or not axes:
         return FREE
+    ways = (_sliceable(op, whole, part, axes, target), _shifted(op, whole, part, target))
+    return min(ways, key=lambda cost: _cycles(cost, target))
+
+
+def _cycles(cost: Cost, target: Target) -> float:
+    return cost.cycles(target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
+
+
+def _sliceable(
+    op: Operation, whole: Shape, part: Shape, axes: tuple[int, ...], target: Target
+) -> Cost:
+    """Every tile copies its part of the slices, one sliced axis after the other."""
+    updates = part != op.result
     slices = math.prod(part.dims[axis] for axis in axes)
     region = Shape((part.elements // slices,), part.dtype)
     lying = spread(region, target)
@@ -65,6 +80,25 @@ def dynamic_slice(op: Operation, target: Target) -> Cost:
         vertices=vertex(f"popops::{name}", part.dtype, lying.used),
         operands=(wanted, *others),
         results=(wanted,) if updates else (None,),
+        in_place=updates,
+    )
+
+
+def _shifted(op: Operation, whole: Shape, part: Shape, target: Target) -> Cost:
+    """Every tile receives its share of the part from where it lies, and copies it into place.
+
+    The part may lie on a few of the whole's tiles, which then send, or take, all that they hold.
+    """
+    updates = part != op.result
+    share = spread(part, target).most_bytes
+    held = min(part.bytes, spread(whole, target).most_bytes)
+    copied = held if updates else share
+    name = camel(op.name)
+    cycles = COPY_CALL + copied / COPY_BYTES_PER_CYCLE
+    return Cost(
+        phases=(Phase(name, cycles, float(INDEX_BYTES + max(share, held))),),
+        temporary_bytes=float(copied),
+        vertices=vertex(f"popops::{name}", part.dtype, spread(part, target).used),
         in_place=updates,
     )
 
@@ -129,17 +163,39 @@ def _splits(limit: int, tiles: int) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=4096)
 def planned(lookup: Lookup, worker: Worker, writes: bool, target: Target) -> Cost:
-    """The cheapest of the ways to cut a lookup's rows, columns and indices."""
+    """The fastest of the ways to cut a lookup whose temporary memory is within bounds.
+
+    Rows, columns and indices are cut over tiles. Where the fastest cut of all takes more than the
+    planner's share of a tile, parts of the indices one after the other are tried beside it. If
+    nothing fits, the smallest is taken.
+    """
+    bound = DEFAULT_PROPORTION * target.bytes_per_tile
+    found: list[Cost] = []
+    repeats = 1
+    while True:
+        part = dc.replace(lookup, count=ceil_div(lookup.count, repeats))
+        costs = [
+            dc.replace(_cut(part, worker, writes, cuts, target), repeats=repeats)
+            for cuts in _cuts(part, target)
+        ]
+        found += costs
+        fastest = min(costs, key=lambda cost: _cycles(cost, target))
+        if fastest.temporary_bytes <= bound or part.count <= 1:
+            break
+        repeats *= 2
+    fitting = [cost for cost in found if cost.temporary_bytes <= bound]
+    if not fitting:
+        return min(found, key=lambda cost: cost.temporary_bytes)
+    return min(fitting, key=lambda cost: _cycles(cost, target))
+
+
+def _cuts(lookup: Lookup, target: Target) -> Iterator[tuple[int, int, int]]:
+    """Parts of columns, rows and indices, on different tiles."""
     tiles = target.tiles_per_ipu
-    grains = ceil_div(lookup.row, width(lookup.dtype))
-    costs: list[Cost] = []
-    for columns in _splits(grains, tiles):
+    for columns in _splits(ceil_div(lookup.row, width(lookup.dtype)), tiles):
         for rows in _splits(lookup.rows, tiles // columns):
             for indices in _splits(lookup.count, tiles // columns // rows):
-                cuts = (columns, rows, indices)
-                costs.append(_cut(lookup, worker, writes, cuts, target))
-    given = (target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
-    return min(costs, key=lambda cost: cost.cycles(*given), default=FREE)
+                yield columns, rows, indices
 
 
 def _cut(
@@ -147,17 +203,20 @@ def _cut(
 ) -> Cost:
     columns, rows, indices = cuts
     size = Shape((), lookup.dtype).element_bytes
-    wide = ceil_div(ceil_div(lookup.row, columns), width(lookup.dtype)) * width(lookup.dtype)
+    grains = ceil_div(ceil_div(lookup.row, width(lookup.dtype)), columns)
+    wide = min(lookup.row, grains * width(lookup.dtype))
     mine = ceil_div(lookup.count, indices)
     found = on_worker(ceil_div(mine, rows), target)
     others = on_worker(mine, target) - found
     table = ceil_div(lookup.rows, rows) * wide * size
-    moved = ceil_div(mine, rows if not writes else 1) * wide * size
+    moved = mine * wide * size  # a place for every index, found or not
     compute = supervisor(worker.cycles(found, others, wide, lookup.dtype), target)
     shared = table * (1 - 1 / indices)  # of the table's part: each has a copy, or sums are merged
     sent = mine * INDEX_BYTES + (moved if writes else shared)
+    waiting = shared + moved if writes else shared
     phases = [Phase("MultiUpdate" if writes else "MultiSlice", compute, sent)]
     if not writes and rows > 1:  # one of the candidates from every cut of rows
+        waiting = moved + max(shared, moved)
         final = ceil_div(mine, rows)
         again = worker.cycles(on_worker(final, target), 0, wide, lookup.dtype)
         phases.append(
@@ -168,7 +227,7 @@ def _cut(
     used = columns * rows * indices
     return Cost(
         phases=tuple(phases),
-        temporary_bytes=float(max(shared, moved) + mine * INDEX_BYTES),
+        temporary_bytes=float(waiting + mine * INDEX_BYTES),
         vertices=vertex(f"popops::{phases[0].name}", lookup.dtype, used),
     )
 

@@ -13,6 +13,7 @@ from lowering.ir.places import Place, births
 from lowering.ir.program import (
     Copy,
     Execute,
+    Kernel,
     Load,
     Node,
     Program,
@@ -25,6 +26,7 @@ from lowering.ir.program import (
     walk,
 )
 from lowering.ir.program import Sequence as Steps
+from lowering.jaxpr import JaxprEqn, Literal
 from lowering.machine.cost import Shape
 from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.layouts import Laid
@@ -157,10 +159,16 @@ class _Walker:
 
     # Buffers
 
-    def _live(self, place: Place, operation: str, category: str = "activations") -> Live:
+    def _live(
+        self,
+        place: Place,
+        operation: str,
+        category: str = "activations",
+        made_by: JaxprEqn | None = None,
+    ) -> Live:
         value, ipu = place
-        made = shape(self.program.avals[value])
-        return Live(describe(made), operation, None, self.lies(value, ipu), category)
+        name = describe(shape(self.program.avals[value]))
+        return Live(name, operation, made_by, self.lies(value, ipu), category, value)
 
     def _add(self, places: Iterable[Place], operation: str) -> None:
         for place in places:
@@ -215,14 +223,13 @@ class _Walker:
         memory.work(inner=alive)
         for read, place in taking:
             self._take(read, place)
-        for value, operand in zip(node.writes, in_place, strict=True):
+        for value, operand, made_by in zip(
+            node.writes, in_place, _makers(node.kernel), strict=True
+        ):
             if operand is None:
-                operation = (
-                    node.kernel.jaxpr.jaxpr.eqns[-1].primitive.name
-                    if (node.kernel.jaxpr.jaxpr.eqns)
-                    else "copy"
-                )
-                self._new((value, node.ipu), self._live((value, node.ipu), operation))
+                operation = made_by.primitive.name if made_by is not None else "copy"
+                place = (value, node.ipu)
+                self._new(place, self._live(place, operation, made_by=made_by))
 
     def _store(self, node: Store) -> None:
         place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])
@@ -263,6 +270,7 @@ class _Walker:
             if initial in dying and initial not in others:
                 dying.discard(initial)
                 self._take(initial, entering)
+                self.memory[carry.ipu].relabel(entering, "variables")
             else:
                 self._new(entering, self._live(entering, "loop variable", "variables"))
             others.add(initial)
@@ -310,6 +318,13 @@ class _Walker:
                 self._new(key, dc.replace(live, laid=Laid(deep, live.laid.view)))
                 waiting.append(key)
         return waiting
+
+
+def _makers(kernel: Kernel) -> list[JaxprEqn | None]:
+    """The equation that makes each result of a kernel."""
+    jaxpr = kernel.jaxpr.jaxpr
+    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    return [None if isinstance(a, Literal) else makers.get(a) for a in jaxpr.outvars]
 
 
 def _born_in(body: Steps) -> set[Place]:
