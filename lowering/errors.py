@@ -16,7 +16,7 @@ class IPUError(Exception):
 
 
 def _again(kind: type[IPUError], args: tuple[Any, ...]) -> IPUError:
-    return kind.__new__(kind, *args)
+    return BaseException.__new__(kind, *args)  # past the constructor
 
 
 class InternalError(IPUError):

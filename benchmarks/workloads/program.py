@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,17 +9,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from benchmarks.workloads.models.variables import Shapes, Variables
-from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.optimizers import CrossReplicaOptimizer
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import partials_type
 from lowering import Options, lower
 from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.target import Target
+
+# graphcore/examples: max_cross_replica_buffer_size of all applications that set it.
+MERGED_BYTES = 50 * 2**20
 
 
 def lowered(
@@ -49,7 +50,7 @@ def predict_program(
     """
     return model(
         lowered(function, args, num_ipus, recompute),
-        ModelOptions(target=target),
+        ModelOptions(target=target, merged_bytes=MERGED_BYTES),
     )
 
 
@@ -71,8 +72,7 @@ def training_pipeline(
       stages: each is `stage(variables, *values)`; the last gives the loss.
       element: of the infeed, the arguments of the first stage.
       micro_batches: of one update.
-      optimizer: an optax transformation. Gradients are averaged over the replicas before it, those
-        of an IPU in one piece (graphcore/examples: max_cross_replica_buffer_size, 50 MiB).
+      optimizer: an optax transformation. Gradients are averaged over the replicas before it.
       dtype: of the variables.
       devices: the IPU of each stage.
       proportions: the available memory proportion of each stage.
@@ -91,8 +91,6 @@ def training_pipeline(
 
         return run
 
-    groups = _variables_by_ipu(stages, dtype, element, devices)
-
     def train(variables: Shapes) -> Any:
         return pipeline(
             [part(stage) for stage in stages],
@@ -100,7 +98,7 @@ def training_pipeline(
             infeed_queue=infeed,
             outfeed_queue=outfeed,
             optimizer_function=lambda loss: OptimizerFunctionOutput(
-                _reduced(optimizer, groups), loss
+                CrossReplicaOptimizer(optimizer), loss
             ),
             device_mapping=devices,
             forward_propagation_stages_poplar_options=options,
@@ -110,44 +108,6 @@ def training_pipeline(
         )
 
     return train
-
-
-def _variables_by_ipu(
-    stages: Sequence[Callable[..., Any]],
-    dtype: Any,
-    element: Sequence[Any],
-    devices: Sequence[int] | None,
-) -> list[list[str]]:
-    """Names of the variables that each IPU's first stages read."""
-    groups: dict[int, list[str]] = {}
-    seen: set[str] = set()
-    values: Any = tuple(element)
-    for number, stage in enumerate(stages):
-        given = values if isinstance(values, tuple) else (values,)
-        variables = Variables(dtype)
-        values = jax.eval_shape(functools.partial(stage, variables), *given)
-        names = [name for name in variables.asked if name not in seen]
-        groups.setdefault(devices[number] if devices else number, []).extend(names)
-        seen.update(names)
-    return [names for names in groups.values() if names]
-
-
-def _reduced(
-    optimizer: optax.GradientTransformation, groups: Sequence[Sequence[str]]
-) -> optax.GradientTransformation:
-    """The optimizer behind one mean over the replicas for each group of gradients."""
-
-    def update(updates: Any, state: Any, params: Any = None) -> Any:
-        means: dict[str, Any] = {}
-        for names in groups:
-            flat = jnp.concatenate([updates[name].ravel() for name in names])
-            ends = np.cumsum([updates[name].size for name in names])[:-1]
-            pieces = jnp.split(cross_replica_mean(flat), ends)
-            for name, piece in zip(names, pieces, strict=True):
-                means[name] = piece.reshape(updates[name].shape)
-        return optimizer.update(means, state, params)
-
-    return optax.GradientTransformation(optimizer.init, update)
 
 
 def _options(proportion: float) -> PipelineStageOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lowering.jaxpr import user_line
-from lowering.machine.cost import Cost, Operation, Phase
+from lowering.machine.cost import Cost, Phase
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.listing import Item, Loop
 from lowering.machine.kernels.supersteps import Supersteps
@@ -28,7 +28,6 @@ class Ledger:
         self.totals: dict[object, Total] = {}
         self.assumptions: dict[str, None] = {}
         self._collectives = collectives
-        self._waiting_bytes = 0
 
     def run(self, item: Item, costs: Cost, received: float, tiles: int) -> None:
         """An item runs, after its operands have been brought together.
@@ -45,7 +44,7 @@ class Ledger:
             if received:
                 self.steps.run(name, (Phase("rearrange", 0.0, received),), 1)
             self.steps.run(name, costs.phases, costs.repeats)
-            links = self._links(item.operations[0])
+            links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.between_replicas(name, links)
         self._add_total(signature, total)
@@ -89,15 +88,6 @@ class Ledger:
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
         self.code[signature] = known.again(use.runs) if known else use
-
-    def _links(self, operation: Operation) -> int:
-        """Cycles on the links to other replicas; all-reduces wait for each other and go as one."""
-        cycles = self._collectives.cycles(operation, self._waiting_bytes)
-        if self._collectives.may_wait(operation):
-            self._waiting_bytes += sum(shape.bytes for shape in operation.operands)
-            if self._waiting_bytes >= self._collectives.merged_bytes:
-                self._waiting_bytes = 0
-        return cycles
 
 
 def _code_of(costs: Cost, received: float) -> CodeUse:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, WORKERS
+from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
 from lowering.machine.target import Number, Target
 
@@ -31,14 +31,16 @@ def weights_per_unit(dtype: Number) -> int:
     return 8 if dtype == "float32" else 16
 
 
+def row_cycles(dtype: Number, partials: Number, target: Target) -> float:
+    """Cycles in which the units multiply a row of inputs by their weights, once these are there."""
+    products = units_of(dtype, partials, target) * weights_per_unit(dtype)
+    return products / dict(target.macs_per_cycle)[dtype, partials]
+
+
 def load_cycles(dtype: Number, units: int, target: Target) -> int:
     """Cycles to load the units' coefficients."""
-    return (
-        units
-        * weights_per_unit(dtype)
-        * (4 if dtype == "float32" else 2)
-        // (target.conv_load_bytes)
-    )
+    size = 4 if dtype == "float32" else 2
+    return units * weights_per_unit(dtype) * size // target.conv_load_bytes
 
 
 def amp_cycles(
@@ -84,23 +86,24 @@ def amp_share(
 
 
 def _is_common_path(dtype: Number, partials: Number, units: int) -> bool:
-    return dtype == "float16" and (units == 16 or partials == "float32")
+    return dtype == "float16" and (units >= 16 or partials == "float32")
 
 
-def _worker_1x1(rows: Any, zeroing: bool, dtype: Number, partials: Number, units: int) -> Any:
+def _worker_1x1(rows: Any, zeroing: bool, dtype: Number, partials: Number, target: Target) -> Any:
+    units, each = units_of(dtype, partials, target), row_cycles(dtype, partials, target)
     if dtype == "float32":
-        cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + 8 * rows))
-        zero = 2 + (8 if units == 16 else 4) * rows
+        cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + each * rows))
+        zero = 2 + units // 2 * rows
         return cycles + np.where(rows > 0, zero, 0) * zeroing
     if _is_common_path(dtype, partials, units):
         first = 1 if zeroing else 2
-        long = (37 if zeroing else 38) + 4 * (rows - 3)
+        long = (37 if zeroing else 38) + each * (rows - 3)
         return np.select(
             [rows == 0, rows == 1, rows == 2], [20 + first, 31 + first, 40 + first], long
         )
     zero = (2 + 2 * rows) * zeroing
     return np.select(
-        [rows == 0, rows == 1, rows == 2], [24, 39 + zero, 40 + zero], 41 + zero + 4 * (rows - 3)
+        [rows == 0, rows == 1, rows == 2], [24, 39 + zero, 40 + zero], 41 + zero + each * (rows - 3)
     )
 
 
@@ -116,44 +119,46 @@ def _supervisor(
     units = units_of(dtype, partials, target)
     common = _is_common_path(dtype, partials, units)
     total, per_grain = _RETAINED if common else (0, 0)
-    most = ceil_div(rows, WORKERS)
-    first = WORKERS * (_worker_1x1(most, True, dtype, partials, units) - total)
-    later = WORKERS * (_worker_1x1(most, False, dtype, partials, units) - total)
+    workers = target.workers
+    most = ceil_div(rows, workers)
+    first = workers * (_worker_1x1(most, True, dtype, partials, target) - total)
+    later = workers * (_worker_1x1(most, False, dtype, partials, target) - total)
     load = load_cycles(dtype, units, target)
     # 13 and 18 hold for the common path; the other one's are within a cycle of them.
     each = 13 + (in_grains - 1) * (15 + out_grains * (19 + 6 + load + later))
     last = 11 + out_grains * (18 + 7 + load + first)
-    once = 50 + WORKERS * (total + per_grain * (in_grains * groups - 1))
+    once = 50 + workers * (total + per_grain * (in_grains * groups - 1))
     return once + groups * (each + last)
 
 
-def _worker_rows(rows: Array, dtype: Number) -> Array:
+def _worker_rows(rows: Array, dtype: Number, partials: Number, target: Target) -> Array:
     """Worker cycles of one piece of a row of outputs, for one element of the kernel."""
+    each = row_cycles(dtype, partials, target)
     if dtype == "float32":
-        return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + 8 * rows)
-    return np.select([rows <= 1, rows <= 2], [29, 34], 34 + 4 * (rows - 3))
+        return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + each * rows)
+    return np.select([rows <= 1, rows <= 2], [29, 34], 34 + each * (rows - 3))
 
 
 def _nx1(part: Share, filled: int, dtype: Number, partials: Number, target: Target) -> Array:
     units = units_of(dtype, partials, target)
-    width = part.field[-1]
-    most = ceil_div(part.rows, WORKERS)
+    width, workers = part.field[-1], target.workers
+    most = ceil_div(part.rows, workers)
     pieces = ceil_div(most, width)
     worker = (17 if partials == "float32" else 18) + pieces * (
-        3 + _worker_rows(most / pieces, dtype) - _RETAINED_NX1
+        3 + _worker_rows(most / pieces, dtype, partials, target) - _RETAINED_NX1
     )
     outer = ceil_div(part.kernel[0], filled)
     inner = part.taps // part.kernel[0]
     load = load_cycles(dtype, units, target) + _TAP_CYCLES.get(filled, 20 * filled) + 3
-    loops = outer * (14 + inner * (12 + load)) + outer * inner * WORKERS * worker
+    loops = outer * (14 + inner * (12 + load)) + outer * inner * workers * worker
     groups, ins, outs = part.group_grains, part.in_grains, part.out_grains
     zeroing = groups * (17 * outs + 6 * (outs - 1) + 1) + 6 * (groups - 1) + 1
-    zeroing = zeroing + zero_cycles(part.rows * units, partials) * outs * groups
-    once = 109 + WORKERS * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
+    zeroing = zeroing + zero_cycles(part.rows * units, partials, workers) * outs * groups
+    once = 109 + workers * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
     return once + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
 
 
-def zero_cycles(elements: Array, partials: Number) -> Array:
+def zero_cycles(elements: Array, partials: Number, workers: int) -> Array:
     """Tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertexCycleEstimate)."""
     vector = DATA_PATH_BYTES // (4 if partials == "float32" else 2)
-    return WORKERS * (ceil_div(ceil_div(elements, WORKERS), vector) + 5)
+    return workers * (ceil_div(ceil_div(elements, workers), vector) + 5)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 
-WORKERS = 6
-"""Threads of a tile; each issues every sixth cycle (poplibs: numWorkerContexts)."""
-
 DATA_PATH_BYTES = 8
 """What a worker loads or stores in a cycle (poplibs: Target::getDataPathWidth)."""
 

@@ -11,7 +11,7 @@ import dataclasses as dc
 
 import numpy as np
 
-from lowering.machine.planner.constants import SUPERSTEP_CYCLES, WORKERS
+from lowering.machine.planner.constants import SUPERSTEP_CYCLES
 from lowering.machine.planner.padding import Zeros, zeros
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import Reduced, reductions
@@ -80,7 +80,8 @@ def estimate(variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> Es
     """
     product = variant.product
     part = share(product, vertex.grains, cuts)
-    reduced = reductions(part.partials, cuts.depth, product.partials, _kept(product))
+    kept, workers = _kept(product), target.workers
+    reduced = reductions(part.partials, cuts.depth, product.partials, kept, workers)
     moved = _rearranged(variant, vertex, cuts, target)
     padding = zeros(product, vertex, part)
     once, each = _cycles(product, vertex, cuts, part, reduced, moved, target)
@@ -139,26 +140,27 @@ def _cycles(
     fixed = float(target.exchange_cycles + SUPERSTEP_CYCLES)
     arranges = (ins.bytes * inside + weights.bytes > 0) * 1.0
     restores = (outs.bytes > 0) * 1.0
+    workers = target.workers
     once = {
         "arrange": ins.copy * cuts.early,
         "arrange_exchange": ins.exchange * cuts.early,
         "inputs_exchange": received * cuts.early,
-        "cast": _cast_after_loop(product, cuts, reduced),
+        "cast": _cast_after_loop(product, cuts, reduced, workers),
     }
     each = {
         "arrange": ins.copy * inside + weights.copy,
         "arrange_exchange": ins.exchange * inside + weights.exchange,
         "restore": outs.copy,
         "restore_exchange": outs.exchange,
-        "slice": _slices(product, cuts),
+        "slice": _slices(product, cuts, workers),
         "inputs_exchange": received * inside,
         "weights_exchange": kept * product.element_bytes / target.exchange_bytes,
         "compute": vertex.cycles(product, part, target),
         "reduce_exchange": reduced.exchange_bytes / target.exchange_bytes,
         "reduce": reduced.cycles,
-        "update": _update(product, cuts, reduced),
-        "add_in_place": _add_in_place(product, cuts, reduced),
-        "cast": _cast(product, cuts, reduced),
+        "update": _update(product, cuts, reduced, workers),
+        "add_in_place": _add_in_place(product, cuts, reduced, workers),
+        "cast": _cast(product, cuts, reduced, workers),
         "supersteps": fixed * (1 + reduced.stages + arranges + restores),
     }
     return once, each
@@ -188,46 +190,46 @@ def _sharing(cuts: Cuts) -> Array:
     return total
 
 
-def _slices(product: Product, cuts: Cuts) -> Array:
+def _slices(product: Product, cuts: Cuts, workers: int) -> Array:
     """Dynamic slices of a serial part's operands (docs/hardware.md, Other vertices)."""
     size = product.element_bytes
     weights = ceil_div(product.weights, cuts.tiles * cuts.repeats)
     inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in)
-    return np.where(cuts.repeats > 1, _slice_cycles(weights * size), 0) + np.where(
-        cuts.serial_in > 1, _slice_cycles(inputs * size), 0
+    return np.where(cuts.repeats > 1, _slice_cycles(weights * size, workers), 0) + np.where(
+        cuts.serial_in > 1, _slice_cycles(inputs * size, workers), 0
     )
 
 
-def _slice_cycles(count: Array) -> Array:
-    return 25 + WORKERS * (39 + 24 + 2 * np.ceil(count / 8 / WORKERS))
+def _slice_cycles(count: Array, workers: int) -> Array:
+    return 25 + workers * (39 + 24 + 2 * np.ceil(count / 8 / workers))
 
 
-def _update(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
+def _update(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
     size = 4 if _kept(product) == "float32" else 2
-    return np.where(cuts.serial_out > 1, _slice_cycles(reduced.outputs * size), 0)
+    return np.where(cuts.serial_out > 1, _slice_cycles(reduced.outputs * size, workers), 0)
 
 
-def _add_in_place(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
+def _add_in_place(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
     """Adds a part's sums to those before (docs/hardware.md, Elementwise vertices: binary)."""
     vector, start = (2, 29) if product.partials == "float32" else (4, 26)
-    steps = ceil_div(ceil_div(reduced.outputs, WORKERS), vector)
-    return np.where(cuts.serial_in > 1, WORKERS * (start + steps * 2) + 11, 0)
+    steps = ceil_div(ceil_div(reduced.outputs, workers), vector)
+    return np.where(cuts.serial_in > 1, workers * (start + steps * 2) + 11, 0)
 
 
-def _cast_cycles(count: Array) -> Array:
+def _cast_cycles(count: Array, workers: int) -> Array:
     """Cast to halves: four in two cycles (docs/hardware.md, Elementwise vertices)."""
-    return 12 + WORKERS * (37 + ceil_div(ceil_div(count, WORKERS), 4) * 2)
+    return 12 + workers * (37 + ceil_div(ceil_div(count, workers), 4) * 2)
 
 
-def _cast(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
+def _cast(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
     """Cast of the result where no reduction does it on the way."""
     needed = (product.partials != product.result) & (cuts.depth == 1) & (cuts.serial_in == 1)
-    return np.where(needed, _cast_cycles(reduced.outputs), 0)
+    return np.where(needed, _cast_cycles(reduced.outputs, workers), 0)
 
 
-def _cast_after_loop(product: Product, cuts: Cuts, reduced: Reduced) -> Array:
+def _cast_after_loop(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
     needed = (product.partials != product.result) & (cuts.serial_in > 1)
-    return np.where(needed, _cast_cycles(reduced.outputs), 0)
+    return np.where(needed, _cast_cycles(reduced.outputs, workers), 0)
 
 
 def _memory(

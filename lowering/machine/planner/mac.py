@@ -9,17 +9,21 @@ import math
 
 import numpy as np
 
-from lowering.machine.planner.amp import zero_cycles
-from lowering.machine.planner.constants import WINDOW, WORKERS
+from lowering.machine.planner.amp import units_of, zero_cycles
+from lowering.machine.planner.constants import WINDOW
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
-from lowering.machine.target import Number
+from lowering.machine.target import Number, Target
+
+_SLIC_MACS = WINDOW**3  # a window's elements, by four input and four output channels
 
 
 def _kernel_rows(part: Share) -> Array:
     return part.taps // part.kernel[-1]
 
 
-def slic_cycles(part: Share, grains: Grains, partials: Number, stride: int, passes: int) -> Array:
+def slic_cycles(
+    part: Share, grains: Grains, partials: Number, stride: int, target: Target
+) -> Array:
     """Tile cycles of a SLIC vertex: windows of four kernel elements slide over the input.
 
     Args:
@@ -27,15 +31,18 @@ def slic_cycles(part: Share, grains: Grains, partials: Number, stride: int, pass
       grains: the vertex's.
       partials: of the sums.
       stride: along the last field dimension, 1 or 2.
-      passes: over the input; one with sixteen units, two with eight.
+      target: the chip.
     """
-    width = part.field[-1]
-    most = ceil_div(part.rows, WORKERS)
+    width, workers = part.field[-1], target.workers
+    most = ceil_div(part.rows, workers)
     pieces = ceil_div(most, width)
-    row = 15 + np.maximum(most / pieces - (5 if stride == 1 else 3), 0) * stride
+    # A pass with sixteen units, two with eight; each cycle makes an output of 4 x 4 x 4 products.
+    passes = 1 if units_of("float16", partials, target) >= 16 else 2
+    each = _SLIC_MACS / dict(target.macs_per_cycle)["float16", partials] * stride
+    row = 15 * passes + np.maximum(most / pieces - (5 if stride == 1 else 3), 0) * each
     extra = 3 if partials == "float32" else 0
-    calls = WORKERS * (17 + pieces * (10 + extra + row * passes))
-    load = 16 + (18 if grains.groups == 1 else 21 + 12 * WORKERS)
+    calls = workers * (17 + pieces * (10 + extra + row))
+    load = 16 + (18 if grains.groups == 1 else 21 + 12 * workers)
     blocks = ceil_div(part.kernel[-1], WINDOW) * _kernel_rows(part)
     groups = part.group_grains
     once = 28 + 15 * groups + 6 * (groups - 1) + 1
@@ -51,41 +58,43 @@ def dot_cycles(size: int, dtype: Number, partials: Number) -> int:
     return fixed + (size // step if step == width else outs + 2 * size // step)
 
 
-def hmac_cycles(part: Share, grains: Grains, dtype: Number, partials: Number) -> Array:
+def hmac_cycles(
+    part: Share, grains: Grains, dtype: Number, partials: Number, workers: int
+) -> Array:
     """Tile cycles of a ConvPartialHorizontalMac vertex: a dot product per output and tap."""
     width = part.field[-1]
-    most = ceil_div(part.rows, WORKERS)
+    most = ceil_div(part.rows, workers)
     pieces = ceil_div(most, width)
     dot = dot_cycles(grains.in_channels, dtype, partials)
     worker = 16 + part.taps * (16 + 19 * pieces + most * (7 + dot))
-    zeroing = zero_cycles(part.rows * grains.out_channels, partials)
+    zeroing = zero_cycles(part.rows * grains.out_channels, partials, workers)
     zeroing = zeroing * part.out_grains * part.group_grains
-    once = (58 if dtype == "float32" else 63) + WORKERS * (9 if partials == "float32" else 10)
-    inner = 10 + WORKERS * worker
+    once = (58 if dtype == "float32" else 63) + workers * (9 if partials == "float32" else 10)
+    inner = 10 + workers * worker
     return (
         once + zeroing + part.group_grains * (23 + part.in_grains * (15 + part.out_grains * inner))
     )
 
 
-def vmac_cycles(part: Share, grains: Grains, partials: Number) -> Array:
+def vmac_cycles(part: Share, grains: Grains, partials: Number, workers: int) -> Array:
     """Tile cycles of a ConvPartialVerticalMac vertex: groups side by side, one channel each."""
     wide = grains.groups >= 8
-    rows = ceil_div(part.rows * _kernel_rows(part), WORKERS)
+    rows = ceil_div(part.rows * _kernel_rows(part), workers)
     if wide:
         each = (25 + 3 * (part.kernel[-1] - 1)) * (grains.groups // 8)
     else:
         each = (15 if partials == "float32" else 13) + 2 * (part.kernel[-1] - 1)
-    inner = WORKERS * (19 + rows * each)
+    inner = workers * (19 + rows * each)
     per_cycle = 2 if partials == "float32" else 4
     zeroing = 4 + ceil_div(part.rows, per_cycle)
-    summed = (19 if partials == "float32" else 12) * ceil_div(part.rows, WORKERS)
+    summed = (19 if partials == "float32" else 12) * ceil_div(part.rows, workers)
     groups = part.group_grains
     return 101 + groups * (zeroing + 32 + part.in_grains * (24 + inner) + 10 + summed)
 
 
-def outer_product_cycles(part: Share, grains: Grains, dtype: Number) -> Array:
+def outer_product_cycles(part: Share, grains: Grains, dtype: Number, workers: int) -> Array:
     """Tile cycles of an OuterProduct vertex: every input times a row of weights."""
-    width = ceil_div(part.rows, WORKERS)
+    width = ceil_div(part.rows, workers)
     channels = grains.out_channels
     if dtype == "float32":
         each = 6 + (channels - 6) / 2 if channels >= 6 and channels % 2 == 0 else 10 + 2 * channels
@@ -93,4 +102,4 @@ def outer_product_cycles(part: Share, grains: Grains, dtype: Number) -> Array:
         fast = channels >= 12 and channels % 4 == 0
         each = 6 + (channels - 12) / 4 if fast else 10 + 2.5 * channels
     grains_of_all = part.out_grains * part.group_grains
-    return WORKERS * (25 + grains_of_all * (11 + width * each))
+    return workers * (25 + grains_of_all * (11 + width * each))

@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, WORKERS, stages_of
+from lowering.machine.planner.constants import DATA_PATH_BYTES, stages_of
 from lowering.machine.planner.tiles import Array, ceil_div
 from lowering.machine.target import Number
 
@@ -40,7 +40,9 @@ def _depths_between(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
     return min(options, key=lambda option: option[1])
 
 
-def reduce_cycles(elements: Array, count: Array, partials: Number, casts: Array) -> Array:
+def reduce_cycles(
+    elements: Array, count: Array, partials: Number, casts: Array, workers: int
+) -> Array:
     """Tile cycles of one stage's vertex.
 
     Args:
@@ -48,12 +50,13 @@ def reduce_cycles(elements: Array, count: Array, partials: Number, casts: Array)
       count: partials of each.
       partials: their type.
       casts: whether it leaves half precision.
+      workers: of a tile.
     """
     size = 4 if partials == "float32" else 2
     lanes = 16 // size  # accumulators take two vectors at once (docs/hardware.md, Planner)
-    loops = ceil_div(ceil_div(elements, lanes), WORKERS)
+    loops = ceil_div(ceil_div(elements, lanes), workers)
     store = (8 if partials == "float32" else 10) - (casts | (partials == "float16"))
-    return WORKERS * (20 + (lanes * size // DATA_PATH_BYTES * count + store) * loops) + 33
+    return workers * (20 + (lanes * size // DATA_PATH_BYTES * count + store) * loops) + 33
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,9 @@ class Reduced:
     outputs: Array
 
 
-def reductions(partials: Array, depths: Array, dtype: Number, result: Number) -> Reduced:
+def reductions(
+    partials: Array, depths: Array, dtype: Number, result: Number, workers: int
+) -> Reduced:
     """Reductions of `partials` elements per tile over `depths` tiles.
 
     Args:
@@ -83,6 +88,7 @@ def reductions(partials: Array, depths: Array, dtype: Number, result: Number) ->
       depths: int64 [candidates].
       dtype: of the partials.
       result: of what they become.
+      workers: of a tile.
     """
     size = 4 if dtype == "float32" else 2
     outputs = ceil_div(partials, depths)
@@ -98,7 +104,8 @@ def reductions(partials: Array, depths: Array, dtype: Number, result: Number) ->
         temporary = np.maximum(temporary, np.where(runs, left * size, 0))
         left = ceil_div(left, factor)
         received += (factor - 1) * left * size
-        cycles += np.where(runs, reduce_cycles(left, factor, dtype, last & (result != dtype)), 0)
+        casts = last & (result != dtype)
+        cycles += np.where(runs, reduce_cycles(left, factor, dtype, casts, workers), 0)
     return Reduced(
         cycles=cycles,
         exchange_bytes=received,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.machine.cost import Cost, Operation, Phase, Vertices, Wanted
 from lowering.machine.planner.amp import weights_per_unit
-from lowering.machine.planner.constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES, WORKERS
+from lowering.machine.planner.constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
 from lowering.machine.planner.operation import from_operation
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import stage_factors
@@ -33,7 +33,7 @@ def product_cost(op: Operation, target: Target) -> Cost:
         phases=phases_of(chosen, target),
         repeats=chosen.repeats,
         temporary_bytes=chosen.temporary_bytes,
-        vertices=_vertices(product, chosen),
+        vertices=_vertices(product, chosen, target),
         flops=2.0 * product.macs,
         operands=(_wanted(product, chosen, "input"), _wanted(product, chosen, "weights")),
         results=(_wanted(product, chosen, "output"),),
@@ -44,7 +44,7 @@ def _zeros(op: Operation, target: Target) -> Cost:
     """A sum over nothing is 0, which is filled in (docs/hardware.md, Planner)."""
     size = op.result.element_bytes
     held = ceil_div(op.result.bytes, target.tiles_per_ipu)
-    cycles = WORKERS * (23 + ceil_div(ceil_div(held, WORKERS), 8))
+    cycles = target.workers * (23 + ceil_div(ceil_div(held, target.workers), 8))
     kind = f"popops::Fill<{_C.get(op.result.dtype, op.result.dtype)}>"
     tiles = min(target.tiles_per_ipu, ceil_div(op.result.elements * size, 128))
     return Cost(phases=(Phase("Fill", cycles),), vertices=(Vertices(kind, 1, tiles),))
@@ -123,12 +123,12 @@ def _vertex_name(product: Product, chosen: Plan) -> str:
     return f"poplin::ConvPartialHorizontalMac<{types},true>"
 
 
-def _vertices(product: Product, chosen: Plan) -> tuple[Vertices, ...]:
+def _vertices(product: Product, chosen: Plan, target: Target) -> tuple[Vertices, ...]:
     """The kinds of vertices, one of each per worker or supervisor and tile."""
     tiles = chosen.tiles
     terms = dict(chosen.cycles_by_term)
-    single = chosen.kind == "outer_product"
-    found = [Vertices(_vertex_name(product, chosen), WORKERS if single else 1, tiles)]
+    per_tile = target.workers if chosen.kind == "outer_product" else 1
+    found = [Vertices(_vertex_name(product, chosen), per_tile, tiles)]
     size = _C[product.dtype]
     if terms["reduce"]:
         kind = f"poplin::ReduceAdd<{_C[product.result]},{_C[product.partials]},true,false>"

@@ -46,13 +46,12 @@ class Vertex:
         if self.kind == "amp":
             return amp_share(part, self.grains, dtype, partials, target)
         if self.kind == "slic":
-            passes = 1 if partials == "float16" and units_of(dtype, partials, target) == 16 else 2
-            return slic_cycles(part, self.grains, partials, product.stride[-1], passes)
+            return slic_cycles(part, self.grains, partials, product.stride[-1], target)
         if self.kind == "vmac":
-            return vmac_cycles(part, self.grains, partials)
+            return vmac_cycles(part, self.grains, partials, target.workers)
         if self.kind == "outer_product":
-            return outer_product_cycles(part, self.grains, dtype)
-        return hmac_cycles(part, self.grains, dtype, partials)
+            return outer_product_cycles(part, self.grains, dtype, target.workers)
+        return hmac_cycles(part, self.grains, dtype, partials, target.workers)
 
 
 def vertices_for(product: Product, target: Target, changed: bool = False) -> tuple[Vertex, ...]:

@@ -14,7 +14,8 @@ relative errors over four of the measurements `qr-poplibs-*` of docs/hardware.md
 too).
 
 Nothing is known of what the others take. They are charged as QR with other amounts of work, by
-their share of QR's multiplications; iterative ones by a number of sweeps that is assumed.
+their share of QR's multiplications; iterative ones take all steps in a number of sweeps that is
+assumed, and what is fixed once.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Work:
     """
 
     updates: str
-    sweeps: float = 1.0
+    sweeps: int = 1
     share: float = 1.0
     known: bool = False
 
@@ -106,18 +107,19 @@ def factorization(op: Operation, target: Target) -> Cost:
     extents = {"m": m, "n": n, "k": k}
     updated = batch * sum(extents[letter] for letter in work.updates)
     rows, reach = ceil_div(updated, target.tiles_per_ipu), (m + BLOCK) / 2
-    known = (2 * target.sync_cycles + target.exchange_cycles) * work.sweeps
-    step = max(0.0, work.sweeps * (FIXED / n + STEP) - known)
-    update = work.sweeps * work.share * rows * ELEMENT * reach
-    received = work.sweeps * reach * matrix.element_bytes * ceil_div(batch, target.tiles_per_ipu)
+    known = 2 * target.sync_cycles + target.exchange_cycles
+    steps = n * work.sweeps
+    step = max(0.0, FIXED / steps + STEP - known)
+    update = work.share * rows * ELEMENT * reach
+    received = reach * matrix.element_bytes * ceil_div(batch, target.tiles_per_ipu)
     name = f"poplin::experimental::{camel(op.name)}"
     used = min(target.tiles_per_ipu, updated)
     return Cost(
         phases=(Phase("Householder", step), Phase("Update", update, received)),
-        repeats=n,
+        repeats=steps,
         temporary_bytes=reach * matrix.element_bytes * 2,
         vertices=vertex(name, matrix.dtype, used),
-        flops=4.0 * work.sweeps * work.share * n * reach * updated,
+        flops=4.0 * work.share * steps * reach * updated,
         source="formula" if work.known and batch == 1 else "default",
     )
 

@@ -21,6 +21,7 @@ from lowering.ir.program import (
     Switch,
     Task,
     While,
+    walk,
 )
 from lowering.ir.program import Sequence as Steps
 from lowering.machine import trace as tr
@@ -37,7 +38,7 @@ from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.pipelines import Flow, TaskKey, run_pipeline
-from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
 from lowering.machine.transfers.collectives import all_gather_cycles
 from lowering.machine.transfers.links import (
     external_sync_cycles,
@@ -122,12 +123,15 @@ class Timer:
         constants = (value for value, _ in program.constants)
         self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
         self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
-        self._collectives = Collectives(
-            target=self.target,
-            replicas=program.replicas,
-            ipus_per_replica=program.ipus,
-            merged_bytes=options.merged_bytes,
-        )
+        self._collectives = [
+            Collectives(
+                target=self.target,
+                replicas=program.replicas,
+                ipus_per_replica=program.ipus,
+                merged_bytes=min(options.merged_bytes, _all_reduced(program, ipu)),
+            )
+            for ipu in range(program.ipus)
+        ]
 
     def new_clock(self) -> list[int]:
         """All IPUs, free at cycle 0."""
@@ -197,11 +201,12 @@ class Timer:
     def _kernel_cost(self, node: Execute, given: tuple[Laid | None, ...]) -> KernelCost:
         plans = self._plans[-1]
         jaxpr = node.kernel.jaxpr
-        key = (structure_key(jaxpr), partials_of(jaxpr.jaxpr), given, plans)
+        replicas = self._collectives[node.ipu]
+        key = (structure_key(jaxpr), partials_of(jaxpr.jaxpr), given, plans, replicas)
         if key not in self._known:
             listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(listing, given, self.target, self._collectives)
+            self._known[key] = model_kernel(listing, given, self.target, replicas)
         return self._known[key]
 
     def _total(self, ipu: int, signature: object, total: Total, times: float) -> None:
@@ -377,3 +382,11 @@ class Timer:
         if self.pipeline is None:
             self.pipeline = run.profile
         return [*before, (start, run.trace)]
+
+
+def _all_reduced(program: Program, ipu: int) -> int:
+    """Bytes of all-reduces in the kernels of an IPU; 0 if there is only one replica."""
+    if program.replicas == 1:
+        return 0
+    kernels = (n.kernel for n in walk(program.body) if isinstance(n, Execute) and n.ipu == ipu)
+    return sum(all_reduced_bytes(kernel.jaxpr.jaxpr) for kernel in kernels)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from collections.abc import Callable
 
+from lowering.jaxpr import Jaxpr, size_in_bytes, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
 from lowering.machine.transfers.collectives import (
@@ -35,8 +37,7 @@ class Collectives:
       target: the chip.
       replicas: how many there are; groups are selected from the whole.
       ipus_per_replica: how many IPUs each has.
-      merged_bytes: up to how many bytes all-reduces wait for each other, to go as one
-        (`optimizations.maximum_cross_replica_sum_buffer_size`).
+      merged_bytes: all-reduces wait for each other until they have so many bytes, and go as one.
     """
 
     target: Target
@@ -44,24 +45,29 @@ class Collectives:
     ipus_per_replica: int = 1
     merged_bytes: int = 0
 
-    def may_wait(self, operation: Operation) -> bool:
-        """Whether an operation is an all-reduce, which can go together with others."""
-        return self.replicas > 1 and _CYCLES.get(operation.name) is all_reduce_cycles
+    def cycles(self, operation: Operation) -> int:
+        """Cycles on the links of an operation; 0 if it is none between replicas.
 
-    def cycles(self, operation: Operation, waiting_bytes: int = 0) -> int:
-        """Cycles on the links that an operation adds; 0 if it is none between replicas.
+        A small all-reduce has its share of one of `merged_bytes`.
 
         Args:
           operation: any operation of a kernel, after collectives have become JAX's own.
-          waiting_bytes: of all-reduces that it goes together with, if it is one.
         """
         rule = _CYCLES.get(operation.name)
-        if rule is None or self.replicas == 1:
-            return 0
         own_bytes = sum(shape.bytes for shape in operation.operands)
-        before = waiting_bytes if rule is all_reduce_cycles else 0
-        together, alone = (
-            rule(self.target, bytes_, self.replicas, self.ipus_per_replica) if bytes_ else 0
-            for bytes_ in (before + own_bytes, before)
-        )
-        return together - alone
+        if rule is None or self.replicas == 1 or not own_bytes:
+            return 0
+        together = max(own_bytes, self.merged_bytes if rule is all_reduce_cycles else 0)
+        whole = rule(self.target, together, self.replicas, self.ipus_per_replica)
+        return math.ceil(whole * own_bytes / together)
+
+
+def all_reduced_bytes(jaxpr: Jaxpr) -> int:
+    """Bytes of the all-reduces in a jaxpr and its bodies, which may go as one."""
+    own = sum(
+        size_in_bytes(atom.aval)
+        for eqn in jaxpr.eqns
+        if _CYCLES.get(eqn.primitive.name) is all_reduce_cycles
+        for atom in eqn.invars
+    )
+    return own + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from lowering.machine.kernels.fusing import fused
-from lowering.machine.kernels.ledger import Ledger
 from lowering.machine.kernels.listing import Item, PlanOptions, list_operations
 from lowering.machine.primitives import ELEMENTWISE
-from lowering.machine.target import IPU2
-from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.collectives import all_reduce_cycles
 from tests.lowering.machine.samples import alive, kernel
 
 
@@ -82,22 +78,6 @@ def test_what_joins_two_tensors_is_copied():
     joined = kernel(lambda x, y: jnp.concatenate([x, y]), x, x)
     assert joined.cycles > 0
     assert alive(lambda x, y: jnp.concatenate([x, y]), x, x).activation_bytes == 2 * 64 * 64 * 4
-
-
-@pytest.mark.parametrize("merged_bytes", [0, 2000, 1 << 20])
-def test_all_reduces_go_as_one_up_to_so_many_bytes(merged_bytes):
-    """Ten of 1 000 bytes: ten times alone, five times two, or once ten."""
-    collectives = Collectives(target=IPU2, replicas=4, merged_bytes=merged_bytes)
-    ledger = Ledger(IPU2, collectives)
-    jaxpr = jax.make_jaxpr(lambda x: jax.lax.psum(x, "r"), axis_env=[("r", 4)])(jnp.zeros(250))
-    (item,) = (
-        i
-        for i in list_operations(jaxpr, PlanOptions()).items
-        if isinstance(i, Item) and i.name.startswith("psum")
-    )
-    cycles = sum(ledger._links(item.operations[0]) for _ in range(10))
-    together = {0: 1, 2000: 2, 1 << 20: 10}[merged_bytes]
-    assert cycles == 10 // together * all_reduce_cycles(IPU2, 1000 * together, 4)
 
 
 def test_callbacks_are_said_to_be_free():

@@ -89,7 +89,7 @@ def test_reductions_take_up_to_three_stages(depth: int):
 
 
 def test_a_reduction_sends_what_changes_tiles():
-    reduced = reductions(np.array([600, 600]), np.array([1, 6]), "float32", "float32")
+    reduced = reductions(np.array([600, 600]), np.array([1, 6]), "float32", "float32", 6)
     assert reduced.outputs.tolist() == [600, 100]
     assert reduced.exchange_bytes.tolist() == [0, 5 * 100 * 4]
     # 25 groups of four outputs: five for the busiest worker, each 2 cycles a partial and 8 more.
@@ -97,8 +97,8 @@ def test_a_reduction_sends_what_changes_tiles():
 
 
 def test_storing_halves_takes_a_cycle_less():
-    one = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([False]))
-    other = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([True]))
+    one = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([False]), 6)
+    other = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([True]), 6)
     assert (one - other).tolist() == [6 * 3]
 
 

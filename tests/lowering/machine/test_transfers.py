@@ -7,12 +7,16 @@ import itertools
 import math
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lowering.machine.cost import Operation, Shape
 from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
 from lowering.machine.transfers import collectives
+from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
 from lowering.machine.transfers.links import (
     INTER_IPU_CYCLES,
     Hop,
@@ -248,3 +252,20 @@ def test_all_to_all_uses_the_links_that_routes_take(replicas: int, ipus: int) ->
     assert collectives.all_to_all_cycles(IPU2, 1e9, replicas, ipus) - fixed == pytest.approx(
         inter_ipu_cycles(IPU2, flows, fixed_cycles=0), abs=1
     )
+
+
+@pytest.mark.parametrize(("merged_bytes", "together"), [(0, 1), (2000, 2), (1 << 20, 10)])
+def test_small_all_reduces_go_as_one(merged_bytes: int, together: int) -> None:
+    """Ten of 1 000 bytes: ten times alone, five times two, or once ten."""
+
+    def fn(x: jax.Array) -> list[jax.Array]:
+        return [jax.lax.psum(x + i, "replicas") for i in range(10)]
+
+    jaxpr = jax.make_jaxpr(fn, axis_env=[("replicas", 4)])(jnp.zeros(250)).jaxpr
+    assert all_reduced_bytes(jaxpr) == 10_000
+    whole = Collectives(target=IPU2, replicas=4, merged_bytes=min(merged_bytes, 10_000))
+    psum = Operation("psum", (Shape((250,), "float32"),), (Shape((250,), "float32"),))
+    expected = collectives.all_reduce_cycles(IPU2, 1000 * together, 4) * 10 / together
+    assert 10 * whole.cycles(psum) == pytest.approx(expected, rel=1e-3)
+    alone = Collectives(target=IPU2, replicas=4, merged_bytes=min(merged_bytes, 1000))
+    assert alone.cycles(psum) == collectives.all_reduce_cycles(IPU2, 1000, 4)
