@@ -1,10 +1,13 @@
-"""Which operations run as one: elementwise chains, and a reduction with the cast before it."""
+"""Which operations run as one: elementwise chains, a cast and a reduction, a scatter and a sum."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
 
+import numpy as np
+
+from lowering.jaxpr import Literal
 from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, uses_of, with_bodies
 
 _HALVES = ("float16", "bfloat16")
@@ -34,7 +37,9 @@ class _Fuser:
     def run(self) -> Listing:
         for item in self._listing.items:
             if isinstance(item, Item) and len(item.writes) == 1:
-                if self._is_elementwise(item.operations[-1].name):
+                if (scattered := self._scattered(item)) is not None:
+                    item = scattered
+                elif self._is_elementwise(item.operations[-1].name):
                     item = self._absorbed(item)
                 elif item.operations[-1].name.startswith(("reduce_", "arg")):
                     item = self._uncast(item)
@@ -82,6 +87,34 @@ class _Fuser:
         ended = {value for value in producer.reads if value is not None and self._uses[value] == 1}
         ended_bytes = sum(self._shapes[value].bytes for value in ended)
         return ended_bytes > self._shapes[producer.writes[0]].bytes
+
+    def _scattered(self, item: Item) -> Item | None:
+        """The addition of rows that were scattered into zeros, as their addition to the other sum.
+
+        So the original's pass over gradients of embeddings did it.
+        """
+        if item.operations[0].name not in ("add", "add_any"):
+            return None
+        for value, other in zip(item.reads, reversed(item.reads), strict=True):
+            place = -1 if value is None or self._uses[value] != 1 else self._made_at.get(value, -1)
+            scatter = self._items[place] if place >= 0 else None
+            if other is None or not isinstance(scatter, Item):
+                continue
+            if scatter.operations[0].name == "scatter-add" and self._is_zero(scatter.reads[0]):
+                self._items[place] = None
+                reads = (other, *scatter.reads[1:])
+                return dc.replace(scatter, reads=reads, writes=item.writes)
+        return None
+
+    def _is_zero(self, value: int | None) -> bool:
+        """Whether a value is a zero, however often it is repeated."""
+        if value is None or value not in self._made_at:
+            return False
+        item = self._items[self._made_at[value]]
+        if not isinstance(item, Item) or item.operations[0].name != "broadcast_in_dim":
+            return False
+        source = item.eqn.invars[0] if item.eqn is not None else None
+        return isinstance(source, Literal) and not np.any(source.val)
 
     def _uncast(self, item: Item) -> Item:
         """A reduction of halves without the cast in front of it."""

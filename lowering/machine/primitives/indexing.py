@@ -45,7 +45,7 @@ def _sliced(whole: Shape, part: Shape) -> tuple[int, ...]:
 
 
 def dynamic_slice(op: Operation, target: Target) -> Cost:
-    """The faster of two ways: slices that lie on every tile, or axes that are cut over tiles too."""
+    """The faster of two ways: every tile has a part of each slice, or slices lie on some tiles."""
     updates = op.name == "dynamic_update_slice"
     whole, part = op.operands[0], op.operands[1] if updates else op.result
     axes = _sliced(whole, part)

@@ -56,6 +56,22 @@ def test_a_reduction_of_halves_costs_no_more_than_one_of_floats():
     assert costs[0].cycles < costs[1].cycles
 
 
+def gradient_of_lookup(table, indices, total):
+    grads = jax.grad(lambda t: jnp.sin(t[indices]).sum())(table)
+    return total + grads
+
+
+def test_gradients_of_lookups_go_straight_into_their_sum():
+    """No table of zeros to scatter into, and no second one to add."""
+    table, total = jnp.zeros((64, 16)), jnp.zeros((64, 16))
+    indices = jnp.zeros(4, jnp.int32)
+    found = names(gradient_of_lookup, table, indices, total)
+    assert found[-1] == "scatter-add"
+    assert "add" not in found[-2:]
+    held = alive(gradient_of_lookup, table, indices, total, away=(2,))
+    assert held.activation_bytes < table.nbytes
+
+
 def test_closed_over_arrays_are_constants():
     table = np.ones(4096, np.float32)
     held = alive(lambda x: jax.jit(lambda y: y + jnp.asarray(table))(x), jnp.zeros(4096))
