@@ -51,6 +51,18 @@ RULES = (
         "a schedule is plain data, readable without the compiler",
     ),
     *(
+        Rule(folder, ("lowering.machine",), "compiling does not depend on the machine model")
+        for folder in ("lowering/ir", "lowering/passes", "lowering/pipelines", "lowering/schedules")
+    ),
+    *(
+        Rule(
+            f"lowering/machine/{folder}",
+            ("jax", "lowering.jaxpr", "lowering.ir"),
+            "costs are arithmetic on shapes",
+        )
+        for folder in ("primitives", "planner", "trace")
+    ),
+    *(
         Rule(
             folder,
             ("jax.extend", "jax._src"),
