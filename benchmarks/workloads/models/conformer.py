@@ -28,7 +28,7 @@ from benchmarks.workloads.models.variables import Variables
 Part = Callable[..., Any]
 
 FRAMES, MEL, WIDTH, HEADS, HIDDEN, KERNEL = 1220, 80, 256, 4, 2048, 15
-ENCODERS, DECODERS, VOCABULARY, TOKENS = 12, 6, 4233, 48
+DECODERS, VOCABULARY, TOKENS = 6, 4233, 48
 
 
 def subsample(v: Variables, speech: Any, *rest: Any) -> Any:
