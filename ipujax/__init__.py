@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ipujax import sharding as sharding
     from ipujax import targets as targets
     from ipujax import utils as utils
-    from ipujax._tile_mapping import tile_mapping as tile_mapping
+    from ipujax._report.tile_mapping import tile_mapping as tile_mapping
     from ipujax.comparison import compare as compare
     from ipujax.compiler import compile as compile
     from ipujax.optimizers import cross_replica_optimizer as cross_replica_optimizer
@@ -86,7 +86,7 @@ OPTIMIZERS = (
 FUNCTIONS = {
     "compare": "ipujax.comparison",
     "compile": "ipujax.compiler",
-    "tile_mapping": "ipujax._tile_mapping",
+    "tile_mapping": "ipujax._report.tile_mapping",
 }
 
 __all__ = [*MODULES, *OPTIMIZERS, *FUNCTIONS]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ipujax import log
 from ipujax.errors import ConfigError
 
 PROPORTION = "availableMemoryProportion"
 PARTIALS = "partialsType"
 ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
 
+_ALIKE = 0.85  # of difflib; Poplar's own names for other options are less alike
 _DTYPES = ("half", "float", "float16", "float32")
 
 
@@ -18,13 +22,15 @@ def planner_options(given: Mapping[Any, Any], where: str) -> dict[str, str]:
     """The options of a planner, as text.
 
     Args:
-      given: option names to values; those that ipujax does not know pass unchecked.
+      given: option names to values; those that ipujax does not know pass unchecked, with a
+        warning if they look like a misspelt one.
       where: who gave them, for errors.
 
     Raises:
       ConfigError: (a `ValueError`) a value that the planner cannot work with.
     """
     options = {str(name): str(value) for name, value in given.items()}
+    _look_for_slips(options, (PROPORTION, PARTIALS), where)
     if PROPORTION in options:
         _check_proportion(options[PROPORTION], where)
     if PARTIALS in options and options[PARTIALS] not in _DTYPES:
@@ -53,6 +59,7 @@ def may_run_out_of_memory(given: Mapping[Any, Any]) -> bool:
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
     """
+    _look_for_slips(map(str, given), (ALLOW_OUT_OF_MEMORY,), "compilation_poplar_options")
     value = given.get(ALLOW_OUT_OF_MEMORY, "true")
     if value not in ("true", "false"):
         raise ConfigError(
@@ -60,3 +67,18 @@ def may_run_out_of_memory(given: Mapping[Any, Any]) -> bool:
             'text "true" or "false"'
         )
     return value == "true"
+
+
+def _look_for_slips(names: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Names that Poplar alone knows are right here; one that is nearly ours is a slip."""
+    for name in names:
+        for meant in known:
+            alike = difflib.SequenceMatcher(None, name.lower(), meant.lower()).ratio()
+            if name != meant and alike >= _ALIKE:
+                _warn(f"{where}[{name!r}] changes nothing; did you mean {meant!r}?")
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Logs a warning, once in a process."""
+    log.get_logger().warning(text)

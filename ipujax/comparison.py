@@ -15,7 +15,7 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
-from ipujax._report_text import duration, table
+from ipujax._report.text import duration, table
 from ipujax._schedule_override import schedule_override
 from ipujax.compiler import CompiledFunction
 from ipujax.compiler import compile as _compile
@@ -130,9 +130,13 @@ def compare(
 
     Raises:
       TargetError: (a `ValueError`) a target that does not exist.
-      ComparisonError: (a `ValueError`) a schedule that does not exist, schedules for a function
-        without a pipeline, or nothing to compare.
+      ComparisonError: (a `ValueError`) what is no function, a schedule that does not exist,
+        schedules for a function without a pipeline, or nothing to compare.
     """
+    if not callable(fn):
+        raise ComparisonError(
+            f"fn is the function to model, or what ipu.compile made of one, not {fn!r}"
+        )
     if not isinstance(args, (list, tuple)):
         raise ComparisonError(f"args is a list or tuple of fn's arguments, not {args!r}")
     chips = _chips(targets)

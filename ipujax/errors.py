@@ -18,6 +18,7 @@ ShardError = _lowering.ShardError
 CollectiveError = _lowering.CollectiveError
 EnqueueError = _lowering.EnqueueError
 OutsideCompilationError = _lowering.OutsideCompilationError
+TargetError = _lowering.TargetError
 
 
 class ConfigError(IPUError, ValueError):
@@ -123,16 +124,12 @@ class OptimizerTypeError(IPUError, TypeError):
     """An optimizer was given an argument of a type that it does not take."""
 
 
-class TargetError(IPUError, ValueError):
-    """A chip that nobody has described, or something that describes none."""
-
-
 class TileMappingError(IPUError, ValueError):
     """A value that a program does not have, or that is on several IPUs or none."""
 
 
 class ComparisonError(IPUError, ValueError):
-    """A comparison of nothing, or over schedules that do not exist."""
+    """A comparison of nothing, of what is no function, or over schedules that do not exist."""
 
 
 class OutOfMemoryError(IPUError, MemoryError):

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ipujax._advice import Advice
-from ipujax._report_data import report_dict
-from ipujax._report_text import page, summary
+from ipujax._report.advice import Advice
+from ipujax._report.data import report_dict
+from ipujax._report.text import page, summary
 from lowering import machine, trace
 
 KINDS = trace.KINDS
@@ -37,11 +37,13 @@ class Report:
       elements: of the infeed that gives most, taken by one call over all replicas; for a program
         without infeeds, the micro-batches of its pipelines; 0 without either.
       advice: what would help a program that does not fit, the largest effect first; () if it does.
+      arguments: paths such as `args[0]['w']`, by their values in the program.
     """
 
     profile: machine.Profile
     elements: int
     advice: tuple[Advice, ...]
+    arguments: Mapping[int, str]
 
     @property
     def name(self) -> str:

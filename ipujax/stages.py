@@ -84,11 +84,15 @@ class Lowered:
         Raises:
           TargetError: (a `ValueError`) a target that does not exist.
         """
-        from ipujax._modelling import chip_of, make_report  # most runs need no model
+        from ipujax._report import paths  # most runs need no model
+        from ipujax._report.chip import chip_of
+        from ipujax._report.make import make_report
 
-        chip = chip_of(self.device.config, target)
+        config = self.device.config
+        chip = chip_of(config, target)
         if chip not in self._reports:
-            self._reports[chip] = make_report(self.program, self.device.config, chip)
+            arguments = {value: path for path, value in paths.arguments(self)}
+            self._reports[chip] = make_report(self.program, config, chip, arguments)
         return self._reports[chip]
 
     @functools.cached_property
@@ -101,7 +105,7 @@ class Lowered:
             return
         report = self.report()
         if not report.memory.fits:
-            from ipujax._report_text import out_of_memory
+            from ipujax._report.text import out_of_memory
 
             text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
             raise OutOfMemoryError(text, report=report)

@@ -6,7 +6,8 @@
     small = dataclasses.replace(targets.IPU2, name="half", tiles_per_ipu=736)
     print(executable.report(target=small))
 
-Every number of a chip carries its source in `lowering/machine/target.py`.
+A field that no chip can have is a `TargetError`. Every number of the chips here carries its source
+in `lowering/machine/target.py`.
 """
 
 from __future__ import annotations

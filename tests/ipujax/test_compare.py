@@ -142,6 +142,11 @@ def test_what_does_not_exist_is_an_error(
         ipu.compare(lambda x: x + 1, [struct(8)], **arguments)
 
 
+def test_what_is_no_function_is_an_error() -> None:
+    with pytest.raises(ComparisonError, match=r"fn is the function to model, .*, not None"):
+        ipu.compare(None, [struct(8)])
+
+
 def test_arguments_come_in_a_list() -> None:
     with pytest.raises(ComparisonError, match="args is a list or tuple"):
         ipu.compare(lambda x: x + 1, struct(8))

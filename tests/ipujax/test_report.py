@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax._modelling import make_report
-from ipujax._report_data import runs
+from ipujax._report.data import runs
+from ipujax._report.make import make_report
 from ipujax.config import IPUConfig
-from ipujax.errors import ConfigError, TargetError
+from ipujax.errors import ConfigError, IPUError, TargetError
 from ipujax.pipelining_ops import PipelineStageOptions, pipeline
 from ipujax.report import Report
 from lowering import Options, lower
@@ -180,6 +180,59 @@ def test_a_target_can_be_given() -> None:
             lowered.report(bad)
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": ""},
+        {"tiles_per_ipu": 0},
+        {"tiles_per_ipu": -1},
+        {"tiles_per_ipu": 1.5},
+        {"tiles_per_ipu": True},
+        {"bytes_per_tile": 0},
+        {"code_bytes_per_tile": 0},
+        {"reserved_bytes": -1},
+        {"reserved_bytes": 638_976},
+        {"clock_hz": 0},
+        {"clock_hz": float("nan")},
+        {"clock_hz": "1.33e9"},
+        {"workers": 0},
+        {"macs_per_cycle": {}},
+        {"macs_per_cycle": ((("float32", "float32"), 16),)},
+        {"amp_units": ()},
+        {"amp_units": 16},
+        {"conv_load_bytes": 0},
+        {"exchange_bytes": -4},
+        {"exchange_cycles": -1},
+        {"sync_cycles": None},
+        {"links": None},
+        {"host_bytes_per_second": 0},
+        {"remote_bytes_per_second": -1.0},
+    ],
+    ids=str,
+)
+def test_targets_that_no_chip_can_be_are_errors(field: dict[str, Any]) -> None:
+    (name,) = field
+    with pytest.raises(TargetError, match=rf"^Target\.{name} is .*, but must be "):
+        dataclasses.replace(ipu.targets.IPU2, **field)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("across", 0), ("bytes_per_second", -1), ("sync_seconds", float("inf"))]
+)
+def test_links_that_cannot_be_are_errors(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^Links\.{name} is .*, but must be ") as caught:
+        dataclasses.replace(ipu.targets.IPU2.links, **{name: value})
+    assert isinstance(caught.value, IPUError)
+
+
+def test_numbers_of_numpy_describe_targets_too() -> None:
+    chip = dataclasses.replace(
+        ipu.targets.IPU2, tiles_per_ipu=np.int64(8), remote_bytes_per_second=np.float32(0)
+    )
+    report = ipu.compile(lambda x: x + 1).lower(struct(8)).report(chip)
+    assert report.memory.tile_peak_bytes.shape == (1, 8)
+
+
 def test_code_is_counted_if_it_is_compiled() -> None:
     counted = report_of(lambda x: x + 1, struct(800)).memory
     configured(ipu_model__compile_ipu_code=False)
@@ -220,6 +273,31 @@ def test_bad_planner_options_are_errors(category: str, name: str, value: Any, wa
         configured(**{f"{category}__poplar_options": {name: value}})
 
 
+@pytest.mark.parametrize(
+    ("attribute", "slip", "meant"),
+    [
+        ("matmuls__poplar_options", "partialstype", "partialsType"),
+        ("convolutions__poplar_options", "availableMemoryPorportion", "availableMemoryProportion"),
+        ("compilation_poplar_options", "debug.allowOutOfmemory", "debug.allowOutOfMemory"),
+    ],
+)
+def test_slips_in_names_of_options_are_logged_once(
+    attribute: str, slip: str, meant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        configured(**{attribute: {slip: "false"}})
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    where = attribute.replace("__", ".")
+    assert warnings == [f"{where}['{slip}'] changes nothing; did you mean '{meant}'?"]
+
+
+def test_other_options_of_poplar_pass(caplog: pytest.LogCaptureFixture) -> None:
+    names = ("fullyConnectedPass", "interTilePartialsType", "partialsType.interIPU", "numIOTiles")
+    options = dict.fromkeys(names, "x")
+    configured(matmuls__poplar_options=options, compilation_poplar_options=options)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_bad_options_of_a_stage_are_errors_of_its_report() -> None:
     configured(2)
     bad = PipelineStageOptions(matmul_options={"availableMemoryProportion": 2})
@@ -257,7 +335,7 @@ def test_pages_say_what_matters() -> None:
 def test_pages_of_many_ipus_show_the_fullest() -> None:
     model, args = training(32, 64, width=8)
     program = lower(jax.jit(model).trace(*args).jaxpr, Options(num_ipus=32))
-    text = str(make_report(program, IPUConfig(), ipu.targets.IPU2))
+    text = str(make_report(program, IPUConfig(), ipu.targets.IPU2, {}))
     assert "1 replica of 32 IPUs" in text
     assert "and 16 more IPUs, with emptier tiles" in text
     assert "0-30" in text  # equal operations of these share a line

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax import errors
 from ipujax.errors import ConfigError, IPUError, OutOfMemoryError
 from ipujax.report import Report
 from tests.ipujax.reporting import configured, f32, struct, training
@@ -65,6 +69,18 @@ def test_other_words_are_errors(value: Any) -> None:
         configured(compilation_poplar_options={"debug.allowOutOfMemory": value})
 
 
+def test_arguments_are_named_by_their_paths() -> None:
+    configured(ipu_model__tiles_per_ipu=1)
+
+    def model(n: int, params: Any, *, x: Any) -> Any:
+        return params["w"] * n + x
+
+    run = ipu.compile(model, static_argnums=0)
+    text = str(run.lower(3, {"w": struct(100_000)}, x=struct(100_000)).report())
+    assert "bytes of it on that tile (args[1]['w'])\n" in text
+    assert "bytes of it on that tile (kwargs['x'])\n" in text
+
+
 def advice_for(**arguments: Any) -> list[str]:
     model, args = training(2, 8, **arguments)
     report = ipu.compile(model).lower(*args).report()
@@ -120,6 +136,93 @@ def test_waiting_activations_are_recomputed_or_offloaded() -> None:
     assert mentions(texts, "smaller micro-batches")
     configured(2, ipu_model__tiles_per_ipu=4, allow_recompute=True)
     assert not mentions(advice_for(**arguments), "allow_recompute")
+
+
+def advice_of(fn: Callable[..., Any], *args: Any) -> dict[str, int]:
+    report = ipu.compile(fn).lower(*args).report()
+    assert not report.memory.fits
+    return {entry.text: entry.about_bytes for entry in report.advice}
+
+
+def layer(x: Any, weights: Any) -> Any:
+    return jnp.tanh(x @ weights)
+
+
+def gradient_through(layer: Any) -> Any:
+    def loss(weights: Any, x: Any) -> Any:
+        for each in weights:
+            x = layer(x, each)
+        return jnp.sum(x)
+
+    return jax.grad(loss)
+
+
+WEIGHTS, BATCH = [struct(64, 64)] * 8, struct(20_000, 64)
+KEPT = 8 * 20_000 * 64 * 4  # what each tanh gives
+
+
+def test_gradients_without_a_pipeline_are_told_of_checkpoint() -> None:
+    configured(ipu_model__tiles_per_ipu=16)
+    found = advice_of(gradient_through(layer), WEIGHTS, BATCH)
+    (about,) = (bytes_ for text, bytes_ in found.items() if "jax.checkpoint" in text)
+    assert KEPT / 2 < about < KEPT * 2
+    assert not mentions(list(found), "allow_recompute")
+
+
+def test_gradients_inside_loops_and_calls_are_found() -> None:
+    configured(ipu_model__tiles_per_ipu=16)
+
+    def train(weights: Any, x: Any) -> Any:
+        gradient = jax.jit(gradient_through(layer))
+
+        def step(_: Any, weights: Any) -> Any:
+            return jax.tree.map(jnp.subtract, weights, gradient(weights, x))
+
+        return jax.lax.fori_loop(0, 10, step, weights)
+
+    assert mentions(list(advice_of(train, WEIGHTS, BATCH)), "jax.checkpoint")
+
+
+def test_who_checkpoints_is_not_told_to() -> None:
+    configured(ipu_model__tiles_per_ipu=16)
+    found = advice_of(gradient_through(jax.checkpoint(layer)), WEIGHTS, BATCH)
+    assert not mentions(list(found), "jax.checkpoint")
+
+
+def test_without_a_gradient_nothing_is_recomputed() -> None:
+    configured(ipu_model__tiles_per_ipu=4)
+    found = advice_of(lambda weights, x: layer(x, weights[0]), WEIGHTS, BATCH)
+    assert not mentions(list(found), "recompute")
+
+
+def test_only_products_are_told_of_their_proportion() -> None:
+    configured(ipu_model__tiles_per_ipu=4)
+    table, numbers = struct(1000, 1000), struct(4000, dtype=np.int32)
+    lookup = advice_of(lambda table, numbers: table[numbers], table, numbers)
+    assert not mentions(list(lookup), "availableMemoryProportion")
+    product = advice_of(lambda x, y: x @ y, struct(1024, 1024), struct(1024, 1024))
+    assert mentions(list(product), '"availableMemoryProportion" in matmuls.poplar_options: fewer')
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for name, kind in vars(errors).items() if name.endswith("Error")], ids=str
+)
+def test_every_error_can_be_pickled(kind: Any) -> None:
+    error = BaseException.__new__(kind, "what is wrong")
+    error.where = "file.py:3"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert (str(again), again.where) == ("what is wrong", "file.py:3")
+
+
+def test_errors_of_memory_can_be_pickled() -> None:
+    configured(ipu_model__tiles_per_ipu=1, compilation_poplar_options=FORBID)
+    with pytest.raises(OutOfMemoryError) as caught:
+        ipu.compile(plus_one)(np.zeros(200_000, f32))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is OutOfMemoryError
+    assert str(again) == str(caught.value)
+    assert str(again.report) == str(caught.value.report)
 
 
 def test_one_full_ipu_is_relieved_by_the_others() -> None:

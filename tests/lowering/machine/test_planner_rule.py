@@ -59,6 +59,19 @@ def test_sums_over_several_dimensions():
     assert from_operation(op) == matmul(1, 7, 12, 2)
 
 
+def test_complex_numbers_are_four_real_products():
+    (op,) = operations(jnp.matmul, jnp.zeros((4, 5), "complex64"), jnp.zeros((5, 6), "complex64"))
+    assert from_operation(op) == matmul(1, 4, 10, 12)
+    (op,) = operations(convolution, *(jnp.zeros((1, 8, 8, 4), "complex64") for _ in range(2)))
+    assert from_operation(op).macs == 4 * 64 * 64 * 4 * 4
+    square = jnp.zeros((1024, 1024))
+    (real,) = operations(jnp.matmul, square, square)
+    (both,) = operations(jnp.matmul, square.astype("complex64"), square.astype("complex64"))
+    times = [product_cost(op, IPU2).cycles(4, 100, 100) for op in (real, both)]
+    assert product_cost(both, IPU2).flops == 4 * product_cost(real, IPU2).flops
+    assert 2 < times[1] / times[0] < 4
+
+
 def test_a_product_without_a_sum():
     def outer(a: jax.Array, b: jax.Array) -> jax.Array:
         return lax.dot_general(a, b, (((), ()), ((), ())))

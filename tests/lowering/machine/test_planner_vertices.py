@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +11,37 @@ from hypothesis import strategies as st
 
 from lowering.machine.planner import amp_cycles
 from lowering.machine.planner.cut import distinct_cuts
-from lowering.machine.planner.mac import dot_cycles
+from lowering.machine.planner.mac import dot_cycles, slic_cycles
+from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import reduce_cycles, reductions, stage_factors
-from lowering.machine.target import IPU1, IPU2, IPU21
+from lowering.machine.planner.tiles import Cuts, Grains, share
+from lowering.machine.target import IPU1, IPU2, IPU21, Target
+
+SLIC = Grains(in_channels=4, out_channels=4)
+PATCHES = Product(
+    field=(64, 64),
+    kernel=(3, 3),
+    in_channels=4,
+    out_channels=4,
+    input_field=(66, 66),
+    stride=(1, 1),
+    dilation=(1, 1),
+    dtype="float16",
+    partials="float16",
+    result="float16",
+)
+ONE = np.array([1])
+ONE_TILE = Cuts(
+    groups=ONE,
+    batch=ONE,
+    field=(ONE, ONE),
+    kernel=(ONE, ONE),
+    in_channels=ONE,
+    out_channels=ONE,
+    serial_in=ONE,
+    serial_out=ONE,
+    early=0 * ONE,
+)
 
 # tessellate-ipu@3ab241f3: notebooks/IPU Peak Flops.ipynb: rows of a [rows, 16] x [16, 16] product
 # in half precision on every tile of a Bow, and cycles (docs/hardware.md, AMP vertex).
@@ -56,6 +86,63 @@ def test_amp_reaches_the_peak_with_many_rows(dtype, partials, target, macs: int)
     # The first pass over the input channels also zeroes, in the code that does not overlap it.
     assert 60_000 * 64 * 64 / (many - few) == pytest.approx(macs, rel=0.16)
     assert 60_000 * 64 * 64 / (many - few) <= macs * 1.0001
+
+
+def doubled(target: Target, *names: str) -> Target:
+    """The chip with twice of some of its rates."""
+    twice = {
+        name: tuple((types, 2 * rate) for types, rate in getattr(target, name)) for name in names
+    }
+    return dc.replace(target, **twice)
+
+
+@pytest.mark.parametrize("names", [("macs_per_cycle",), ("macs_per_cycle", "amp_units")])
+@pytest.mark.parametrize(
+    ("dtype", "partials"),
+    [("float16", "float16"), ("float16", "float32"), ("float32", "float32")],
+)
+def test_twice_the_products_per_cycle_are_twice_as_fast(dtype, partials, names):
+    times: list[float] = []
+    for target in (IPU2, doubled(IPU2, *names)):
+        few, many = (amp_cycles(n, 128, 128, dtype, partials, target) for n in (60_000, 120_000))
+        times.append(many - few)
+    # But for what zeroes the sums, which is as slow as before.
+    assert times[0] / times[1] == pytest.approx(2, rel=0.06)
+
+
+def test_twice_the_products_per_cycle_by_hand():
+    # Four cycles a row, and two: 2048 rows are 342 for the busiest worker.
+    times = [
+        amp_cycles(2048, 16, 16, "float16", "float16", target)
+        for target in (IPU2, doubled(IPU2, "macs_per_cycle"))
+    ]
+    assert times[0] - times[1] == 6 * 2 * (342 - 3)
+
+
+def test_windows_slide_as_fast_as_products_are_made():
+    part = share(PATCHES, SLIC, ONE_TILE)
+    times = [
+        float(slic_cycles(part, SLIC, "float16", 1, target)[0])
+        for target in (IPU2, doubled(IPU2, "macs_per_cycle"))
+    ]
+    # 64 x 64 outputs: 11 pieces of rows, 62.09 long, for the busiest of six workers; once over the
+    # three rows of the kernel, each 62.09 - 5 cycles, and half of that.
+    assert times[0] - times[1] == pytest.approx(3 * 6 * 11 * (683 / 11 - 5) / 2)
+
+
+def test_workers_are_the_chips():
+    twelve = dc.replace(IPU2, workers=12)
+    # 100 rows: 17 for the busiest of 6, 9 of 12, in one pass of 37 + 4 (n - 3) less 7.
+    both = [
+        amp_cycles(100, 16, 16, "float16", "float16", target) - target.workers * 7
+        for target in (IPU2, twelve)
+    ]
+    assert both[0] - both[1] == 6 * (37 + 4 * 14 - 7) - 12 * (37 + 4 * 6 - 7)
+    count, partials = np.array([4]), np.array([96])
+    six, more = (
+        reduce_cycles(partials, count, "float32", np.array([False]), workers) for workers in (6, 12)
+    )
+    assert (six.tolist(), more.tolist()) == ([33 + 6 * (20 + 4 * 16)], [33 + 12 * (20 + 2 * 16)])
 
 
 @given(st.integers(1, 2000), st.integers(1, 300), st.integers(1, 300))

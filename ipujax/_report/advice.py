@@ -9,9 +9,14 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterable, Iterator
 
-from lowering import HOST, ir, machine, pipelines
+from ipujax._report.derivatives import Derivatives
+from lowering import HOST, ir, jaxpr, machine, pipelines
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
+_PLANNED = {
+    "dot_general": "matmuls.poplar_options",
+    "conv_general_dilated": "convolutions.poplar_options",
+}
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class _Found:
 
     Attributes:
       pipelined: it has a pipeline.
-      training: with a backward pass.
+      training: the pipeline has a backward pass.
+      kept_bytes: of activations that `jax.checkpoint` could recompute, and does not yet.
       state_bytes: of the optimizer's state, where it is on the tiles.
       accumulator_bytes: of accumulated gradients, likewise.
       lasting_bytes: of these, and of arguments on the tiles: what does not depend on the batch.
@@ -41,6 +47,7 @@ class _Found:
 
     pipelined: bool
     training: bool
+    kept_bytes: int
     state_bytes: int
     accumulator_bytes: int
     lasting_bytes: int
@@ -98,6 +105,8 @@ def _about_activations(
     if found.training and profile.target.remote_bytes_per_second:
         text = "keep waiting activations in streaming memory: pipeline(offload_activations=True)"
         yield Advice(text, waiting)
+    text = "recompute activations instead of keeping them: jax.checkpoint around each layer"
+    yield Advice(text, min(found.kept_bytes, working))
     what = "micro-batches" if found.pipelined else "batches"
     more = " and more of them" if found.pipelined else ""
     yield Advice(f"smaller {what}{more}: activations shrink with them", waiting + working)
@@ -127,14 +136,25 @@ def _about_variables(profile: machine.Profile, found: _Found) -> Iterator[Advice
 
 def _about_the_rest(profile: machine.Profile) -> Iterator[Advice]:
     used = profile.memory.by_category
-    text = (
-        'a lower "availableMemoryProportion" in matmuls.poplar_options or '
-        "convolutions.poplar_options: fewer temporaries, more cycles"
-    )
-    yield Advice(text, used["temporaries"])
+    options = _options_of_products(profile)
+    if options:
+        text = f'a lower "availableMemoryProportion" in {options}: fewer temporaries, more cycles'
+        yield Advice(text, used["temporaries"])
     code = ("vertex_code", "vertex_state", "control_code", "exchange_code")
     text = "fewer different operations: scan over equal layers, or functional_ops.outlined_function"
     yield Advice(text, sum(used[category] for category in code))
+
+
+def _options_of_products(profile: machine.Profile) -> str:
+    """The options of the products that the program has, if most of its cycles go to products."""
+    cycles = dict.fromkeys(_PLANNED, 0.0)
+    for operation in profile.operations:
+        primitive = operation.name.split()[0]
+        if primitive in cycles:
+            cycles[primitive] += operation.cycles
+    most = sum(operation.cycles for operation in profile.operations) / 2
+    there = [options for primitive, options in _PLANNED.items() if cycles[primitive]]
+    return " or ".join(there) if sum(cycles.values()) > most else ""
 
 
 def _look(program: ir.Program) -> _Found:
@@ -155,9 +175,11 @@ def _look(program: ir.Program) -> _Found:
     made = {value for value in state if initial.get(value, value) not in inputs}
     copies = (n for n in nodes if isinstance(n, ir.Copy) and n.source == HOST)
     arguments = [value for node in copies for value in node.values if value in inputs]
+    derivatives = Derivatives(program)
     return _Found(
         pipelined=bool(loops),
         training=bool(updates),
+        kept_bytes=0 if loops or derivatives.recomputes else derivatives.kept_bytes,
         state_bytes=_bytes(program, state),
         accumulator_bytes=_bytes(program, sums),
         lasting_bytes=_bytes(program, [*arguments, *made, *sums]),
@@ -171,5 +193,4 @@ def _initial(nodes: Iterable[ir.Node]) -> dict[ir.ValueId, ir.ValueId]:
 
 
 def _bytes(program: ir.Program, values: Iterable[ir.ValueId]) -> int:
-    avals = (program.avals[value] for value in values)
-    return sum(int(aval.size) * aval.dtype.itemsize for aval in avals)
+    return sum(jaxpr.size_in_bytes(program.avals[value]) for value in values)

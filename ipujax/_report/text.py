@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+from lowering import machine
+
+if TYPE_CHECKING:
+    from ipujax.report import Report
 
 _WIDTH = 100
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
@@ -18,7 +23,7 @@ _COLUMNS = (
 )
 
 
-def page(report: Any) -> str:
+def page(report: Report) -> str:
     """The whole report."""
     parts = [
         headline(report),
@@ -31,19 +36,19 @@ def page(report: Any) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def summary(report: Any) -> str:
+def summary(report: Report) -> str:
     """One line, for `repr`."""
     fits = "fits" if report.memory.fits else "does not fit"
     return f"{report.name}: {system(report)}, {duration(report.seconds)} a call, {fits}"
 
 
-def system(report: Any) -> str:
+def system(report: Report) -> str:
     """As `2 replicas of 4 IPUs (ipu2)`."""
     replicas, ipus = report.replication_factor, report.num_ipus
     return f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')} ({report.target.name})"
 
 
-def headline(report: Any) -> list[str]:
+def headline(report: Report) -> list[str]:
     """What matters most: does it fit, and how fast is it."""
     target, memory = report.target, report.memory
     title = (
@@ -64,7 +69,7 @@ def headline(report: Any) -> list[str]:
     return [title, fits, time]
 
 
-def out_of_memory(report: Any) -> str:
+def out_of_memory(report: Report) -> str:
     """What does not fit, where, and what would help."""
     memory = report.memory
     ipu, tile = memory.worst
@@ -81,20 +86,23 @@ def out_of_memory(report: Any) -> str:
             f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
             "which instructions can be fetched"
         )
-    lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
+    lines += [f"  alive: {_tensor(report, tensor)}" for tensor in memory.biggest[:5]]
     lines += [f"  fix:   {entry.text} ({size(entry.about_bytes)})" for entry in report.advice[:6]]
     return "\n".join(lines)
 
 
-def _tensor(tensor: Any) -> str:
+def _tensor(report: Report, tensor: machine.Tensor) -> str:
+    made = tensor.operation
+    if made == "argument" and tensor.value is not None:
+        made = report.arguments.get(tensor.value, made)
     line = f", {tensor.origin}" if tensor.origin else ""
     return (
         f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
-        f"bytes of it on that tile ({tensor.operation}{line})"
+        f"bytes of it on that tile ({made}{line})"
     )
 
 
-def _pipeline(report: Any) -> list[str]:
+def _pipeline(report: Report) -> list[str]:
     p = report.pipeline
     if p is None:
         return []
@@ -104,7 +112,7 @@ def _pipeline(report: Any) -> list[str]:
     ]
 
 
-def _ipus(report: Any) -> list[str]:
+def _ipus(report: Report) -> list[str]:
     """A row for each IPU: memory, and what it does with its time."""
     memory, busy = report.memory, report.busy_cycles
     shown = [(kind, title) for kind, title in _COLUMNS if busy[kind].any()]
@@ -128,14 +136,14 @@ def _ipus(report: Any) -> list[str]:
     return [*lines, f"and {left} more IPUs, with emptier tiles"] if left else lines
 
 
-def _chosen(report: Any) -> list[int]:
+def _chosen(report: Report) -> list[int]:
     """The IPUs with the fullest tiles, if there are too many for a page."""
     fullest = report.memory.tile_peak_bytes.max(axis=1)
     order = sorted(range(report.num_ipus), key=lambda ipu: -int(fullest[ipu]))
     return sorted(order[:_MOST_IPUS])
 
 
-def _categories(report: Any) -> list[str]:
+def _categories(report: Report) -> list[str]:
     used = report.memory.by_category
     whole = max(sum(used.values()), 1)
     largest = sorted((item for item in used.items() if item[1]), key=lambda item: -item[1])
@@ -143,9 +151,9 @@ def _categories(report: Any) -> list[str]:
     return _wrapped("Memory: " + ", ".join(texts)) if texts else []
 
 
-def _operations(report: Any) -> list[str]:
+def _operations(report: Report) -> list[str]:
     """The most expensive operations; equal ones of one line share a row, whatever their IPU."""
-    alike: dict[tuple[str, str], list[Any]] = {}
+    alike: dict[tuple[str, str], list[machine.OperationTotal]] = {}
     for operation in report.operations:
         alike.setdefault((operation.name, operation.origin), []).append(operation)
     order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
@@ -175,7 +183,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
-def _basis(report: Any) -> list[str]:
+def _basis(report: Report) -> list[str]:
     lines = [
         f"Modelled, not measured; {report.default_share:.1%} of compute cycles rest on default "
         "formulas."

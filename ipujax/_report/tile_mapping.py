@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses as dc
 import re
-from typing import Any
 
-import jax
 import numpy as np
 
+from ipujax._report import paths
 from ipujax.errors import TileMappingError
 from ipujax.stages import Executable, Lowered
 from ipujax.targets import Target
@@ -128,7 +127,7 @@ def _choose(what: str, there: list[int], ipu: int | None) -> int:
 def _number(lowered: Lowered, value: int | str) -> int:
     count = len(lowered.program.avals)
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        named = _named(lowered)
+        named = dict([*paths.arguments(lowered), *paths.results(lowered)])
         if value not in named:
             names = list(named)
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
@@ -145,33 +144,3 @@ def _number(lowered: Lowered, value: int | str) -> int:
             f"`{lowered.program.name}` has no value %{number}; its values are %0 to %{count - 1}"
         )
     return number
-
-
-def _named(lowered: Lowered) -> dict[str, int]:
-    """The numbers of arguments and results by path."""
-    program = lowered.program
-    named: dict[str, int] = {}
-    positions = _positions(lowered)
-    for path, number in _paths(lowered.in_tree, program.inputs):
-        if isinstance(path[0], jax.tree_util.SequenceKey) and path[0].idx == 1:
-            name = "kwargs" + jax.tree_util.keystr(path[1:])
-        else:
-            first: Any = path[1]
-            name = f"args[{positions[first.idx]}]{jax.tree_util.keystr(path[2:])}"
-        named[name] = int(number)
-    for path, number in _paths(lowered.out_tree, program.outputs):
-        named["results" + jax.tree_util.keystr(path)] = int(number)
-    return named
-
-
-def _paths(tree: Any, values: tuple[ir.ValueId, ...]) -> list[tuple[Any, ir.ValueId]]:
-    flat = values[: tree.num_leaves]
-    return jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(tree, flat))[0]
-
-
-def _positions(lowered: Lowered) -> list[int]:
-    """The user's position of each positional argument that is not static."""
-    dynamic = len(jax.tree_util.treedef_children(lowered.in_tree)[0].children())
-    count = dynamic + len(lowered.static.numbers)
-    static = {number % count for number in lowered.static.numbers} if count else set[int]()
-    return [i for i in range(count) if i not in static]

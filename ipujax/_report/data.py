@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowering import machine, trace
+
+if TYPE_CHECKING:
+    from ipujax.report import Report
 
 SCHEMA = 1
 """Changes whenever a reader of older reports would go wrong."""
@@ -15,8 +19,11 @@ SCHEMA = 1
 Runs = list[list[int]]
 """Numbers as arithmetic runs `[first, step, count]`."""
 
+_Number = Callable[[trace.Trace], int]
+"""What nodes are called; new ones are added."""
 
-def report_dict(report: Any) -> dict[str, Any]:
+
+def report_dict(report: Report) -> dict[str, Any]:
     """See `Report.to_dict`."""
     pipeline = report.pipeline
     return {
@@ -100,7 +107,7 @@ def _steps(root: trace.Trace) -> dict[str, Any]:
     return {"count": root.num_steps, "root": top, "nodes": nodes}
 
 
-def _node(node: trace.Trace, number: Any) -> dict[str, Any]:
+def _node(node: trace.Trace, number: _Number) -> dict[str, Any]:
     match node:
         case trace.Block():
             return _block(node)
@@ -120,7 +127,7 @@ def _block(block: trace.Block) -> dict[str, Any]:
     return {"type": "block", "names": list(block.names), "steps": list(map(list, rows))}
 
 
-def _parts(group: trace.Group, number: Any) -> Runs:
+def _parts(group: trace.Group, number: _Number) -> Runs:
     """Neighbours that are the same node share an entry for each run of their starts."""
     children = np.array([number(child) for child in group.children], dtype=np.int64)
     cuts = np.flatnonzero(np.diff(children)) + 1
@@ -129,7 +136,7 @@ def _parts(group: trace.Group, number: Any) -> Runs:
     return [[child, *run] for child, own in zip(firsts, starts, strict=False) for run in runs(own)]
 
 
-def _tasks(tasks: trace.Tasks, number: Any) -> list[dict[str, Any]]:
+def _tasks(tasks: trace.Tasks, number: _Number) -> list[dict[str, Any]]:
     """Tasks of one body, stage and phase together, in the order in which they were."""
     keys = np.stack([tasks.which, tasks.stage, tasks.phase.astype(np.int32)])
     kinds, member = np.unique(keys, axis=1, return_inverse=True)
