@@ -160,6 +160,7 @@ class Timer:
                 return self._host(node.ipu, f"stream-out {node.queue.name}", bytes_, clock, times)
             case HostCall():
                 # The copies around it take the time that the IPUs see.
+                self._assume(node.kernel.origin, f"the host's `{node.name}` takes no time")
                 ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
                 self._on_host.update(dict.fromkeys(node.writes, ready))
                 return []

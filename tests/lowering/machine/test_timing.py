@@ -154,6 +154,8 @@ def test_the_host_is_reached_by_copies():
     assert hosts[0] == [("host copy", EXP, HOST)]
     assert [(name, cycles) for name, _, cycles in hosts[1]] == [("host copy", HOST)]
     assert hosts[1][0][1] == EXP + HOST  # it cannot come before it has gone
+    (assumption,) = found.assumptions
+    assert "takes no time" in assumption
 
 
 def test_streaming_memory():
