@@ -151,10 +151,13 @@ class _Kernel:
         )
 
     def _is_view(self, item: Item) -> bool:
-        """Makes the results views of the one value that is read, if there is just one."""
+        """Makes the results views of the one value that they show, if there is just one."""
         sources = [value for value in item.reads if value is not None]
-        if sources and len(item.reads) > 1:
-            return False
+        if len(item.reads) > 1:  # joined or padded with nothing, it is still one tensor
+            elements = self.shapes[item.writes[0]].elements
+            sources = [value for value in sources if self.shapes[value].elements == elements]
+            if not sources:
+                return False
         for result in item.writes:
             if sources:
                 self.layouts.see(result, sources[0], item.operations[0])

@@ -2,7 +2,8 @@
 
 The original compiled what XLA had simplified (tensorflow: compiler/xla/service/
 algebraic_simplifier.cc): a division by a constant is a product with its inverse, a power with a
-common exponent its own operation, and an unsigned division by a power of two a shift.
+common exponent its own operation, and an unsigned division by a power of two a shift. That powers
+of any whole number are products is ours.
 """
 
 from __future__ import annotations

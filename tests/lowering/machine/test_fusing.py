@@ -96,6 +96,19 @@ def test_what_joins_two_tensors_is_copied():
     assert alive(lambda x, y: jnp.concatenate([x, y]), x, x).activation_bytes == 2 * 64 * 64 * 4
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda x: jnp.pad(x, 0) + 1,
+        lambda x: jnp.concatenate([x, jnp.zeros((0, 64))]) + 1,
+        lambda x: jax.lax.pad(x, 0.0, [(0, 0, 0), (0, 0, 0)]) + 1,
+    ],
+)
+def test_what_is_joined_with_nothing_stays_where_it_is(join):
+    x = jnp.zeros((64, 64))
+    assert kernel(join, x).cycles == kernel(lambda x: x + 1, x).cycles
+
+
 def test_callbacks_are_said_to_be_free():
     def fn(x):
         return jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct((4,), "float32"), x)
