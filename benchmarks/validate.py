@@ -127,7 +127,7 @@ def markdown(results: Sequence[Result]) -> list[str]:
             row = result.row
             lines.append(
                 f"| {row.id} | {row.measured:.5g} {row.unit.split()[0]} "
-                f"| {result.predicted:.5g} | {result.ratio:.2f} | {row.source.split(' (')[0]} |"
+                f"| {result.predicted:.5g} | {result.ratio:.2f} | {row.source.removeprefix('github ').split(' (')[0]} |"
             )
     lines += ["", "### Not expressed", "", "| row | reason |", "|---|---|"]
     lines += [f"| {r.row.id} | {r.reason} |" for r in results if not r.family]
