@@ -124,10 +124,10 @@ def markdown(results: Sequence[Result]) -> list[str]:
         lines += ["", f"### {family}", "", "| row | measured | predicted | ratio | source |"]
         lines.append("|---|---|---|---|---|")
         for result in (r for r in results if r.family == family):
-            row = result.row
+            row, source = result.row, result.row.source.removeprefix("github ").split(" (")[0]
             lines.append(
                 f"| {row.id} | {row.measured:.5g} {row.unit.split()[0]} "
-                f"| {result.predicted:.5g} | {result.ratio:.2f} | {row.source.removeprefix('github ').split(' (')[0]} |"
+                f"| {result.predicted:.5g} | {result.ratio:.2f} | {source} |"
             )
     lines += ["", "### Not expressed", "", "| row | reason |", "|---|---|"]
     lines += [f"| {r.row.id} | {r.reason} |" for r in results if not r.family]
