@@ -188,6 +188,8 @@ class _Kernel:
         values = [value for value in dict.fromkeys(item.reads) if value is not None]
         if any(costs.operands) or not values:
             return received, None
+        if item.operations[-1].name in ELEMENTWISE:
+            self._lay_alike(values)
         laids = {value: self.layouts.laid(value) for value in values}
         largest = max(values, key=lambda v: (self.shapes[v].elements, laids[v].mapping.elements))
         reference = laids[largest]
@@ -198,6 +200,20 @@ class _Kernel:
                     needed = min(mapping.elements, reference.mapping.most_elements)
                     received += needed * mapping.element_bytes
         return received, reference
+
+    def _lay_alike(self, values: Sequence[int]) -> None:
+        """Lays out what nobody has laid out yet as the others lie that it is worked on with.
+
+        So optimizers' state lies as the gradients that it meets (docs/hardware.md, Passes: forward
+        allocation).
+        """
+        laid = [value for value in values if not self.layouts.is_free(value)]
+        for value in values:
+            shape = self.shapes[value]
+            for other in laid if self.layouts.is_free(value) else ():
+                found = self.layouts.laid(other)
+                if found.mapping.elements == shape.elements:
+                    self.layouts.settle(value, found.holding(shape))
 
     def _may_take(self, item: Item, result: int) -> tuple[int, ...]:
         """Owners whose memory a result can take: as large, and lying the same way."""

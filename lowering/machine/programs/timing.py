@@ -379,7 +379,9 @@ class Timer:
         start = max(clock)
         clock[:] = [start + run.profile.cycles] * len(clock)
         for ipu, cycles in run.transfer_cycles.items():
-            self._total(ipu, _TRANSFERS, Total(_TRANSFERS, runs=1, cycles=cycles), times)
+            self._total(
+                ipu, _TRANSFERS, Total(_TRANSFERS, runs=run.profile.ticks, cycles=cycles), times
+            )
         if self.pipeline is None:
             self.pipeline = run.profile
         return [*before, (start, run.trace)]

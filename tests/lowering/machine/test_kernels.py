@@ -422,3 +422,18 @@ def test_a_branchs_result_is_counted_once():
 
     found = alive(fn, N, A)
     assert BYTES <= found.most_bytes < BYTES + 64
+
+
+def test_state_lies_as_the_gradient_that_it_meets():
+    """So a momentum is updated where it is, and nothing is rearranged for it."""
+
+    def fn(x, w, momentum):
+        gradient = jax.grad(lambda w: jnp.sin(x @ w).sum())(w)
+        return momentum * 0.9 + gradient
+
+    x, w = jnp.zeros((32, 64)), jnp.zeros((64, 128))
+    cost = kernel(fn, x, w, w)
+    assert cost.operands[2].order == cost.results[0].order
+    assert cost.operands[2].mapping.layout != "linear"
+    _, in_place = cost.life.giving(frozenset([2]))
+    assert in_place == (2,)
