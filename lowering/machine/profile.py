@@ -105,7 +105,8 @@ class OperationTotal:
     """All runs of operations of one signature on one IPU, in one call.
 
     Attributes:
-      name: the primitive and its result, as `dot_general float16[128,1024]`.
+      name: the primitive and its result, as `dot_general float16[128,1024]`, and whether it
+        belongs to a backward pass.
       ipu: where it runs.
       runs: how often.
       cycles: of all runs together, their exchange and syncs included.

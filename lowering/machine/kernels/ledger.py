@@ -38,7 +38,7 @@ class Ledger:
           received: bytes that the busiest tile receives until they do.
           tiles: how many take part.
         """
-        name, signature = item.name, (item.operations, received > 0)
+        name, code = item.name, (item.operations, received > 0)
         total = Total(item.title, costs.source, item.eqn, runs=1, flops=costs.flops, tiles=tiles)
         with self.steps.timed(total):
             if received:
@@ -47,8 +47,8 @@ class Ledger:
             links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.between_replicas(name, links)
-        self._add_total(signature, total)
-        self._add_code(signature, _code_of(costs, received))
+        self._add_total((*code, item.backward), total)
+        self._add_code(code, _code_of(costs, received))
         if "callback" in name:
             self._assume(item, "what the host does in a callback takes no time")
 

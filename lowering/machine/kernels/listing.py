@@ -44,12 +44,14 @@ class Item:
         what another operation of the chain gives.
       writes: the values that it writes.
       eqn: the (last) equation, for its line; None for a constant.
+      backward: whether it belongs to a backward pass.
     """
 
     operations: tuple[Operation, ...]
     reads: tuple[int | None, ...]
     writes: tuple[int, ...]
     eqn: JaxprEqn | None
+    backward: bool = False
 
     @property
     def name(self) -> str:
@@ -60,7 +62,8 @@ class Item:
     def title(self) -> str:
         """What reports call it."""
         result = self.operations[-1].results
-        return f"{self.name} {describe(result[0])}" if result else self.name
+        title = f"{self.name} {describe(result[0])}" if result else self.name
+        return f"{title}, backward" if self.backward else title
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -147,14 +150,15 @@ def describe(tensor: Shape) -> str:
     return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
 
 
-def partials_of(jaxpr: Jaxpr) -> tuple[str | None, ...]:
-    """What scopes ask of the products in a jaxpr, in order: all of them that is not structure."""
-    found: list[str | None] = []
+def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
+    """Partials and direction of the products in a jaxpr, which its structure does not tell."""
+    found: list[tuple[str | None, bool]] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in PLANNED:
-            found.append(marks.read(name_stack(eqn)).partials_type)
+            read = marks.read(name_stack(eqn))
+            found.append((read.partials_type, read.backward))
         for inner in sub_jaxprs(eqn):
-            found.extend(partials_of(inner))
+            found.extend(marks_of(inner))
     return tuple(found)
 
 
@@ -190,9 +194,15 @@ class _Lister:
             operation = Operation(CONSTANT, (), (self._shapes[number],))
             self._items.append(Item((operation,), (), (number,), None))
 
-    def _open(self, closed: ClosedJaxpr, known: dict[Any, int | None]) -> list[int | None]:
-        """Lists the equations of a jaxpr whose operands are known; gives its results."""
+    def _open(
+        self, closed: ClosedJaxpr, known: dict[Any, int | None], within: bool = False
+    ) -> list[int | None]:
+        """Lists the equations of a jaxpr whose operands are known; gives its results.
+
+        Those of a call `within` a backward pass belong to it, too.
+        """
         for eqn in closed.jaxpr.eqns:
+            backward = within or marks.read(name_stack(eqn)).backward
             body, given = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(given):
                 names = body.jaxpr.invars
@@ -200,13 +210,14 @@ class _Lister:
                 reads = [_look_up(known, atom) for atom in given]
                 inside = dict(zip(names, reads, strict=True))
                 self._constants(inside, body.jaxpr.constvars)
-                results = self._open(body, inside)
+                results = self._open(body, inside, backward)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self._number(known, var) for var in eqn.outvars)
             make = _BRANCHES.get(eqn.primitive.name, self._operation)
-            self._items.append(make(eqn, reads, writes, self._options))
+            item = make(eqn, reads, writes, self._options)
+            self._items.append(_in_backward_pass(item) if backward else item)
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 
     def _literal(self, atom: Atom) -> float | None:
@@ -348,6 +359,21 @@ def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listi
             case Item():
                 items.append(item)
     return dc.replace(listing, items=tuple(items))
+
+
+def _in_backward_pass(item: Item | Loop | Choice) -> Item | Loop | Choice:
+    """The item, and all in its bodies, as parts of a backward pass."""
+
+    def marked(body: Listing) -> Listing:
+        return dc.replace(body, items=tuple(map(_in_backward_pass, body.items)))
+
+    match item:
+        case Item():
+            return dc.replace(item, backward=True)
+        case Loop():
+            return dc.replace(item, bodies=tuple(map(marked, item.bodies)))
+        case Choice():
+            return dc.replace(item, branches=tuple(map(marked, item.branches)))
 
 
 def uses_of(listing: Listing) -> dict[int, int]:

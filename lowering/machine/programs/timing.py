@@ -28,7 +28,7 @@ from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.listing import list_operations, partials_of, shape
+from lowering.machine.kernels.listing import list_operations, marks_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.supersteps import Supersteps, on_ipu
@@ -203,7 +203,7 @@ class Timer:
         plans = self._plans[-1]
         jaxpr = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
-        key = (structure_key(jaxpr), partials_of(jaxpr.jaxpr), given, plans, replicas)
+        key = (structure_key(jaxpr), marks_of(jaxpr.jaxpr), given, plans, replicas)
         if key not in self._known:
             listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)

@@ -22,7 +22,7 @@ from lowering.machine.kernels.listing import (
     PlanOptions,
     describe,
     list_operations,
-    partials_of,
+    marks_of,
     uses_of,
 )
 from lowering.machine.kernels.scheduling import scheduled
@@ -169,7 +169,7 @@ def test_a_scope_overrules_the_options():
     first = list_operations(closed, PlanOptions(matmul_partials="float32")).items[0]
     assert isinstance(first, Item)
     assert first.operations[0].partials == "float16"
-    assert partials_of(closed.jaxpr) == ("float16", None)
+    assert marks_of(closed.jaxpr) == (("float16", False), (None, False))
 
 
 # --- control flow ---------------------------------------------------------------------------------
@@ -392,3 +392,26 @@ def test_views_follow_what_they_see():
 
     order = names(scheduled(listed(fn, A), VIEWS.__contains__))
     assert order == ["sort", "reshape", "neg", "sort"]
+
+
+def test_what_belongs_to_the_backward_pass_says_so():
+    """In calls, and in loops, whose equations carry no mark of their own."""
+
+    def loss(w, x):
+        x = jax.jit(lambda x: jnp.tanh(x @ w))(x)
+        return jax.lax.scan(lambda c, _: (jnp.sin(c @ w), None), x, None, 3)[0].sum()
+
+    closed = jax.make_jaxpr(jax.grad(loss))(jnp.zeros((8, 8)), jnp.zeros((4, 8)))
+    items = list(flat(list_operations(closed, PlanOptions())))
+    products = [item for item in items if item.name == "dot_general"]
+    assert [item.backward for item in products] == [False, False, True, True, True]
+    assert products[-1].title.endswith(", backward")
+
+
+def flat(listing):
+    """Every item, those in the bodies of loops too."""
+    for item in listing.items:
+        for body in getattr(item, "bodies", ()):
+            yield from flat(body)
+        if isinstance(item, Item):
+            yield item
