@@ -31,12 +31,15 @@ def make_report(
         than there are tiles.
     """
     check_stage_options(program)
-    profile = machine.model(program, _options(config, target))
-    fits = profile.memory.fits
+    options = _options(config, target)
+    profile = machine.model(program, options)
+    helps = ()
+    if not profile.memory.fits:
+        helps = advice(program, profile, options, may_recompute=config.allow_recompute)
     return Report(
         profile=profile,
         elements=elements_per_call(program) * program.replicas,
-        advice=() if fits else advice(program, profile, may_recompute=config.allow_recompute),
+        advice=helps,
         arguments=arguments,
     )
 

@@ -200,7 +200,7 @@ def test_what_replicas_do_not_share_cannot_be_sharded(how: str) -> None:
         trained(2, "replay", optimizer=alone, **{how: True})
     assert "not all replicas have the same" in str(caught.value)
     alike, _ = trained(1, "replay", optimizer=alone, **{how: True})
-    same(alike, trained(1, "replay", optimizer=alone)[0])
+    same(alike, trained(1, "replay", optimizer=alone)[0], exact=False)
 
 
 def test_checks_and_replicas_together() -> None:
