@@ -105,6 +105,12 @@ def test_targets_may_be_described() -> None:
     assert rows[1].peak_tile_bytes > rows[0].peak_tile_bytes
 
 
+def test_chips_of_one_name_are_told_apart() -> None:
+    half = dc.replace(ipu.targets.IPU2, tiles_per_ipu=736)
+    rows = rows_of(lambda x: x + 1, [struct(8)], targets=["ipu1", "ipu2", half])
+    assert [row.target for row in rows] == ["ipu1", "ipu2 (1472 tiles)", "ipu2 (736 tiles)"]
+
+
 def test_tables_are_aligned_and_plain() -> None:
     configured(2)
     model, args = training(2, 4)
@@ -150,6 +156,25 @@ def test_what_is_no_function_is_an_error() -> None:
 def test_arguments_come_in_a_list() -> None:
     with pytest.raises(ComparisonError, match="args is a list or tuple"):
         ipu.compare(lambda x: x + 1, struct(8))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arguments_that_fn_does_not_take_are_an_error(compiled: bool) -> None:
+    def model(params: Any) -> Any:
+        return params[0] @ params[1]
+
+    params = [struct(8, 8), struct(8, 8)]
+    fn = ipu.compile(model) if compiled else model
+    wanted = r"fn\(params.*\) .*does not take these 2: .*\n  fix:   pass .*\[params\]"
+    with pytest.raises(ComparisonError, match=wanted):
+        ipu.compare(fn, params)
+    assert rows_of(fn, [params], targets=["ipu2"])[0].fits
+
+
+def test_errors_of_the_model_say_where_they_come_from() -> None:
+    with pytest.raises(TypeError, match="dot_general") as caught:
+        ipu.compare(lambda x, y: x @ y, [struct(8, 8), struct(9, 9)])
+    assert any("ipu.compare, while tracing" in note for note in caught.value.__notes__)
 
 
 def test_long_comparisons_show_progress(

@@ -23,7 +23,7 @@ from ipujax.pipelining_ops import PipelineStageOptions, pipeline
 from ipujax.report import Report
 from lowering import Options, lower
 from tests.ipujax.feeding import incr, infeed, outfeed
-from tests.ipujax.reporting import configured, f32, struct, training
+from tests.ipujax.reporting import configured, f32, struct, training, zeros
 
 
 def report_of(fn: Callable[..., Any], *args: Any) -> Report:
@@ -330,6 +330,45 @@ def test_pages_say_what_matters() -> None:
     ):
         assert part in text
     assert "Out of memory" not in text
+
+
+def test_functions_say_that_programs_have_reports() -> None:
+    run: Any = ipu.compile(lambda x: x + 1)
+    with pytest.raises(AttributeError, match=r"'report'\n  fix: .*lower\(\*args\)\.report\(\)"):
+        run.report()
+    assert not hasattr(run, "as_text")
+    assert not hasattr(run, "anything_else")
+
+
+def test_packages_are_named_without_the_way_to_them() -> None:
+    configured(2)
+    report = report_of(*_flat(training(2, 4)))
+    assert any("site-packages/optax" in operation.origin for operation in report.operations)
+    text = str(dataclasses.replace(report, profile=_only(report, "site-packages/optax")))
+    assert "  optax/" in text
+    assert "site-packages" not in text
+
+
+def _only(report: Report, where: str) -> Any:
+    kept = tuple(o for o in report.operations if where in o.origin)
+    return dataclasses.replace(report.profile, operations=kept)
+
+
+def test_shares_of_overlapping_work_say_so() -> None:
+    page_of = {}
+    for overlaps in (False, True):
+        configured(io_tiles__num_io_tiles=64, io_tiles__place_ops_on_io_tiles=overlaps)
+        elements = infeed(zeros(512, 512))
+
+        def step(total: Any, x: Any, y: Any) -> Any:
+            return total + jnp.sin(x) @ y
+
+        def fed(x: Any, step: Any = step, elements: Any = elements) -> Any:
+            return ipu.loops.repeat(50, step, [x], elements)
+
+        page_of[overlaps] = str(report_of(fed, struct(512, 512)))
+    assert "Shares above 100% together: I/O tiles" in page_of[True]
+    assert "Shares above 100%" not in page_of[False]
 
 
 def test_pages_of_many_ipus_show_the_fullest() -> None:

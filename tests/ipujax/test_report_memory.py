@@ -95,14 +95,67 @@ def mentions(texts: list[str], word: str) -> bool:
     return any(word in text for text in texts)
 
 
-def test_state_that_fills_the_tiles_is_offloaded() -> None:
+STACKED: dict[str, Any] = {  # eight layers on one IPU, and batches that let the pipeline need most
+    "width": 256,
+    "batch": 512,
+    "device_mapping": [0] * 8,
+    "pipeline_schedule": ipu.pipelining_ops.PipelineSchedule.Sequential,
+}
+OFFLOADS = ("offload_weight_update_variables", "offload_gradient_accumulation_buffers")
+
+
+def report_of_layers(stages: int, **arguments: Any) -> Report:
+    model, args = training(stages, 16, **arguments)
+    return ipu.compile(model).lower(*args).report()
+
+
+@pytest.mark.parametrize("offload", OFFLOADS)
+def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
+    configured(ipu_model__tiles_per_ipu=4)
+    before = report_of_layers(8, **STACKED)
+    (entry,) = (entry for entry in before.advice if offload in entry.text)
+    assert "; streaming takes at least " in entry.text
+    after = report_of_layers(8, **STACKED, **{offload: True})
+    lowered = int((before.memory.peak_bytes - after.memory.peak_bytes)[0])
+    assert entry.about_bytes == pytest.approx(lowered, rel=0.01)
+    assert after.cycles > before.cycles
+    assert not mentions([entry.text for entry in after.advice], offload)
+
+
+@pytest.mark.parametrize("offload", OFFLOADS)
+def test_offloading_that_takes_nothing_away_is_not_advised(offload: str) -> None:
+    """One matrix on each IPU: its update needs all of the state at once."""
     configured(2, ipu_model__tiles_per_ipu=4)
-    texts = advice_for(width=512)
-    assert mentions(texts, "offload_weight_update_variables")
-    assert mentions(texts, "float16")
-    assert not mentions(texts, "replicated_optimizer_state_sharding")
-    texts = advice_for(width=512, offload_weight_update_variables=True)
-    assert not mentions(texts, "offload_weight_update_variables")
+    assert not mentions(advice_for(width=512), offload)
+    before, after = (
+        report_of_layers(2, width=512, **given).memory.tile_peak_bytes.max()
+        for given in ({}, {offload: True})
+    )
+    assert 0.95 * before < after
+
+
+def test_all_that_is_float32_could_be_half() -> None:
+    configured(2, ipu_model__tiles_per_ipu=4)
+    report = report_of_layers(2, width=512)
+    (about,) = (entry.about_bytes for entry in report.advice if "float16" in entry.text)
+    by_category = report.memory.ipu_categories
+    data = sum(by_category[name][0] for name in ("variables", "activations", "fifos"))
+    assert about == pytest.approx(data / 2, rel=0.01)
+
+
+def test_gradients_of_weights_do_not_shrink_with_the_batch() -> None:
+    configured(2, ipu_model__tiles_per_ipu=4)
+    assert not mentions(advice_for(width=512), "smaller micro-batches")
+
+
+def test_numbers_of_ipus_are_of_devices_and_leave_work_space_alone() -> None:
+    configured(ipu_model__tiles_per_ipu=32)
+    report = ipu.compile(jnp.matmul).lower(struct(1024, 1024), struct(1024, 1024)).report()
+    assert mentions([entry.text for entry in report.advice], "over at least 2 IPUs")
+    configured(ipu_model__tiles_per_ipu=4)
+    found = list(advice_of(jnp.matmul, struct(1500, 1500), struct(1500, 1500)))
+    assert not mentions(found, "split the model")
+    assert mentions(found, "work space of one operation fills an IPU")
 
 
 def test_smaller_batches_do_not_shrink_what_lasts() -> None:
@@ -118,13 +171,21 @@ def test_smaller_batches_do_not_shrink_what_lasts() -> None:
 
 
 def test_chips_without_streaming_memory_offload_nothing() -> None:
-    configured(2, ipu_model__tiles_per_ipu=4, ipu_model__version="ipu1")
-    assert not mentions(advice_for(width=512), "streaming memory")
+    configured(ipu_model__tiles_per_ipu=4, ipu_model__version="ipu1")
+    report = report_of_layers(8, **STACKED)
+    assert not report.memory.fits
+    assert not mentions([entry.text for entry in report.advice], "streaming")
 
 
 def test_replicas_share_the_state() -> None:
     configured(4, ipu_model__tiles_per_ipu=4)
-    assert mentions(advice_for(width=512), "replicated_optimizer_state_sharding")
+    mapping = [0, 0, 0, 0, 1, 1, 1, 1]
+    report = report_of_layers(8, **{**STACKED, "device_mapping": mapping})
+    texts = [entry.text for entry in report.advice]
+    assert mentions(texts, "replicated_optimizer_state_sharding")
+    configured(ipu_model__tiles_per_ipu=4)
+    texts = [entry.text for entry in report_of_layers(8, **STACKED).advice]
+    assert not mentions(texts, "replicated_optimizer_state_sharding")
 
 
 def test_waiting_activations_are_recomputed_or_offloaded() -> None:
@@ -200,8 +261,20 @@ def test_only_products_are_told_of_their_proportion() -> None:
     table, numbers = struct(1000, 1000), struct(4000, dtype=np.int32)
     lookup = advice_of(lambda table, numbers: table[numbers], table, numbers)
     assert not mentions(list(lookup), "availableMemoryProportion")
-    product = advice_of(lambda x, y: x @ y, struct(1024, 1024), struct(1024, 1024))
-    assert mentions(list(product), '"availableMemoryProportion" in matmuls.poplar_options: fewer')
+
+
+def test_a_lower_proportion_does_what_its_advice_says() -> None:
+    matrix = struct(1024, 1024)
+    configured(ipu_model__tiles_per_ipu=32)
+    before = ipu.compile(jnp.matmul).lower(matrix, matrix).report()
+    (entry,) = (e for e in before.advice if "availableMemoryProportion" in e.text)
+    assert '"availableMemoryProportion": 0.3 in matmuls.poplar_options (now 0.6)' in entry.text
+    options = {"availableMemoryProportion": "0.3"}
+    configured(ipu_model__tiles_per_ipu=32, matmuls__poplar_options=options)
+    after = ipu.compile(jnp.matmul).lower(matrix, matrix).report()
+    lowered = int(before.memory.peak_bytes[0] - after.memory.peak_bytes[0])
+    assert entry.about_bytes == lowered
+    assert f"for {after.cycles / before.cycles:.2g} x the cycles" in entry.text
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,19 @@ def test_values_have_numbers_and_paths() -> None:
     assert numbers[:3] == [0, 1, 2]
     assert numbers[3] == program.program.outputs[0]
     assert ipu.tile_mapping(program, "%1") == ipu.tile_mapping(program, 1)
+    assert ipu.tile_mapping(program, 'args[0]["w"]').value == 0
+    quoted = lowered(lambda x: x["a'b"] + 1, {"a'b": struct(64)})
+    assert ipu.tile_mapping(quoted, """args[0]["a'b"]""").value == 0
+
+
+def test_planned_layouts_show_bytes_and_not_elements() -> None:
+    program = lowered(lambda x, y: x @ y, struct(256, 256), struct(256, 256))
+    mapping = ipu.tile_mapping(program, "args[1]")
+    assert mapping.layout != "linear"
+    _, note, first, *_ = str(mapping).splitlines()
+    assert note == "  laid out by a plan: how many bytes on each tile, not which elements"
+    tile, own = next((i, own) for i, own in enumerate(mapping.bytes_per_tile) if own)
+    assert first == f"  tile {tile}: {own:,} bytes"
 
 
 def test_static_arguments_keep_their_positions() -> None:
@@ -69,7 +82,7 @@ def test_values_on_several_ipus_need_one_to_be_named() -> None:
             return jnp.sin(y) * x
 
     program = lowered(model, struct(256))
-    with pytest.raises(TileMappingError, match="on IPUs 0, 1\n  fix:   say which, with ipu="):
+    with pytest.raises(TileMappingError, match=r"\(args\[0\]\) is on IPUs 0, 1\n  fix:   say which, with"):
         ipu.tile_mapping(program, "args[0]")
     assert [ipu.tile_mapping(program, "args[0]", ipu=i).ipu for i in (0, 1)] == [0, 1]
     assert ipu.tile_mapping(program, "results").ipu == 1
@@ -92,7 +105,7 @@ def test_what_is_no_value_is_an_error(value: Any) -> None:
 
 def test_values_that_stay_on_the_host_have_no_tiles() -> None:
     program = lowered(lambda x, unused: x + 1, struct(8), struct(8))
-    with pytest.raises(TileMappingError, match="%1 is on no IPU"):
+    with pytest.raises(TileMappingError, match=r"%1 \(args\[1\]\) is on no IPU"):
         ipu.tile_mapping(program, "args[1]")
 
 
