@@ -8,6 +8,7 @@ Nothing runs, and nothing is compiled by XLA.
 from __future__ import annotations
 
 import dataclasses as dc
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +48,7 @@ class Row:
     """One combination; what is None could not be found out, or is not there.
 
     Attributes:
-      target: the chip's name.
+      target: the chip's name, with its number of tiles where others have the same name.
       schedule: the schedule's name; "" for a program without a pipeline.
       fits: whether no tile needs more than it has.
       peak_tile_bytes: what the fullest tile holds.
@@ -131,7 +132,8 @@ def compare(
     Raises:
       TargetError: (a `ValueError`) a target that does not exist.
       ComparisonError: (a `ValueError`) what is no function, a schedule that does not exist,
-        schedules for a function without a pipeline, or nothing to compare.
+        schedules for a function without a pipeline, args that fn does not take, or nothing to
+        compare.
     """
     if not callable(fn):
         raise ComparisonError(
@@ -139,18 +141,45 @@ def compare(
         )
     if not isinstance(args, (list, tuple)):
         raise ComparisonError(f"args is a list or tuple of fn's arguments, not {args!r}")
+    _check_arguments(fn, args)
     chips = _chips(targets)
+    labels = _labels(chips)
     chosen = _chosen(schedules)
     compiled = fn if isinstance(fn, CompiledFunction) else _compile(fn)
     progress = _Progress(len(chips) * len(chosen))
     rows: list[Row] = []
     for label, schedule in chosen:
         lowered = _lower(compiled, args, schedule)
-        for chip in chips:
-            progress.show(label, chip.name)
-            rows.append(_row(label, chip, lowered))
+        for name, chip in zip(labels, chips, strict=True):
+            progress.show(label, name)
+            rows.append(_row(label, name, chip, lowered))
     progress.end()
     return Comparison(compiled.program_name, tuple(rows))
+
+
+def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # some builtins have none
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise ComparisonError(
+            f"args is a list or tuple of fn's arguments, and fn{signature} does not take these "
+            f"{len(args)}: {error}\n"
+            "  fix:   pass compare(fn, [params, x]) for fn(params, x), compare(fn, [params]) for "
+            "fn(params)"
+        ) from None
+
+
+def _labels(chips: Sequence[_targets.Target]) -> list[str]:
+    """Names of chips, told apart where several have the same."""
+    names = [chip.name for chip in chips]
+    return [
+        f"{chip.name} ({chip.tiles_per_ipu} tiles)" if names.count(chip.name) > 1 else chip.name
+        for chip in chips
+    ]
 
 
 def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lowered | IPUError:
@@ -159,6 +188,9 @@ def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lo
             lowered = compiled.lower(*args)
     except IPUError as error:
         return error
+    except Exception as error:
+        error.add_note(f"in ipu.compare, while tracing `{compiled.program_name}` with these args")
+        raise
     if schedule is not None and not _has_pipeline(lowered.program):
         raise ComparisonError(
             f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare\n"
@@ -172,16 +204,16 @@ def _has_pipeline(program: ir.Program) -> bool:
     return any(isinstance(node, ir.Repeat) and node.pipeline is not None for node in nodes)
 
 
-def _row(label: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:
+def _row(label: str, name: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:
     if isinstance(lowered, IPUError):
-        return Row(target=chip.name, schedule=label, error=str(lowered))
+        return Row(target=name, schedule=label, error=str(lowered))
     try:
         report = lowered.report(chip)
     except IPUError as error:
-        return Row(target=chip.name, schedule=label, error=str(error))
+        return Row(target=name, schedule=label, error=str(error))
     pipeline = report.pipeline
     return Row(
-        target=chip.name,
+        target=name,
         schedule=label or (pipeline.schedule if pipeline else ""),
         fits=report.memory.fits,
         peak_tile_bytes=int(report.memory.tile_peak_bytes.max()),

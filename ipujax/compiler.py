@@ -157,6 +157,14 @@ class CompiledFunction:
         """A compiled method is bound like any other."""
         return self if instance is None else _BoundFunction(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """Says where that is which programs have and functions have not."""
+        kind = type(self).__name__
+        fix = ""
+        if name in ("report", "as_text"):
+            fix = f"\n  fix:   lower it for arguments first: .lower(*args).{name}()"
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}{fix}", name=name, obj=self)
+
     @property
     def program_name(self) -> str:
         """What programs of this function are called."""

@@ -51,6 +51,8 @@ def advice(
       may_recompute: whether `IPUConfig.allow_recompute` is set already.
     """
     found = gather(program, profile, options)
+    if int(profile.memory.tile_peak_bytes.max()) <= profile.memory.limit:
+        return tuple(_about_code(found))  # only the instructions are too many
     least = _LEAST_SHARE * found.peak_bytes
     rules = (
         _about_ipus(profile, found),
@@ -84,6 +86,9 @@ def _about_ipus(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
         how = "more pipeline stages" if found.pipelined else "ipu_shard, or a pipeline"
         text = f"split the model over at least {ipus} IPUs ({how})"
         yield Advice(text, found.peak_bytes - stays - data // ipus)
+    elif found.held["temporaries"] > capacity:
+        text = "smaller operands: work space of one operation fills an IPU, however many there are"
+        yield Advice(text, found.held["temporaries"])
 
 
 def _about_activations(
@@ -106,13 +111,14 @@ def _about_activations(
 
 
 def _about_variables(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
-    state = min(found.state_bytes, found.room_bytes)
+    state_room = found.room_bytes - found.gathered_bytes
     if profile.target.remote_bytes_per_second:
         text = (
             "keep the optimizer's state in streaming memory: "
             "pipeline(offload_weight_update_variables=True)"
         )
-        yield Advice(text + _streaming(profile.target, found.state_bytes, "weight update"), state)
+        text += _streaming(profile.target, found.state_bytes, "weight update")
+        yield Advice(text, min(found.state_bytes, state_room))
         text = (
             "keep gradient accumulators in streaming memory: "
             "pipeline(offload_gradient_accumulation_buffers=True)"
@@ -123,7 +129,8 @@ def _about_variables(profile: machine.Profile, found: Evidence) -> Iterator[Advi
         "keep an equal part of the optimizer's state on each replica: "
         "pipeline(replicated_optimizer_state_sharding=True)"
     )
-    yield Advice(text, state - state // profile.replication_factor)
+    elsewhere = found.state_bytes - found.state_bytes // profile.replication_factor
+    yield Advice(text, min(elsewhere, state_room))
     single = int(found.single_share * sum(found.held[name] for name in DATA))
     text = "half precision (float16) for variables and activations that are float32"
     yield Advice(text, single // 2)

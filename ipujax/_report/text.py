@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ipujax.report import Report
 
 _WIDTH = 100
+_ROUNDING = 1e-3  # of shares
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
 _COLUMNS = (
     ("compute", "compute"),
@@ -95,11 +96,16 @@ def _tensor(report: Report, tensor: machine.Tensor) -> str:
     made = tensor.operation
     if made == "argument" and tensor.value is not None:
         made = report.arguments.get(tensor.value, made)
-    line = f", {tensor.origin}" if tensor.origin else ""
+    line = f", {_short(tensor.origin)}" if tensor.origin else ""
     return (
         f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
         f"bytes of it on that tile ({made}{line})"
     )
+
+
+def _short(origin: str) -> str:
+    """A line of an installed package without the way there."""
+    return origin.rpartition("site-packages/")[2]
 
 
 def _pipeline(report: Report) -> list[str]:
@@ -119,8 +125,10 @@ def _ipus(report: Report) -> list[str]:
     header = ["IPU", "fullest tile", "all tiles", "remote memory"]
     rows = [[*header, *(title for _, title in shown), "waiting"]]
     cycles = max(report.cycles, 1)
+    overlap = False
     for ipu in _chosen(report):
         shares = [int(busy[kind][ipu]) / cycles for kind, _ in shown]
+        overlap |= sum(shares) > 1.0 + _ROUNDING
         rows.append(
             [
                 str(ipu),
@@ -133,7 +141,11 @@ def _ipus(report: Report) -> list[str]:
         )
     lines = table(rows)
     left = report.num_ipus - len(rows) + 1
-    return [*lines, f"and {left} more IPUs, with emptier tiles"] if left else lines
+    if left:
+        lines.append(f"and {left} more IPUs, with emptier tiles")
+    if overlap:
+        lines.append("Shares above 100% together: I/O tiles work beside the others.")
+    return lines
 
 
 def _chosen(report: Report) -> list[int]:
@@ -165,7 +177,7 @@ def _operations(report: Report) -> list[str]:
         share = cycles / max(report.cycles * report.num_ipus, 1)
         runs = sum(o.runs for o in own)
         ipus = _ranges(sorted({o.ipu for o in own}))
-        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, origin])
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, _short(origin)])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]

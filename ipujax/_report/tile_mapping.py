@@ -1,4 +1,4 @@
-"""`ipu.tile_mapping`: which tile holds which elements of a value."""
+"""`ipu.tile_mapping`: how a value is spread over tiles."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ _SHOWN = 8
 class TileMapping:
     """Where the elements of one value lie on the tiles of one IPU.
 
+    A linear layout says which elements each tile holds. For one that a plan asks for, only how many
+    bytes each tile holds is meant: the model knows no order within it.
+
     Attributes:
       value: its number in the program, as in `as_text()`.
       name: shape and dtype, as `float32[16,16]`.
@@ -35,14 +38,19 @@ class TileMapping:
 
     @property
     def layout(self) -> str:
-        """In which order elements are taken: "linear", the tensor's own, or a plan's."""
+        """In which order elements are taken.
+
+        "linear" is the tensor's own order; other names are the kind of operation, the operand and
+        the plan that wants the tensor so. Equal names are equal orders.
+        """
         return self.pieces.layout
 
     @property
     def intervals(self) -> list[list[tuple[int, int]]]:
         """For each tile, the elements `start` to (and without) `stop` that it holds.
 
-        Elements are counted in the layout's order: for "linear", as in `x.ravel()`.
+        For "linear", elements are counted as in `x.ravel()`. For other layouts only their number
+        on each tile is meant.
         """
         held: list[list[tuple[int, int]]] = [[] for _ in range(self.pieces.tiles)]
         for piece in self.pieces.pieces():
@@ -66,9 +74,12 @@ class TileMapping:
         """A line for each of the first tiles that hold something."""
         held = [(tile, own) for tile, own in enumerate(self.intervals) if own]
         lines = [repr(self)[1:-1]]
+        linear = self.layout == "linear"
+        if not linear:
+            lines.append("  laid out by a plan: how many bytes on each tile, not which elements")
         for tile, own in held[:_SHOWN]:
-            parts = ", ".join(f"[{start}, {stop})" for start, stop in own)
-            lines.append(f"  tile {tile}: {parts}, {self.bytes_per_tile[tile]:,} bytes")
+            parts = "".join(f"[{start}, {stop}), " for start, stop in own) if linear else ""
+            lines.append(f"  tile {tile}: {parts}{self.bytes_per_tile[tile]:,} bytes")
         if len(held) > _SHOWN:
             lines.append(f"  and {len(held) - _SHOWN:,} more tiles")
         return "\n".join(lines)
@@ -81,7 +92,7 @@ def tile_mapping(
     *,
     target: str | Target | None = None,
 ) -> TileMapping:
-    """Which tile holds which elements of a value, as the machine model lays them out.
+    """How the machine model spreads a value over tiles: which elements, or how many bytes.
 
     Args:
       compiled: a program, `ipu.compile(f).lower(*args)`, compiled or not.
@@ -104,7 +115,8 @@ def tile_mapping(
     number = _number(lowered, value)
     mappings = lowered.report(target).profile.mappings
     there = sorted(place for known, place in mappings if known == number)
-    chosen = _choose(f"%{number}", there, ipu)
+    typed = "" if str(value) in (f"%{number}", str(number)) else f" ({value})"
+    chosen = _choose(f"%{number}{typed}", there, ipu)
     return TileMapping(
         value=number,
         name=lowered.program.describe(ir.ValueId(number)),
@@ -128,14 +140,15 @@ def _number(lowered: Lowered, value: int | str) -> int:
     count = len(lowered.program.avals)
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         named = dict([*paths.arguments(lowered), *paths.results(lowered)])
-        if value not in named:
+        quoted = value if value in named else value.replace('"', "'")
+        if quoted not in named:
             names = list(named)
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             raise TileMappingError(
                 f"`{lowered.program.name}` has no value {value!r}\n"
                 f"  fix:   use one of {shown}, or a number of lowered.as_text(), such as '%0'"
             )
-        return named[value]
+        return named[quoted]
     if isinstance(value, bool) or not isinstance(value, (int, str, np.integer)):
         raise TileMappingError(f"a value is a number or a text, not {value!r}")
     number = int(value[1:]) if isinstance(value, str) else int(value)

@@ -255,6 +255,7 @@ def test_too_much_code_does_not_fit() -> None:
     assert not report.memory.fits
     assert report.memory.missing_bytes == 7
     assert f"of {small.code_bytes_per_tile:,} from which instructions can be fetched" in str(report)
+    assert [entry.text.split(":")[0] for entry in report.advice] == ["fewer different operations"]
 
 
 @pytest.mark.parametrize("category", ["matmuls", "convolutions"])

@@ -82,7 +82,9 @@ def test_values_on_several_ipus_need_one_to_be_named() -> None:
             return jnp.sin(y) * x
 
     program = lowered(model, struct(256))
-    with pytest.raises(TileMappingError, match=r"\(args\[0\]\) is on IPUs 0, 1\n  fix:   say which, with"):
+    with pytest.raises(
+        TileMappingError, match=r"\(args\[0\]\) is on IPUs 0, 1\n  fix:   say which, with"
+    ):
         ipu.tile_mapping(program, "args[0]")
     assert [ipu.tile_mapping(program, "args[0]", ipu=i).ipu for i in (0, 1)] == [0, 1]
     assert ipu.tile_mapping(program, "results").ipu == 1
