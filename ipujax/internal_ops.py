@@ -30,7 +30,9 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     prefix = f"{name}: " if name else ""
 
     def show(value: Any) -> None:
-        print(f"{prefix}{np.asarray(value)}", file=sys.stderr, flush=True)
+        # In one piece: replicas on several devices print from several threads.
+        sys.stderr.write(f"{prefix}{np.asarray(value)}\n")
+        sys.stderr.flush()
 
     # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
     jax.debug.callback(show, input, ordered=jax.device_count() == 1)
