@@ -366,3 +366,23 @@ def test_an_empty_file_has_no_statistics(
 ) -> None:
     assert validate.main([written(tmp_path / "rows.jsonl", "")]) == 0
     assert "rows=0 skipped=0 median_abs_rel_err=nan" in capsys.readouterr().out
+
+
+def test_one_family_alone_and_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = {"workload": {"op": "tile-local copy 8 KiB"}, "measured": 1308, "unit": "cycles"}
+    square = {"workload": {"op": "QR", "shape": [64, 64]}, "measured": 1e5, "unit": "cycles"}
+    lines = [
+        json.dumps(
+            {"id": name, "hardware": BOW, "kind": "hw", "source": "github me/it@1 (x)", **one}
+        )
+        for name, one in (("copy", copy), ("square", square))
+    ]
+    table = tmp_path / "table.md"
+    file = written(tmp_path / "rows.jsonl", *lines)
+    assert validate.main([file, "--family", "vertex", "--markdown", str(table)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("rows=1 skipped=1 ")
+    text = table.read_text(encoding="utf-8")
+    assert re.search(r"^\| copy \| 1308 cycles \| 1\d\d\d \| [01]\.\d\d \| me/it@1 \|$", text, re.M)
+    assert "| square | no workload of the model is named |" in text
+    with pytest.raises(SystemExit):
+        validate.main([file, "--family", "poems"])

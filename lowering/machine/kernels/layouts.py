@@ -152,9 +152,3 @@ class Layouts:
             width, mapping = mapping.used, mapping.moved_to(self._next_tile)
             self._next_tile = (self._next_tile + width) % self._tiles
         return Laid(mapping)
-
-
-def share(shape: Shape, laid: Laid) -> int:
-    """Bytes that a tile needs of an operand in order to work on its share of something laid so."""
-    elements = laid.mapping.most_elements
-    return min(shape.elements, elements) * shape.element_bytes

@@ -21,7 +21,7 @@ from lowering.machine.kernels.listing import (
     describe,
 )
 from lowering.machine.kernels.totals import KernelCost
-from lowering.machine.mapping import VECTOR_BYTES
+from lowering.machine.mapping import VECTOR_BYTES, linear
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
@@ -168,7 +168,7 @@ class _Kernel:
     def _gathered(self, item: Item) -> Cost:
         """What would be a view of several owners is a tensor of its own here, which is copied."""
         shape = self.shapes[item.writes[0]]
-        most = self.layouts.linear(shape).mapping.most_bytes
+        most = linear(shape.elements, shape.element_bytes, self.target.tiles_per_ipu).most_bytes
         return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, most),) if most else ())
 
     def _bring(self, item: Item, costs: Cost) -> tuple[float, Laid | None]:
@@ -207,13 +207,12 @@ class _Kernel:
         So optimizers' state lies as the gradients that it meets (docs/hardware.md, Passes: forward
         allocation).
         """
-        laid = [value for value in values if not self.layouts.is_free(value)]
-        for value in values:
+        laid = [self.layouts.laid(value) for value in values if not self.layouts.is_free(value)]
+        for value in filter(self.layouts.is_free, values):
             shape = self.shapes[value]
-            for other in laid if self.layouts.is_free(value) else ():
-                found = self.layouts.laid(other)
-                if found.mapping.elements == shape.elements:
-                    self.layouts.settle(value, found.holding(shape))
+            alike = (one for one in laid if one.mapping.elements == shape.elements)
+            if (found := next(alike, None)) is not None:
+                self.layouts.settle(value, found.holding(shape))
 
     def _may_take(self, item: Item, result: int) -> tuple[int, ...]:
         """Owners whose memory a result can take: as large, and lying the same way."""

@@ -51,7 +51,7 @@ from lowering.schedules import Phase as TaskPhase
 from lowering.structure import structure_key
 from lowering.units import HOST, IpuId, ValueId
 
-_PHASES = {Kind.FORWARD: "fwd", Kind.RECOMPUTE: "bwd", Kind.UPDATE: "update"}  # any other: "bwd"
+_PHASES = {Kind.FORWARD: "fwd", Kind.UPDATE: "update"}  # any other: "bwd"
 
 _TRANSFERS = "pipeline transfers"
 
@@ -66,7 +66,6 @@ class Timing:
       trace: what each IPU does when.
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
-      layouts: how values lie.
       totals: where cycles go, by IPU and signature of the operation.
       pipeline: of the first pipeline.
       assumptions: what had to be assumed.
@@ -75,7 +74,6 @@ class Timing:
     trace: tr.Trace
     cycles: int
     kernels: Mapping[int, KernelCost]
-    layouts: SharedLayouts
     totals: Mapping[tuple[int, object], Total]
     pipeline: PipelineProfile | None
     assumptions: tuple[str, ...]
@@ -93,7 +91,6 @@ def time_program(timer: Timer) -> Timing:
         trace=tr.group(parts),
         cycles=max(clock),
         kernels=timer.kernels,
-        layouts=timer.layouts,
         totals=timer.totals,
         pipeline=timer.pipeline,
         assumptions=tuple(timer.assumptions),

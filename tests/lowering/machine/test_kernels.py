@@ -30,7 +30,6 @@ from tests.lowering.machine.samples import (
 )
 from tests.lowering.samples import N
 
-LINEAR = Laid(linear(1024, 4, TILES))
 ROWS = jax.ShapeDtypeStruct((8, 1024), jnp.float32)
 
 

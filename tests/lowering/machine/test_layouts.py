@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine.cost import Operation, Shape, Wanted
-from lowering.machine.kernels.layouts import Laid, Layouts, composed, share, step_of
+from lowering.machine.kernels.layouts import Laid, Layouts, composed, step_of
 from lowering.machine.mapping import linear, spread
 
 TILES = 16
@@ -156,10 +156,3 @@ def test_as_many_elements_of_another_type():
     assert half.mapping.total_bytes == 2048
     assert half.order == laid.order
     assert laid.holding(Shape((32, 32), "int32")) is laid
-
-
-def test_what_a_tile_needs_of_an_operand():
-    laid = Laid(linear(1024, 4, TILES))
-    assert laid.mapping.most_elements == 64
-    assert share(Shape((1024,), "float16"), laid) == 128
-    assert share(Shape((5,), "float32"), laid) == 20

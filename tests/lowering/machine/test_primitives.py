@@ -127,15 +127,6 @@ def test_a_sum_over_rows_is_exchanged_and_one_over_columns_is_not() -> None:
     assert exchanged[0] > 20 * exchanged[1]
 
 
-def test_sums_of_halves_are_carried_in_the_type_of_their_partials() -> None:
-    square, row = array("float16", (1024, 1024)), array("float16", (1024,))
-    sums = [
-        Operation("reduce_sum", (square,), (row,), (("axes", (0,)),), partials=partials)
-        for partials in ("float16", "float32")
-    ]
-    assert cycles(sums[0]) < cycles(sums[1])
-
-
 def test_dynamic_slices() -> None:
     whole, row = array(dims=(10, 1472 * 48)), array(dims=(1, 1472 * 48))
     vectors = 192 // (8 * 6)
