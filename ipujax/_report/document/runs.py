@@ -1,0 +1,51 @@
+"""Arrays of integers written short: as arithmetic runs, or as values that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Runs = list[list[int]]
+"""Arithmetic runs `[first, step, count]`."""
+
+Repeats = list[list[int]]
+"""Values and how often each comes, `[value, count]`."""
+
+
+def runs(values: np.ndarray) -> Runs:
+    """Numbers as the fewest runs `[first, step, count]` that a walk from the left finds."""
+    steps = np.diff(values.astype(np.int64)).tolist()
+    found: Runs = []
+    first, count, step = 0, 0, 0
+    for i, value in enumerate(values.tolist()):
+        if count > 1 and steps[i - 1] != step:
+            found.append([first, step, count])
+            count = 0
+        if count == 0:
+            first, step = value, 0
+        elif count == 1:
+            step = steps[i - 1]
+        count += 1
+    return [*found, [first, step, count]] if count else found
+
+
+def from_runs(found: Sequence[Sequence[int]]) -> np.ndarray:
+    """int64: the numbers of which `runs` made these."""
+    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in found]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def repeats(values: np.ndarray) -> Repeats:
+    """Numbers as `[value, count]`, for each value that comes several times in a row."""
+    if not len(values):
+        return []
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1])
+    counts = np.diff(np.concatenate([starts, [len(values)]]))
+    return [list(pair) for pair in zip(values[starts].tolist(), counts.tolist(), strict=True)]
+
+
+def from_repeats(found: Sequence[Sequence[int]]) -> np.ndarray:
+    """int64: the numbers of which `repeats` made these."""
+    values = [value for value, _ in found]
+    return np.repeat(np.array(values, dtype=np.int64), [count for _, count in found])

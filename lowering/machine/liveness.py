@@ -1,0 +1,73 @@
+"""What is alive when: data for those who ask what fills an IPU's memory, and why."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowering.machine.mapping import TileMapping
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """A tensor on one IPU, and from when to when it is there.
+
+    Attributes:
+      name: shape and dtype, as `float16[1024,4096]`.
+      category: one of `profile.CATEGORIES`.
+      operation: the primitive that makes it; "argument" and "constant" for those.
+      origin: the user's `file:line`, or "".
+      mapping: where its elements lie.
+      first: the step at which it begins to live; None for one that is always there.
+      last: the last step at which it is there; None for one that is always there.
+      value: its number in the Program; None for one inside of a kernel.
+    """
+
+    name: str
+    category: str
+    operation: str
+    origin: str
+    mapping: TileMapping
+    first: int | None
+    last: int | None
+    value: int | None = None
+
+    def alive_at(self, step: int) -> bool:
+        """Whether it is there at a step."""
+        if self.first is None or self.last is None:
+            return True
+        return self.first <= step <= self.last
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Liveness:
+    """What one IPU's memory holds beside code while a call runs.
+
+    Steps are in the order in which they run; bodies of loops and tasks of pipelines are there once.
+
+    Attributes:
+      names: of the steps.
+      origins: the user's line of each, or "".
+      bytes: int64 [steps], on all tiles together: tensors that are not always alive, work space
+        included.
+      temporary_bytes: int64 [steps], the work space among them.
+      tensors: what lives, those that are always there included.
+    """
+
+    names: Sequence[str]
+    origins: Sequence[str]
+    bytes: np.ndarray
+    temporary_bytes: np.ndarray
+    tensors: Sequence[Lifetime]
+
+    @property
+    def worst(self) -> int:
+        """The first step that needs most; 0 if there are none."""
+        return int(self.bytes.argmax()) if len(self.bytes) else 0
+
+    def alive_at(self, step: int) -> list[Lifetime]:
+        """The tensors that are there at a step, largest first."""
+        alive = (tensor for tensor in self.tensors if tensor.alive_at(step))
+        return sorted(alive, key=lambda tensor: -tensor.mapping.total_bytes)
