@@ -5,21 +5,53 @@ and laid out (`kernel`); one walk over the program finds when everything happens
 what memory holds meanwhile (`residency`); `model` puts the two together.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lowering.machine.liveness import Lifetime as Lifetime
+from lowering.machine.liveness import Liveness as Liveness
+from lowering.machine.liveness import OnTiles as OnTiles
+from lowering.machine.liveness import TileBytes as TileBytes
 from lowering.machine.mapping import TileMapping as TileMapping
 from lowering.machine.mapping import linear as linear
-from lowering.machine.model import model as model
-from lowering.machine.options import ModelOptions as ModelOptions
-from lowering.machine.options import plan_options as plan_options
+from lowering.machine.profile import CATEGORIES as CATEGORIES
+from lowering.machine.profile import TASK_PHASES as TASK_PHASES
+from lowering.machine.profile import Grid as Grid
 from lowering.machine.profile import Memory as Memory
 from lowering.machine.profile import OperationTotal as OperationTotal
 from lowering.machine.profile import PipelineProfile as PipelineProfile
 from lowering.machine.profile import Profile as Profile
 from lowering.machine.profile import Tensor as Tensor
+from lowering.machine.program_tree import NodeKind as NodeKind
+from lowering.machine.program_tree import ProgramNode as ProgramNode
 from lowering.machine.target import IPU1 as IPU1
 from lowering.machine.target import IPU2 as IPU2
 from lowering.machine.target import IPU21 as IPU21
 from lowering.machine.target import TARGETS as TARGETS
 from lowering.machine.target import Links as Links
+from lowering.machine.target import Rates as Rates
 from lowering.machine.target import Target as Target
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
+
+if TYPE_CHECKING:
+    from lowering.machine.model import model as model
+    from lowering.machine.options import ModelOptions as ModelOptions
+    from lowering.machine.options import plan_options as plan_options
+
+# What models a program needs JAX; what came of it can be read without.
+_MODELLING = {
+    "ModelOptions": "lowering.machine.options",
+    "model": "lowering.machine.model",
+    "plan_options": "lowering.machine.options",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODELLING:
+        raise AttributeError(f"module 'lowering.machine' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODELLING[name]), name)
+    globals()[name] = value  # the function `model`, not the module of that name
+    return value

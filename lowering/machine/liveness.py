@@ -4,22 +4,57 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
-from lowering.machine.mapping import TileMapping
+
+class OnTiles(Protocol):
+    """Where the bytes of a tensor lie; a `TileMapping` knows, or `TileBytes`."""
+
+    @property
+    def total_bytes(self) -> int:
+        """On all tiles together."""
+        ...
+
+    def bytes_per_tile(self) -> np.ndarray:
+        """int64 [tiles]: the bytes that each tile holds."""
+        ...
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class TileBytes:
+    """Bytes by tile, without a word on which elements these are: what a report's file tells.
+
+    Attributes:
+      held: int64 [tiles].
+    """
+
+    held: np.ndarray
+
+    @property
+    def total_bytes(self) -> int:
+        """On all tiles together."""
+        return int(self.held.sum())
+
+    def bytes_per_tile(self) -> np.ndarray:
+        """int64 [tiles]: the bytes that each tile holds."""
+        return self.held
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
     """A tensor on one IPU, and from when to when it is there.
 
+    One that takes over the memory of another has a life of its own, which begins as the other's
+    ends.
+
     Attributes:
       name: shape and dtype, as `float16[1024,4096]`.
       category: one of `profile.CATEGORIES`.
       operation: the primitive that makes it; "argument" and "constant" for those.
       origin: the user's `file:line`, or "".
-      mapping: where its elements lie.
+      mapping: where its bytes lie.
       first: the step at which it begins to live; None for one that is always there.
       last: the last step at which it is there; None for one that is always there.
       value: its number in the Program; None for one inside of a kernel.
@@ -29,10 +64,15 @@ class Lifetime:
     category: str
     operation: str
     origin: str
-    mapping: TileMapping
+    mapping: OnTiles
     first: int | None
     last: int | None
     value: int | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """On all tiles together."""
+        return self.mapping.total_bytes
 
     def alive_at(self, step: int) -> bool:
         """Whether it is there at a step."""
@@ -53,7 +93,7 @@ class Liveness:
       bytes: int64 [steps], on all tiles together: tensors that are not always alive, work space
         included.
       temporary_bytes: int64 [steps], the work space among them.
-      tensors: what lives, those that are always there included.
+      tensors: what lives, those that are always there first.
     """
 
     names: Sequence[str]
@@ -70,4 +110,4 @@ class Liveness:
     def alive_at(self, step: int) -> list[Lifetime]:
         """The tensors that are there at a step, largest first."""
         alive = (tensor for tensor in self.tensors if tensor.alive_at(step))
-        return sorted(alive, key=lambda tensor: -tensor.mapping.total_bytes)
+        return sorted(alive, key=lambda tensor: -tensor.total_bytes)

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
+from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
 
@@ -62,8 +64,8 @@ class Memory:
       tile_peak_bytes: int64 [ipus, tiles]: what is always alive, and the most that is beside it.
       always_live_bytes: int64 [ipus]: on all tiles together, at every step.
       peak_bytes: int64 [ipus]: on all tiles together, at the step that needs most.
-      by_category: bytes of each category at those steps; they add up to `peak_bytes`.
-      ipu_categories: the same by IPU: int64 [ipus] for each category.
+      tile_categories: for each category int64 [ipus, tiles], at the IPU's step that needs most;
+        all together add up to `peak_bytes`.
       limit: what a program may fill of one tile.
       most_code_bytes: instructions on the tile that has most of them.
       code_limit: the part of a tile's memory from which instructions can be fetched.
@@ -72,15 +74,24 @@ class Memory:
     """
 
     tile_peak_bytes: np.ndarray
+    tile_categories: Mapping[str, np.ndarray]
     always_live_bytes: np.ndarray
     peak_bytes: np.ndarray
-    by_category: Mapping[str, int]
-    ipu_categories: Mapping[str, np.ndarray]
     limit: int
     most_code_bytes: int
     code_limit: int
     biggest: tuple[Tensor, ...]
     remote_bytes: np.ndarray
+
+    @property
+    def ipu_categories(self) -> Mapping[str, np.ndarray]:
+        """Bytes of each category by IPU, int64 [ipus], at its step that needs most."""
+        return {name: bytes_.sum(axis=1) for name, bytes_ in self.tile_categories.items()}
+
+    @property
+    def by_category(self) -> Mapping[str, int]:
+        """Bytes of each category at those steps, all IPUs together."""
+        return {name: int(bytes_.sum()) for name, bytes_ in self.tile_categories.items()}
 
     @property
     def fits(self) -> bool:
@@ -112,6 +123,9 @@ class OperationTotal:
       cycles: of all runs together, their exchange and syncs included.
       exchange_cycles: the share of it that is exchange.
       flops: of all runs together.
+      flop_utilisation: the share of the most that all units of the IPU can do in that time, in
+        numbers of what it works on; None for what has no floating-point operations.
+      bytes: of operands and results of all runs together.
       tiles: that take part.
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
@@ -123,9 +137,45 @@ class OperationTotal:
     cycles: float
     exchange_cycles: float
     flops: float
+    flop_utilisation: float | None
+    bytes: float
     tiles: int
     source: str
     origin: str
+
+
+TASK_PHASES = ("fwd", "bwd", "wgt")
+"""What a task of a schedule does; arrays hold the index."""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grid:
+    """The tasks of one run of a pipeline, by tick, then stage, phase and micro-batch.
+
+    Attributes:
+      stage: int32 [tasks].
+      phase: int8 [tasks], index into `TASK_PHASES`.
+      micro_batch: int32 [tasks].
+      tick: int32 [tasks], in which each runs.
+    """
+
+    stage: np.ndarray
+    phase: np.ndarray
+    micro_batch: np.ndarray
+    tick: np.ndarray
+
+    @classmethod
+    def of(
+        cls, stage: np.ndarray, phase: np.ndarray, micro_batch: np.ndarray, tick: np.ndarray
+    ) -> Grid:
+        """Tasks that come in any order."""
+        order = np.lexsort((micro_batch, phase, stage, tick))
+        return cls(
+            stage=stage[order].astype(np.int32),
+            phase=phase[order].astype(np.int8),
+            micro_batch=micro_batch[order].astype(np.int32),
+            tick=tick[order].astype(np.int32),
+        )
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +193,8 @@ class PipelineProfile:
       stage_cycles: cycles of one task, by stage and phase ("fwd", "bwd", and "wgt" where
         gradients of weights are tasks of their own).
       cycles: of one run, the update not counted.
+      stage_ipus: the IPUs of each stage.
+      grid: which task runs in which tick.
     """
 
     schedule: str
@@ -154,6 +206,8 @@ class PipelineProfile:
     tick_cycles: np.ndarray
     stage_cycles: Mapping[tuple[int, str], int]
     cycles: int
+    stage_ipus: tuple[tuple[int, ...], ...]
+    grid: Grid
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +222,9 @@ class Profile:
       cycles: of one call.
       steps: what each IPU does when.
       memory: of one replica's IPUs.
+      liveness: what each of these holds at every step.
       operations: where the cycles go, most expensive first.
+      program: the program as a tree; its root takes `cycles`.
       default_share: the share of compute cycles that rests on default formulas, 0 to 1.
       pipeline: of the program's first pipeline, if it has one.
       assumptions: what had to be assumed, such as trip counts that only values tell.
@@ -182,7 +238,9 @@ class Profile:
     cycles: int
     steps: Steps
     memory: Memory
+    liveness: Sequence[Liveness]
     operations: Sequence[OperationTotal]
+    program: ProgramNode
     default_share: float
     pipeline: PipelineProfile | None = None
     assumptions: tuple[str, ...] = ()

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.kernels.layouts import Laid
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Live:
-    """A tensor that is alive at the worst step.
+    """A tensor that is alive for a while.
 
     Attributes:
       name: shape and dtype.
       operation: what makes it.
-      made_by: the equation, if one does.
+      origin: the user's `file:line`, or "".
       laid: how it lies.
       category: one of `profile.CATEGORIES`.
       value: its number in the Program; None inside of kernels.
@@ -26,37 +25,67 @@ class Live:
 
     name: str
     operation: str
-    made_by: JaxprEqn | None
+    origin: str
     laid: Laid
     category: str = "activations"
     value: int | None = None
 
     @property
-    def origin(self) -> str:
-        """The user's `file:line`, or ""."""
-        return user_line(self.made_by) if self.made_by is not None else ""
+    def total_bytes(self) -> int:
+        """On all tiles together."""
+        return self.laid.mapping.total_bytes
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Alive:
-    """Memory of a kernel beside that of its operands.
+    """What goes on in a piece of a program, and what it holds beside what was there before.
+
+    A tensor is there from its first step to its last; one whose last step comes before its first
+    was never there. Work space lies on the first tiles.
 
     Attributes:
       tile_peak_bytes: int64 [tiles], the most that each tile holds at any step.
-      activation_bytes: of tensors, on all tiles together, at the step that needs most.
-      temporary_bytes: of work space, at that step.
-      tensors: what is alive at that step.
+      names: of the steps.
+      origins: the user's line of each.
+      bytes: int64 [steps], on all tiles together, work space included.
+      space: int64 [steps], work space on each tile that has any.
+      space_tiles: int64 [steps], how many tiles have it.
+      tensors: all that are alive at some step.
+      first: int64 [tensors].
+      last: int64 [tensors].
+      left: which of the tensors are there after the last step, by their keys.
     """
 
     tile_peak_bytes: np.ndarray
-    activation_bytes: int
-    temporary_bytes: int
+    names: tuple[str, ...]
+    origins: tuple[str, ...]
+    bytes: np.ndarray
+    space: np.ndarray
+    space_tiles: np.ndarray
     tensors: tuple[Live, ...]
+    first: np.ndarray
+    last: np.ndarray
+    left: Mapping[object, int]
+
+    @property
+    def temporary_bytes(self) -> np.ndarray:
+        """int64 [steps]: work space, on all tiles together."""
+        return self.space * self.space_tiles
+
+    @property
+    def worst(self) -> int:
+        """The first step that needs most; 0 if there are none."""
+        return int(self.bytes.argmax()) if len(self.bytes) else 0
 
     @property
     def most_bytes(self) -> int:
-        """On all tiles together, at the step that needs most."""
-        return self.activation_bytes + self.temporary_bytes
+        """On all tiles together, at that step."""
+        return int(self.bytes.max(initial=0))
+
+    def at(self, step: int) -> list[Live]:
+        """The tensors that are there at a step."""
+        there = (self.first <= step) & (step <= self.last)
+        return [self.tensors[i] for i in np.flatnonzero(there)]
 
 
 @dc.dataclass(slots=True, eq=False)
@@ -68,23 +97,20 @@ class Event:
       births: tensors that it makes, by owner.
       temporary: work space on each tile that takes part, in bytes.
       tiles: how many take part.
-      inner: what goes on inside it, for a loop.
+      inner: what goes on inside it, one after the other: bodies of a loop, or branches.
       in_place: owners of operands whose memory its result takes, if they die here, by result.
+      name: what reports call it.
+      origin: the user's line.
     """
 
     reads: tuple[int, ...]
     births: dict[int, Live]
     temporary: float = 0.0
     tiles: int = 0
-    inner: Alive | None = None
+    inner: Sequence[Alive] = ()
     in_place: dict[int, tuple[int, ...]] = dc.field(default_factory=dict[int, tuple[int, ...]])
-
-
-def worst(lives: Sequence[Alive]) -> Alive:
-    """The memory of several things of which one at a time goes on."""
-    most = max(lives, key=lambda alive: alive.most_bytes)
-    peaks = np.maximum.reduce([alive.tile_peak_bytes for alive in lives])
-    return dc.replace(most, tile_peak_bytes=peaks)
+    name: str = ""
+    origin: str = ""
 
 
 class Memory:
@@ -95,63 +121,111 @@ class Memory:
     """
 
     def __init__(self, tiles: int) -> None:
-        self._tiles = tiles
         self._live = np.zeros(tiles, dtype=np.int64)
         self._peak = np.zeros(tiles, dtype=np.int64)
-        self._tensors: dict[object, Live] = {}
-        self._bytes = 0
-        self._most = (0, 0)
-        self._at_most: tuple[Live, ...] = ()
+        self._total = 0
+        self._alive: dict[object, int] = {}
+        self._tensors: list[Live] = []
+        self._first: list[int] = []
+        self._last: list[int] = []
+        self._names: list[str] = []
+        self._origins: list[str] = []
+        self._bytes: list[int] = []
+        self._space: list[int] = []
+        self._space_tiles: list[int] = []
 
     def add(self, key: object, tensor: Live) -> None:
         """A tensor begins to live; it takes the place of one of the same name."""
         self.drop(key)
-        self._tensors[key] = tensor
+        self._begin(key, tensor)
         self._live += tensor.laid.mapping.bytes_per_tile()
-        self._bytes += tensor.laid.mapping.total_bytes
+        self._total += tensor.total_bytes
 
     def drop(self, key: object) -> None:
         """A tensor dies, if it was alive."""
-        tensor = self._tensors.pop(key, None)
-        if tensor is not None:
+        if key in self._alive:
+            tensor = self._end(key)
             self._live -= tensor.laid.mapping.bytes_per_tile()
-            self._bytes -= tensor.laid.mapping.total_bytes
+            self._total -= tensor.total_bytes
 
-    def rename(self, key: object, new: object) -> None:
-        """A tensor goes on under another name."""
-        if key in self._tensors:
-            self._tensors[new] = self._tensors.pop(key)
+    def rename(self, key: object, new: object, tensor: Live) -> None:
+        """Another tensor takes over the memory of one, if that was alive.
 
-    def relabel(self, key: object, category: str) -> None:
-        """A tensor counts for another category from now on, if it is alive."""
-        if key in self._tensors:
-            self._tensors[key] = dc.replace(self._tensors[key], category=category)
+        The memory of a variable stays a variable's.
+        """
+        if key not in self._alive:
+            return
+        old = self._end(key)
+        category = old.category if old.category == "variables" else tensor.category
+        self._begin(new, dc.replace(tensor, laid=old.laid, category=category))
 
-    def work(self, temporary: float = 0.0, tiles: int = 0, inner: Alive | None = None) -> None:
-        """Something runs: with work space on the first `tiles` tiles, or with a life inside."""
+    def step(self, name: str, origin: str = "", temporary: float = 0.0, tiles: int = 0) -> None:
+        """Something runs, with work space on the first `tiles` tiles."""
         space = round(temporary)
-        extra_bytes, extra_space = 0, space * tiles
-        if inner is not None:
-            np.maximum(self._peak, self._live + inner.tile_peak_bytes, out=self._peak)
-            extra_bytes, extra_space = inner.activation_bytes, inner.temporary_bytes
-        elif space:
-            used = self._live.copy()
+        self._names.append(name)
+        self._origins.append(origin)
+        self._bytes.append(self._total + space * tiles)
+        self._space.append(space)
+        self._space_tiles.append(tiles)
+        used = self._live
+        if space:
+            used = used.copy()
             used[:tiles] += space
-            np.maximum(self._peak, used, out=self._peak)
-        else:
-            np.maximum(self._peak, self._live, out=self._peak)
-        if self._bytes + extra_bytes + extra_space > sum(self._most):
-            self._most = (self._bytes + extra_bytes, extra_space)
-            self._at_most = (*self._tensors.values(), *(inner.tensors if inner else ()))
+        np.maximum(self._peak, used, out=self._peak)
+
+    def steps(self, inner: Alive, left: Mapping[int, tuple[object, Live]] | None = None) -> None:
+        """Something with a life of its own runs.
+
+        Args:
+          inner: its account.
+          left: of its tensors those that go on, with the key and the description that they have
+            from now on; all others die with it.
+        """
+        if len(inner.bytes):
+            np.maximum(self._peak, self._live + inner.tile_peak_bytes, out=self._peak)
+        start, number = len(self._bytes), len(self._tensors)
+        self._names.extend(inner.names)
+        self._origins.extend(inner.origins)
+        self._bytes.extend((inner.bytes + self._total).tolist())
+        self._space.extend(inner.space.tolist())
+        self._space_tiles.extend(inner.space_tiles.tolist())
+        self._tensors.extend(inner.tensors)
+        self._first.extend((inner.first + start).tolist())
+        self._last.extend((inner.last + start).tolist())
+        for i, (key, tensor) in (left or {}).items():
+            self.drop(key)
+            self._alive[key] = number + i
+            self._tensors[number + i] = tensor
+            self._live += tensor.laid.mapping.bytes_per_tile()
+            self._total += tensor.total_bytes
 
     def result(self) -> Alive:
         """The account."""
+        last = np.array(self._last, dtype=np.int64)
+        last[list(self._alive.values())] = len(self._bytes) - 1
         return Alive(
-            tile_peak_bytes=self._peak,
-            activation_bytes=self._most[0],
-            temporary_bytes=self._most[1],
-            tensors=self._at_most,
+            tile_peak_bytes=self._peak.copy(),
+            names=tuple(self._names),
+            origins=tuple(self._origins),
+            bytes=np.array(self._bytes, dtype=np.int64),
+            space=np.array(self._space, dtype=np.int64),
+            space_tiles=np.array(self._space_tiles, dtype=np.int64),
+            tensors=tuple(self._tensors),
+            first=np.array(self._first, dtype=np.int64),
+            last=last,
+            left=dict(self._alive),
         )
+
+    def _begin(self, key: object, tensor: Live) -> None:
+        self._alive[key] = len(self._tensors)
+        self._tensors.append(tensor)
+        self._first.append(len(self._bytes))
+        self._last.append(-1)
+
+    def _end(self, key: object) -> Live:
+        number = self._alive.pop(key)
+        self._last[number] = len(self._bytes) - 1
+        return self._tensors[number]
 
 
 def account(
@@ -186,10 +260,12 @@ def account(
                 memory.add(owner, live)
                 continue
             dying.discard(heir)
-            memory.rename(heir, owner)
+            memory.rename(heir, owner, live)
             if heir in outside or heir in taken:
                 taken[owner] = taken.get(heir, heir)
-        memory.work(event.temporary, event.tiles, event.inner)
+        memory.step(event.name, event.origin, event.temporary, event.tiles)
+        for inner in event.inner:
+            memory.steps(inner)
         unread = {o for o in event.births if o not in last and o not in kept}
         for owner in dying | unread:
             memory.drop(owner)
@@ -209,7 +285,7 @@ class Life:
     def __init__(
         self, events: Sequence[Event], operands: Sequence[int], results: Sequence[int], tiles: int
     ) -> None:
-        self._events, self._operands, self._results = events, operands, results
+        self._events, self._operands, self.results = events, operands, tuple(results)
         self._tiles = tiles
         self._known: dict[frozenset[int], tuple[Alive, tuple[int | None, ...]]] = {}
 
@@ -220,15 +296,15 @@ class Life:
           away: positions of these operands.
 
         Returns:
-          What is alive, and for each result the operand whose memory it has: one that was given
-          away, or the one that it is.
+          What is alive, with `results` as keys of what is left, and for each result the operand
+          whose memory it has: one that was given away, or the one that it is.
         """
         if away not in self._known:
             given_away = [self._operands[i] for i in away]
             alive, taken = account(
-                self._events, self._operands, self._results, self._tiles, given_away
+                self._events, self._operands, self.results, self._tiles, given_away
             )
             number = {owner: i for i, owner in enumerate(self._operands)}
-            in_place = tuple(number.get(taken.get(owner, owner)) for owner in self._results)
+            in_place = tuple(number.get(taken.get(owner, owner)) for owner in self.results)
             self._known[away] = alive, in_place
         return self._known[away]

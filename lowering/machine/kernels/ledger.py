@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from lowering.jaxpr import user_line
-from lowering.machine.cost import Cost, Phase
+from lowering.machine import trace as tr
+from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
-from lowering.machine.kernels.listing import Item, Loop
+from lowering.machine.kernels.listing import Choice, Item, Loop
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
+from lowering.machine.mapping import VECTOR_BYTES, TileMapping
+from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
+
+Share: TypeAlias = tuple[TileMapping, float]
+"""How a tensor lies, and the share of it that moves."""
 
 
 class Ledger:
@@ -29,46 +36,105 @@ class Ledger:
         self.assumptions: dict[str, None] = {}
         self._collectives = collectives
 
-    def run(self, item: Item, costs: Cost, received: float, tiles: int) -> None:
+    def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> None:
         """An item runs, after its operands have been brought together.
 
         Args:
           item: the operations.
           costs: what they cost where they find their operands as they want them.
           received: bytes that the busiest tile receives until they do.
+          bytes_: of operands and results.
           tiles: how many take part.
         """
-        name, code = item.name, (item.operations, received > 0)
-        total = Total(item.title, costs.source, item.eqn, runs=1, flops=costs.flops, tiles=tiles)
+        name, origin, code = item.name, _line(item), (item.operations, received > 0)
+        total = Total(
+            item.title,
+            costs.source,
+            origin,
+            _dtype(item.operations[-1]),
+            runs=1,
+            flops=costs.flops,
+            bytes=bytes_,
+            tiles=tiles,
+        )
         with self.steps.timed(total):
             if received:
-                self.steps.run(name, (Phase("rearrange", 0.0, received),), 1)
-            self.steps.run(name, costs.phases, costs.repeats)
+                self.steps.run(name, origin, (Phase("rearrange", 0.0, received),))
+            self.steps.run(name, origin, costs.phases, costs.repeats)
             links = self._collectives.cycles(item.operations[0])
             if links:
-                self.steps.between_replicas(name, links)
+                self.steps.between_replicas(name, origin, links)
         self._add_total((*code, item.backward), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in name:
             self._assume(item, "what the host does in a callback takes no time")
 
-    def move(self, name: str, steps: Supersteps, phase: Phase, times: int = 1) -> None:
-        """Data moves that no operation of the listing moves; in the body of a loop `times` over."""
+    def move(self, name: str, phase: Phase, bytes_: float) -> None:
+        """Data moves that no operation of the listing moves."""
+        self._move(name, "", phase, bytes_, self.steps, 1)
+
+    def move_slices(self, loop: Loop, body: Supersteps, moved: Sequence[Share]) -> None:
+        """Every iteration of a loop moves shares of tensors."""
+        most = sum(mapping.most_bytes * share for mapping, share in moved)
+        bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
+        phase = Phase("slices", most / VECTOR_BYTES, most)
+        self._move(loop.eqn.primitive.name, _line(loop), phase, bytes_, body, _trips(loop))
+
+    def _move(
+        self, name: str, origin: str, phase: Phase, bytes_: float, steps: Supersteps, times: int
+    ) -> None:
         title = f"{name} {phase.name}"
-        total = Total(title, runs=1)
+        total = Total(title, origin=origin, runs=1, bytes=bytes_)
         with steps.timed(total):
-            steps.run(name, (phase,), 1)
+            steps.run(name, origin, (phase,))
         self._add_total(title, total, times)
+
+    def repeat(self, loop: Loop, body: Supersteps) -> None:
+        """A loop runs; what its iterations cost beside time is for `include`."""
+        trips = _trips(loop)
+        node = ProgramNode(
+            kind="while" if loop.trips is None else "repeat",
+            name=loop.eqn.primitive.name,
+            origin=_line(loop),
+            cycles=body.clock,
+            count=trips,
+            children=tuple(body.nodes),
+        )
+        trace = tr.loop(body.trace(), trips, body.clock)
+        self.steps.append(trace, body.clock * trips, [node])
+
+    def choose(self, choice: Choice, costs: Sequence[KernelCost], taken: KernelCost) -> None:
+        """One of several branches runs; the others are there all the same."""
+        branches = [
+            ProgramNode(
+                kind="sequence",
+                name=f"branch {i}",
+                cycles=inside.cycles,
+                count=int(inside is taken),
+                children=inside.nodes,
+            )
+            for i, inside in enumerate(costs)
+        ]
+        node = ProgramNode(
+            kind="switch",
+            name=choice.eqn.primitive.name,
+            origin=_line(choice),
+            cycles=taken.cycles,
+            children=tuple(branches),
+        )
+        self.steps.append(taken.trace, taken.cycles, [node])
+        self.include([taken])
+        self._hold(inside for inside in costs if inside is not taken)
 
     def include(self, costs: Iterable[KernelCost], times: int = 1) -> None:
         """Bodies run, `times` over; their code is there once."""
         for inside in costs:
-            self.hold([inside])
+            self._hold([inside])
             for signature, total in inside.totals.items():
                 self._add_total(signature, total, times)
             self.assumptions.update(dict.fromkeys(inside.assumptions))
 
-    def hold(self, costs: Iterable[KernelCost]) -> None:
+    def _hold(self, costs: Iterable[KernelCost]) -> None:
         """Bodies are there without running, as branches that are not taken are."""
         for inside in costs:
             for signature, use in inside.code.items():
@@ -79,8 +145,7 @@ class Ledger:
         self._assume(loop, "only values tell how often it runs; taken as once")
 
     def _assume(self, item: Item | Loop, what: str) -> None:
-        line = user_line(item.eqn) if item.eqn is not None else ""
-        self.assumptions[f"{line or 'an unknown line'}: {what}"] = None
+        self.assumptions[f"{_line(item) or 'an unknown line'}: {what}"] = None
 
     def _add_total(self, signature: object, total: Total, times: float = 1.0) -> None:
         self.totals.setdefault(signature, total.none_yet()).add(total, times)
@@ -88,6 +153,20 @@ class Ledger:
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
         self.code[signature] = known.again(use.runs) if known else use
+
+
+def _line(item: Item | Loop | Choice) -> str:
+    return user_line(item.eqn) if item.eqn is not None else ""
+
+
+def _trips(loop: Loop) -> int:
+    return 1 if loop.trips is None else loop.trips
+
+
+def _dtype(operation: Operation) -> str:
+    """Of the numbers that it works on: the widest of its operands, or its result if it has none."""
+    shapes = operation.operands or operation.results
+    return max(shapes, key=lambda shape: shape.element_bytes).dtype if shapes else ""
 
 
 def _code_of(costs: Cost, received: float) -> CodeUse:

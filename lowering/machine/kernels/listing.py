@@ -20,6 +20,7 @@ from lowering.jaxpr import (
     name_stack,
     shape_of,
     sub_jaxprs,
+    user_line,
 )
 from lowering.machine.cost import Operation, Shape
 
@@ -64,6 +65,11 @@ class Item:
         result = self.operations[-1].results
         title = f"{self.name} {describe(result[0])}" if result else self.name
         return f"{title}, backward" if self.backward else title
+
+    @property
+    def origin(self) -> str:
+        """The user's `file:line`, or ""."""
+        return user_line(self.eqn) if self.eqn is not None else ""
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)

@@ -6,11 +6,11 @@ import functools
 import math
 from collections.abc import Sequence
 
-from lowering.machine import trace as tr
+from lowering.jaxpr import user_line
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.kernels.alive import Event, Life, Live, worst
+from lowering.machine.kernels.alive import Event, Life, Live
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.ledger import Ledger
+from lowering.machine.kernels.ledger import Ledger, Share
 from lowering.machine.kernels.listing import (
     CONSTANT,
     PLANNED,
@@ -79,6 +79,7 @@ class _Kernel:
         operands = self.listing.operands
         return KernelCost(
             trace=self.ledger.steps.trace(),
+            nodes=tuple(self.ledger.steps.nodes),
             cycles=self.ledger.steps.clock,
             operands=tuple(map(self.layouts.laid, operands)),
             results=tuple(map(self.layouts.laid, owners)),
@@ -137,9 +138,9 @@ class _Kernel:
                 laid = self.layouts.linear(shape)
             self.layouts.put(value, laid)
             category = "constants" if operation.name == CONSTANT else "activations"
-            births[value] = Live(describe(shape), operation.name, item.eqn, laid, category)
+            births[value] = Live(describe(shape), operation.name, item.origin, laid, category)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
-        self.ledger.run(item, costs, received, tiles)
+        self.ledger.run(item, costs, received, self._bytes(item), tiles)
         self.events.append(
             Event(
                 self._owners(item.reads),
@@ -147,8 +148,15 @@ class _Kernel:
                 costs.temporary_bytes + received,
                 max(tiles, 1),
                 in_place={v: self._may_take(item, v) for v in births} if costs.in_place else {},
+                name=item.title,
+                origin=item.origin,
             )
         )
+
+    def _bytes(self, item: Item) -> int:
+        """Read and written: a value that is read twice counts once."""
+        values = {value for value in (*item.reads, *item.writes) if value is not None}
+        return sum(self.shapes[value].bytes for value in values)
 
     def _is_view(self, item: Item) -> bool:
         """Makes the results views of the one value that they show, if there is just one."""
@@ -243,16 +251,17 @@ class _Kernel:
         entering = {result: loop.reads[operand] for operand, result in loop.carried}
         body = self.ledger.steps.nested()
         for inner in costs:
-            body.append(inner.trace, inner.cycles)
+            body.append(inner.trace, inner.cycles, inner.nodes)
         births, moved, sliced = self._slices(loop, last)
         changing = {*sliced, *(operand for operand, _ in loop.carried)}
         constant = self._owners([v for i, v in enumerate(loop.reads) if i not in changing])
         in_place: dict[int, tuple[int, ...]] = {}
+        name, origin = loop.eqn.primitive.name, user_line(loop.eqn)
         for i, value in enumerate(loop.writes):
             shape, source = self.shapes[value], entering.get(i)
             if i not in entering:  # stacked: an iteration writes one slice
                 laid = self.layouts.linear(shape)
-                moved += last.results[i].mapping.most_bytes
+                moved.append((last.results[i].mapping, 1.0))
             elif source is None or not self._is_whole(source):
                 laid = last.results[i]
             else:
@@ -260,29 +269,31 @@ class _Kernel:
                 if self.layouts.owner(source) not in constant:
                     in_place[value] = (self.layouts.owner(source),)
                 if laid.order != last.results[i].order:
-                    moved += laid.mapping.most_bytes
+                    moved.append((laid.mapping, 1.0))
             self.layouts.put(value, laid)
-            births[value] = Live(describe(shape), loop.eqn.primitive.name, loop.eqn, laid)
+            births[value] = Live(describe(shape), name, origin, laid)
         if moved:
-            phase = Phase("slices", moved / VECTOR_BYTES, moved)
-            self.ledger.move(loop.eqn.primitive.name, body, phase, trips)
-        self.ledger.steps.append(tr.loop(body.trace(), trips, body.clock), body.clock * trips)
+            self.ledger.move_slices(loop, body, moved)
+        self.ledger.repeat(loop, body)
         self.ledger.include(costs, trips)
         away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
         lives = [inner.life.giving(away if inner is last else frozenset())[0] for inner in costs]
         reads = self._owners(loop.reads)
-        self.events.append(Event(reads, births, inner=worst(lives), in_place=in_place))
+        self.events.append(Event(reads, births, 0.0, 0, lives, in_place, name, origin))
 
-    def _slices(self, loop: Loop, last: KernelCost) -> tuple[dict[int, Live], float, set[int]]:
-        """Memory of the slices that an iteration reads, bytes that it moves, and their operands."""
-        body, births, moved, sliced = loop.bodies[-1], dict[int, Live](), 0.0, set[int]()
+    def _slices(
+        self, loop: Loop, last: KernelCost
+    ) -> tuple[dict[int, Live], list[Share], set[int]]:
+        """Memory of the slices that an iteration reads, what it moves of what, their operands."""
+        body, births, sliced = loop.bodies[-1], dict[int, Live](), set[int]()
+        moved: list[Share] = []
         for operand, inner, laid in zip(loop.inner[-1], body.operands, last.operands, strict=True):
             value, shape = loop.reads[operand], body.shapes[inner]
             if value is not None and shape.elements != self.shapes[value].elements:
                 sliced.add(operand)
-                moved += self.layouts.laid(value).mapping.most_bytes / max(loop.trips or 1, 1)
+                moved.append((self.layouts.laid(value).mapping, 1 / max(loop.trips or 1, 1)))
                 new = self._another(shape, laid)
-                births[new] = Live(describe(shape), "slice", loop.eqn, laid)
+                births[new] = Live(describe(shape), "slice", user_line(loop.eqn), laid)
         return births, moved, sliced
 
     def _is_whole(self, value: int) -> bool:
@@ -315,16 +326,16 @@ class _Kernel:
         costs = [self._inside(branch, choice.reads, operands) for branch in choice.branches]
         slowest = max(costs, key=lambda inside: inside.cycles)
         births: dict[int, Live] = {}
+        origin = user_line(choice.eqn)
         for value, laid in zip(choice.writes, slowest.results, strict=True):
             self.layouts.put(value, laid)
-            births[value] = Live(describe(self.shapes[value]), "cond", choice.eqn, laid)
-        self.ledger.steps.append(slowest.trace, slowest.cycles)
-        self.ledger.include([slowest])
-        self.ledger.hold([inside for inside in costs if inside is not slowest])
-        inner = worst([inside.life.giving(frozenset())[0] for inside in costs])
+            births[value] = Live(describe(self.shapes[value]), "cond", origin, laid)
+        self.ledger.choose(choice, costs, slowest)
+        inner = [inside.life.giving(frozenset())[0] for inside in costs]
+        reads = self._owners(choice.reads)
         # What a branch holds has its result among it, which then goes on.
-        self.events.append(Event(self._owners(choice.reads), {}, inner=inner))
-        self.events.append(Event((), births))
+        self.events.append(Event(reads, {}, inner=inner, name="cond", origin=origin))
+        self.events.append(Event((), births, name="cond", origin=origin))
 
     def _results(self) -> list[int]:
         """The owners that live on after the kernel, one of its own for each result."""
@@ -345,9 +356,10 @@ class _Kernel:
         laid = self.layouts.linear(shape)
         copy = self._another(shape, laid)
         phase = Phase("OnTileCopy", laid.mapping.most_bytes / VECTOR_BYTES)
-        self.ledger.move("copy", self.ledger.steps, phase)
-        births = {copy: Live(describe(shape), "copy", None, laid)}
-        self.events.append(Event(() if owner is None else (owner,), births))
+        self.ledger.move("copy", phase, 2 * laid.mapping.total_bytes)
+        births = {copy: Live(describe(shape), "copy", "", laid)}
+        reads = () if owner is None else (owner,)
+        self.events.append(Event(reads, births, name="copy OnTileCopy"))
         return copy
 
     def _another(self, shape: Shape, laid: Laid) -> int:

@@ -5,30 +5,36 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Mapping
 
-from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.kernels.alive import Life
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.layouts import Laid
+from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 
 
 @dc.dataclass(slots=True)
 class Total:
-    """All runs of operations of one signature; see `profile.OperationTotal`."""
+    """All runs of operations of one signature; see `profile.OperationTotal`.
+
+    Attributes:
+      dtype: of the numbers that they work on; "" for what moves data.
+    """
 
     title: str
     source: str = "formula"
-    made_by: JaxprEqn | None = None
+    origin: str = ""
+    dtype: str = ""
     runs: float = 0.0
     cycles: float = 0.0
     compute_cycles: float = 0.0
     exchange_cycles: float = 0.0
     flops: float = 0.0
+    bytes: float = 0.0
     tiles: int = 0
 
     def none_yet(self) -> Total:
         """A total of nothing, for more of the same operations."""
-        return Total(self.title, self.source, self.made_by)
+        return Total(self.title, self.source, self.origin, self.dtype)
 
     def add(self, other: Total, times: float = 1.0) -> None:
         """Adds another's runs, `times` over."""
@@ -37,12 +43,8 @@ class Total:
         self.compute_cycles += other.compute_cycles * times
         self.exchange_cycles += other.exchange_cycles * times
         self.flops += other.flops * times
+        self.bytes += other.bytes * times
         self.tiles = max(self.tiles, other.tiles)
-
-    @property
-    def origin(self) -> str:
-        """The user's `file:line` of the first of them, or ""."""
-        return user_line(self.made_by) if self.made_by is not None else ""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +53,7 @@ class KernelCost:
 
     Attributes:
       trace: its supersteps, as on IPU 0.
+      nodes: its operations in the program tree.
       cycles: from start to end.
       operands: how its operands lie; where nobody has laid them before, as the kernel wants them.
       results: how its results lie.
@@ -61,6 +64,7 @@ class KernelCost:
     """
 
     trace: Trace
+    nodes: tuple[ProgramNode, ...]
     cycles: int
     operands: tuple[Laid, ...]
     results: tuple[Laid, ...]

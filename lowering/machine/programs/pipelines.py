@@ -9,7 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from lowering.machine import trace as tr
-from lowering.machine.profile import PipelineProfile
+from lowering.machine.kernels.totals import Total
+from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
+from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.timeline import Timeline, pipeline_timeline, tick_patterns
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import external_sync_cycles, inter_ipu_cycles
@@ -21,7 +23,27 @@ TaskKey: TypeAlias = tuple[int, Phase]
 Flow: TypeAlias = tuple[int, int, float]
 """Bytes from one IPU to another."""
 
+TRANSFERS = "pipeline transfers"
+"""What reports call the syncs and copies between ticks."""
+
 _WORDS = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.WEIGHTS: "wgt"}
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """What a task does.
+
+    Attributes:
+      trace: its steps.
+      cycles: from its start to its end.
+      nodes: its parts in the program tree.
+      origin: the user's line.
+    """
+
+    trace: tr.Trace
+    cycles: int
+    nodes: tuple[ProgramNode, ...] = ()
+    origin: str = ""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,18 +52,20 @@ class PipelineRun:
 
     Attributes:
       trace: what each IPU does when.
+      nodes: its parts in the program tree: tasks by phase and stage, then transfers.
       profile: how it fills the IPUs.
-      transfer_cycles: what syncs and copies between ticks take, by IPU.
+      transfers: syncs and copies between ticks, by IPU.
     """
 
     trace: tr.Trace
+    nodes: tuple[ProgramNode, ...]
     profile: PipelineProfile
-    transfer_cycles: Mapping[int, int]
+    transfers: Mapping[int, Total]
 
 
 def run_pipeline(
     schedule: Schedule,
-    bodies: Mapping[TaskKey, tuple[tr.Trace, int]],
+    bodies: Mapping[TaskKey, Body],
     flows: Mapping[TaskKey, Sequence[Flow]],
     target: Target,
     num_ipus: int,
@@ -50,7 +74,7 @@ def run_pipeline(
 
     Args:
       schedule: the schedule.
-      bodies: steps and cycles of each task.
+      bodies: of each task.
       flows: what is copied to other IPUs after each task.
       target: the chip.
       num_ipus: IPUs of one replica.
@@ -59,10 +83,10 @@ def run_pipeline(
     patterns, pattern_of = tick_patterns(schedule)
     sent = [[flow for task in tasks for flow in flows.get(task, ())] for tasks in patterns]
     copies = np.array([inter_ipu_cycles(target, some) for some in sent], dtype=np.int64)
-    cycles = {task: length for task, (_, length) in bodies.items()}
+    cycles = {task: body.cycles for task, body in bodies.items()}
     timeline = pipeline_timeline(schedule, cycles, (copies + sync)[pattern_of])
     tasks = tr.tasks(
-        [bodies[task][0] for task in timeline.bodies],
+        [bodies[task].trace for task in timeline.bodies],
         timeline.which,
         timeline.start,
         timeline.stage,
@@ -77,21 +101,50 @@ def run_pipeline(
         if between.num_steps:
             parts.append((0, tr.at(between, ends[pattern_of == number])))
     ran = np.bincount(pattern_of, minlength=len(patterns))
-    spent = dict.fromkeys(ipus, sync * len(pattern_of))
+    spent = {ipu: Total(TRANSFERS, cycles=sync * len(pattern_of)) for ipu in ipus}
     for number, some in enumerate(sent):
         for ipu in _taking_part(some):
-            spent[ipu] += int(copies[number] * ran[number])
+            moved = sum(bytes_ for *pair, bytes_ in some if ipu in pair)
+            spent[ipu].add(Total("", cycles=int(copies[number]), bytes=moved), int(ran[number]))
+    for total in spent.values():
+        total.runs = len(pattern_of)
     return PipelineRun(
         trace=tr.group(parts),
+        nodes=(*_tasks(schedule, bodies), *_transfers(copies[pattern_of] + sync)),
         profile=_profile(schedule, timeline, cycles),
-        transfer_cycles={ipu: cycles for ipu, cycles in spent.items() if cycles},
+        transfers={ipu: total for ipu, total in spent.items() if total.cycles},
     )
+
+
+def _tasks(schedule: Schedule, bodies: Mapping[TaskKey, Body]) -> list[ProgramNode]:
+    return [
+        ProgramNode(
+            kind="task",
+            name=f"stage {stage} {_WORDS[phase]}",
+            origin=body.origin,
+            cycles=body.cycles,
+            count=schedule.micro_batches,
+            ipu=schedule.ipus[stage][0] if len(schedule.ipus[stage]) == 1 else None,
+            children=body.nodes,
+        )
+        for (stage, phase), body in bodies.items()
+    ]
+
+
+def _transfers(ticks: np.ndarray) -> list[ProgramNode]:
+    """A node for all ticks after which syncs and copies take the same time."""
+    lengths, counts = np.unique(ticks[ticks > 0], return_counts=True)
+    return [
+        ProgramNode(kind="copy", name=TRANSFERS, cycles=cycles, count=count)
+        for cycles, count in zip(lengths.tolist(), counts.tolist(), strict=True)
+    ]
 
 
 def _between(ipus: Sequence[int], flows: Sequence[Flow], sync: int, copies: int) -> tr.Trace:
     """What happens after a tick."""
-    rows = [(ipu, "sync", "tick", 0, sync) for ipu in ipus if sync]
-    rows += [(ipu, "inter_ipu", "copies", sync, copies) for ipu in _taking_part(flows) if copies]
+    rows = [(ipu, "sync", f"{TRANSFERS}/sync", "", 0, sync) for ipu in ipus if sync]
+    takers = _taking_part(flows) if copies else []
+    rows += [(ipu, "inter_ipu", TRANSFERS, "", sync, copies) for ipu in takers]
     return tr.block(rows)
 
 
@@ -112,4 +165,11 @@ def _profile(
         tick_cycles=timeline.tick_cycles,
         stage_cycles={(stage, _WORDS[phase]): n for (stage, phase), n in cycles.items()},
         cycles=timeline.makespan,
+        stage_ipus=schedule.ipus,
+        grid=_grid(timeline),
     )
+
+
+def _grid(timeline: Timeline) -> Grid:
+    phases = np.array([TASK_PHASES.index(_WORDS[phase]) for _, phase in timeline.bodies])
+    return Grid.of(timeline.stage, phases[timeline.which], timeline.micro_batch, timeline.tick)

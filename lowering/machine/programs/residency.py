@@ -6,8 +6,6 @@ import dataclasses as dc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from lowering.ir.liveness import Needs, dead_after
 from lowering.ir.places import Place, births
 from lowering.ir.program import (
@@ -19,6 +17,8 @@ from lowering.ir.program import (
     Program,
     Repeat,
     Store,
+    StreamIn,
+    StreamOut,
     Switch,
     While,
     children,
@@ -26,14 +26,14 @@ from lowering.ir.program import (
     walk,
 )
 from lowering.ir.program import Sequence as Steps
-from lowering.jaxpr import JaxprEqn, Literal
-from lowering.machine.cost import Shape
+from lowering.jaxpr import JaxprEqn, Literal, user_line
 from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.listing import describe, shape
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
-from lowering.storage import Storage
+from lowering.machine.programs.lines import Makers
+from lowering.machine.programs.storing import in_streaming_memory, kept_bytes, only_passing
 from lowering.units import HOST, IpuId, ValueId
 
 
@@ -51,7 +51,7 @@ class Residency:
 
     Attributes:
       always: tensors that are there at every step.
-      alive: the others, at the step that needs most.
+      alive: the others, step by step.
       remote_bytes: kept in streaming memory.
     """
 
@@ -101,7 +101,8 @@ class _Walker:
         self.needs = Needs()
         self.constants = {value for value, _ in program.constants}
         self.given = {*program.inputs, *self.constants}
-        self.passing = _only_passing(program)
+        self.makers = Makers(program)
+        self.passing = only_passing(program)
         loops = [node for node in walk(program.body) if isinstance(node, Repeat | While)]
         # What goes on to the next iteration has its place already, and so has what waits in FIFOs.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
@@ -112,7 +113,7 @@ class _Walker:
             for fifo in node.pipeline.fifos
             for value in (fifo.values if fifo.depth else ())
         )
-        self.remotely = _in_streaming_memory(program)
+        self.remotely = in_streaming_memory(program)
 
     def body(
         self, steps: Sequence[Node], results: set[Place], entering: frozenset[Place] = frozenset()
@@ -132,15 +133,23 @@ class _Walker:
         match node:
             case Execute():
                 self._execute(node, dying)
-            case Copy() if node.target == HOST:
-                pass
+            case Copy() if HOST in (node.source, node.target):
+                self._host_copy(node)
             case Copy():
-                for value in node.values:
-                    self._arrive(value, node)
+                name, origin = f"copy {node.source} -> {node.target}", self.makers.line(node.values)
+                self.memory[node.source].step(name, origin)
+                self._add(((value, node.target) for value in node.values), "copy", name, origin)
             case Store():
                 self._store(node)
             case Load() if (node.value, node.ipu) in self.passing:
                 pass
+            case Load():
+                name = "remote load" if node.storage.remote else "all-gather"
+                self._add(births(node), "load", name, self.makers.line((node.value, node.kept)))
+            case StreamIn():
+                self._add(births(node), "stream-in", f"stream-in {node.queue.name}", node.origin)
+            case StreamOut():
+                self.memory[node.ipu].step(f"stream-out {node.queue.name}", node.origin)
             case Repeat():
                 self._repeat(node, dying)
             case While():
@@ -148,107 +157,125 @@ class _Walker:
                 self.body(node.condition.steps, {(node.predicate, HOST)})
                 self._iteration(node.body, node)
             case Switch():
-                for branch in node.branches:
-                    places = set(zip(branch.results, node.ipus, strict=True))
-                    self.body(branch.body.steps, places)
-                    for place in places & _born_in(branch.body):
-                        self._drop(place)
-                self._add(births(node), "cond")
+                self._switch(node)
             case _:
                 self._add(births(node), type(node).__name__.lower())
 
     # Buffers
 
     def _live(
-        self,
-        place: Place,
-        operation: str,
-        category: str = "activations",
-        made_by: JaxprEqn | None = None,
+        self, place: Place, operation: str, category: str = "activations", origin: str = ""
     ) -> Live:
         value, ipu = place
         name = describe(shape(self.program.avals[value]))
-        return Live(name, operation, made_by, self.lies(value, ipu), category, value)
+        return Live(name, operation, origin, self.lies(value, ipu), category, value)
 
-    def _add(self, places: Iterable[Place], operation: str) -> None:
-        for place in places:
-            if place[1] != HOST:
-                self._new(place, self._live(place, operation))
+    def _add(
+        self, places: Iterable[Place], operation: str, name: str = "", origin: str = ""
+    ) -> None:
+        """Values arrive, those of an IPU in one step."""
+        held = [place for place in places if place[1] != HOST]
+        for place in held:
+            self._begin(place, self._live(place, operation, origin=origin))
+        for ipu in dict.fromkeys(ipu for _, ipu in held):
+            self.memory[ipu].step(name or operation, origin)
 
     def _new(self, place: Place, live: Live) -> None:
+        self._begin(place, live)
+        self.memory[place[1]].step(live.operation, live.origin)
+
+    def _begin(self, place: Place, live: Live) -> None:
         self.buffers[place] = place
         self.memory[place[1]].add(place, live)
-        self.memory[place[1]].work()
 
     def _drop(self, place: Place) -> None:
         if place[1] != HOST and self.buffers.pop(place, None) == place:
             self.memory[place[1]].drop(place)
 
-    def _take(self, place: Place, heir: Place) -> None:
+    def _take(self, place: Place, heir: Place, live: Live) -> None:
         """Gives the memory of a value that nobody needs any more to another."""
         owner = self.buffers.get(place, place)
         if owner == place and owner not in self.always[place[1]]:
-            self.memory[place[1]].rename(place, heir)
+            self.memory[place[1]].rename(place, heir, live)
             owner = heir
         self.buffers[heir] = owner
         self.buffers.pop(place, None)
 
     # Nodes
 
-    def _arrive(self, value: ValueId, node: Copy) -> None:
-        place = (value, node.target)
-        if node.source != HOST or value not in self.given:
-            self._new(place, self._live(place, "copy"))
-        elif place not in self.passing:
-            constant = value in self.constants
-            kind, category = ("constant", "constants") if constant else ("argument", "variables")
-            self.always[node.target][place] = self._live(place, kind, category)
-            self.buffers[place] = place
+    def _host_copy(self, node: Copy) -> None:
+        if node.target == HOST:
+            return
+        for value in node.values:
+            place = (value, node.target)
+            if value not in self.given:
+                self._add([place], "copy", "host copy", self.makers.line([value]))
+            elif place not in self.passing:
+                constant = value in self.constants
+                kind = ("constant", "constants") if constant else ("argument", "variables")
+                self.always[node.target][place] = self._live(place, *kind)
+                self.buffers[place] = place
 
     def _execute(self, node: Execute, dying: set[Place]) -> None:
-        cost, memory = self.kernels[id(node)], self.memory[node.ipu]
+        life, memory = self.kernels[id(node)].life, self.memory[node.ipu]
         reads = [(value, node.ipu) for value in node.reads]
         away = frozenset(i for i, read in enumerate(reads) if read in dying)
-        alive, in_place = cost.life.giving(away)
-        taking: list[tuple[Place, Place]] = []
-        for value, operand in zip(node.writes, in_place, strict=True):
+        alive, in_place = life.giving(away)
+        taking: list[tuple[Place, Place, Live]] = []
+        going_on: dict[int, tuple[Place, Live]] = {}
+        moved: list[tuple[Place, Live]] = []
+        made_by = zip(in_place, life.results, _makers(node.kernel), strict=True)
+        for value, (operand, owner, eqn) in zip(node.writes, made_by, strict=True):
             place = (value, node.ipu)
+            operation = eqn.primitive.name if eqn is not None else "copy"
+            live = self._live(place, operation, origin=user_line(eqn) if eqn is not None else "")
             if operand is None:
-                continue
-            if reads[operand] in dying:
+                made = alive.left.get(owner)
+                if made is not None and alive.tensors[made].laid.order == live.laid.order:
+                    going_on[made] = place, live
+                else:
+                    moved.append((place, live))
+            elif reads[operand] in dying:
                 dying.discard(reads[operand])
-                taking.append((reads[operand], place))
+                taking.append((reads[operand], place, live))
             else:
-                self._new(place, self._live(place, "copy"))
-        memory.work(inner=alive)
-        for read, place in taking:
-            self._take(read, place)
-        for value, operand, made_by in zip(
-            node.writes, in_place, _makers(node.kernel), strict=True
-        ):
-            if operand is None:
-                operation = made_by.primitive.name if made_by is not None else "copy"
-                place = (value, node.ipu)
-                self._new(place, self._live(place, operation, made_by=made_by))
+                self._new(place, dc.replace(live, operation="copy"))
+        memory.steps(alive, going_on)
+        for read, place, live in taking:
+            self._take(read, place, live)
+        self.buffers.update((place, place) for place, _ in going_on.values())
+        for place, live in moved:
+            self._new(place, live)
+
+    def _switch(self, node: Switch) -> None:
+        for branch in node.branches:
+            places = set(zip(branch.results, node.ipus, strict=True))
+            self.body(branch.body.steps, places)
+            for place in places & _born_in(branch.body):
+                self._drop(place)
+        self._add(births(node), "cond", origin=node.origin)
 
     def _store(self, node: Store) -> None:
         place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])
         bytes_ = kept_bytes(whole, node.storage, self.program.replicas)
+        origin = self.makers.line((node.value, node.kept))
         if node.storage.remote:
+            if (node.value, node.ipu) not in self.passing:
+                self.memory[node.ipu].step("remote store", origin)
             if node.kept not in self.leaving:
                 self.remote[node.ipu] += bytes_
             return
         elements = -(-whole.elements // self.program.replicas)
         mapping = linear(elements, whole.element_bytes, self.tiles)
-        self._new(place, Live(describe(whole), "store", None, Laid(mapping), "variables"))
+        self._new(place, Live(describe(whole), "store", origin, Laid(mapping), "variables"))
 
     # Loops
 
     def _repeat(self, node: Repeat, dying: set[Place]) -> None:
         self._carried(node, dying)
         waiting = self._fifos(node)
-        self._add(((s.stacked, s.ipu) for s in node.stacks), "stack")
-        self._add(((s.element, s.ipu) for s in node.slices), "slice")
+        self._add(((s.stacked, s.ipu) for s in node.stacks), "stack", origin=node.origin)
+        self._add(((s.element, s.ipu) for s in node.slices), "slice", origin=node.origin)
         self._iteration(node.body, node)
         for sliced in node.slices:
             self._drop((sliced.element, sliced.ipu))
@@ -267,13 +294,16 @@ class _Walker:
             initial, entering = (carry.initial, carry.ipu), (carry.entering, carry.ipu)
             if initial in self.remotely:
                 continue
+            live = self._variable(entering, node)
             if initial in dying and initial not in others:
                 dying.discard(initial)
-                self._take(initial, entering)
-                self.memory[carry.ipu].relabel(entering, "variables")
+                self._take(initial, entering, live)
             else:
-                self._new(entering, self._live(entering, "loop variable", "variables"))
+                self._new(entering, live)
             others.add(initial)
+
+    def _variable(self, place: Place, node: Repeat | While) -> Live:
+        return self._live(place, "loop variable", "variables", node.origin)
 
     def _iteration(self, body: Steps, node: Repeat | While) -> None:
         leaving = {(carry.leaving, carry.ipu) for carry in node.carry}
@@ -287,12 +317,13 @@ class _Walker:
             )
             if variable in self.remotely:
                 continue
+            live = self._variable(final, node)
             if variable in self.buffers:  # what the iteration leaves is copied there
-                self._take(variable, final)
+                self._take(variable, final, live)
             elif left in self.buffers and left in own | entering:
-                self._take(left, final)  # in the variable's own memory already
+                self._take(left, final, live)  # in the variable's own memory already
             else:
-                self._new(final, self._live(final, "loop variable", "variables"))
+                self._new(final, live)
         for place in (leaving | stacked) & own:
             self._drop(place)
 
@@ -311,7 +342,7 @@ class _Walker:
                         whole, remote[value].storage, self.program.replicas
                     )
                     continue
-                live = self._live(place, f"fifo of {fifo.depth}", "fifos")
+                live = self._live(place, f"fifo of {fifo.depth}", "fifos", node.origin)
                 mapping = live.laid.mapping
                 deep = dc.replace(mapping, element_bytes=mapping.element_bytes * fifo.depth)
                 key = (ValueId(-1 - len(waiting)), fifo.ipu)
@@ -330,67 +361,3 @@ def _makers(kernel: Kernel) -> list[JaxprEqn | None]:
 def _born_in(body: Steps) -> set[Place]:
     """The places at which the steps of a body leave values."""
     return {place for node in body.steps for place in births(node)}
-
-
-def _in_streaming_memory(program: Program) -> set[Place]:
-    """What is stored remotely, under the names of loop variables too."""
-    found: set[Place] = set()
-    for node in walk(program.body):
-        match node:
-            case Store() if node.storage.remote:
-                found.add((node.kept, node.ipu))
-            case Repeat() | While():
-                for carry in node.carry:
-                    if (carry.initial, carry.ipu) in found:
-                        found.add((carry.entering, carry.ipu))
-                        found.add((carry.final, carry.ipu))
-            case _:
-                pass
-    return found
-
-
-def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:
-    """What one replica keeps of a stored tensor."""
-    return -(-whole.bytes // replicas) if storage.sharded else whole.bytes
-
-
-def _only_passing(program: Program) -> set[Place]:
-    """Places of arguments that go straight to streaming memory, and of results from there."""
-    readers: dict[Place, list[Node]] = {}
-    loads: set[Place] = set()
-    for node in walk(program.body):
-        match node:
-            case Store():
-                readers.setdefault((node.value, node.ipu), []).append(node)
-            case Load():
-                loads.add((node.value, node.ipu))
-            case Copy():
-                for value in node.values:
-                    readers.setdefault((value, node.source), []).append(node)
-            case Execute():
-                for value in node.reads:
-                    readers.setdefault((value, node.ipu), []).append(node)
-            case Repeat() | While():
-                for carry in node.carry:
-                    readers.setdefault((carry.initial, carry.ipu), []).append(node)
-            case _:
-                pass
-    stored = {
-        place
-        for place, nodes in readers.items()
-        if place[0] in program.inputs and all(isinstance(node, Store) for node in nodes)
-    }
-    leaving = {
-        place
-        for place in loads
-        if all(isinstance(n, Copy) and n.target == HOST for n in readers.get(place, ()))
-    }
-    return stored | leaving
-
-
-def per_tile(tensors: Sequence[Live], tiles: int) -> np.ndarray:
-    """int64 [tiles]: bytes of some tensors on each tile."""
-    total = np.zeros(tiles, dtype=np.int64)
-    for tensor in tensors:
-        total += tensor.laid.mapping.bytes_per_tile()
-    return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lowering.ir.loops import Pipeline
@@ -25,37 +25,29 @@ from lowering.ir.program import (
 )
 from lowering.ir.program import Sequence as Steps
 from lowering.machine import trace as tr
-from lowering.machine.cost import Phase
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import list_operations, marks_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
-from lowering.machine.kernels.supersteps import Supersteps, on_ipu
-from lowering.machine.kernels.totals import KernelCost, Total
+from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.options import ModelOptions, stage_options
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
+from lowering.machine.program_tree import ProgramNode
+from lowering.machine.programs.account import Account, Totals
+from lowering.machine.programs.lines import lines_of
+from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
-from lowering.machine.programs.pipelines import Flow, TaskKey, run_pipeline
+from lowering.machine.programs.part import Part, joined
+from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, TaskKey, run_pipeline
 from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
-from lowering.machine.transfers.collectives import all_gather_cycles
-from lowering.machine.transfers.links import (
-    external_sync_cycles,
-    host_cycles,
-    inter_ipu_cycles,
-    remote_cycles,
-)
 from lowering.pipelines.task import Kind
 from lowering.schedules import Phase as TaskPhase
 from lowering.structure import structure_key
 from lowering.units import HOST, IpuId, ValueId
 
 _PHASES = {Kind.FORWARD: "fwd", Kind.UPDATE: "update"}  # any other: "bwd"
-
-_TRANSFERS = "pipeline transfers"
-
-Parts = list[tuple[int, tr.Trace]]
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +56,7 @@ class Timing:
 
     Attributes:
       trace: what each IPU does when.
+      tree: the program as a tree.
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
       totals: where cycles go, by IPU and signature of the operation.
@@ -72,9 +65,10 @@ class Timing:
     """
 
     trace: tr.Trace
+    tree: ProgramNode
     cycles: int
     kernels: Mapping[int, KernelCost]
-    totals: Mapping[tuple[int, object], Total]
+    totals: Totals
     pipeline: PipelineProfile | None
     assumptions: tuple[str, ...]
 
@@ -86,40 +80,33 @@ def time_program(timer: Timer) -> Timing:
     variables did: their copies from and to the host take no time. What comes by queues does.
     """
     clock = timer.new_clock()
-    parts = timer.sequence(timer.program.body, clock, 1.0)
+    whole = timer.sequence(timer.program.body, clock)
+    (tree,) = whole.under("sequence", timer.program.name, "", max(clock)).nodes
     return Timing(
-        trace=tr.group(parts),
+        trace=tr.group(whole.traces),
+        tree=tree,
         cycles=max(clock),
         kernels=timer.kernels,
-        totals=timer.totals,
+        totals=timer.account.totals,
         pipeline=timer.pipeline,
         assumptions=tuple(timer.assumptions),
     )
 
 
 class Timer:
-    """One walk.
-
-    A clock is a list: for each IPU, the cycle at which it is free; if there are I/O tiles, then for
-    each IPU's the same.
-    """
+    """One walk."""
 
     def __init__(self, program: Program, options: ModelOptions) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
         self.layouts = SharedLayouts(program)
         self.kernels: dict[int, KernelCost] = {}
-        self.totals: dict[tuple[int, object], Total] = {}
+        self.account = Account()
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
+        self._moves = Moves(program, options, self.account)
         self._known: dict[Any, KernelCost] = {}
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
-        self._sync = external_sync_cycles(self.target, program.ipus)
-        calls = [node for node in program.body.steps if isinstance(node, HostCall)]
-        called = {value for node in calls for value in (*node.reads, *node.writes)}
-        constants = (value for value, _ in program.constants)
-        self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
-        self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
         self._collectives = [
             Collectives(
                 target=self.target,
@@ -130,55 +117,43 @@ class Timer:
             for ipu in range(program.ipus)
         ]
 
-    def new_clock(self) -> list[int]:
+    def new_clock(self) -> Clock:
         """All IPUs, free at cycle 0."""
         return [0] * (self.program.ipus * (2 if self.options.overlaps_io else 1))
 
-    def sequence(self, body: Steps, clock: list[int], times: float) -> Parts:
-        """Times steps; `times` is how often the whole of them runs in a call."""
-        parts: Parts = []
-        for node in body.steps:
-            parts.extend(self._node(node, clock, times))
-        return parts
+    def sequence(self, body: Steps, clock: Clock) -> Part:
+        """Times steps, and sets the clock forward."""
+        return joined(self._node(node, clock) for node in body.steps)
 
-    def _node(self, node: Node, clock: list[int], times: float) -> Parts:
+    def _node(self, node: Node, clock: Clock) -> Part:
         match node:
             case Execute():
-                return self._execute(node, clock, times)
+                return self._execute(node, clock)
             case Copy():
-                return self._copy(node, clock, times)
+                return self._moves.copy(node, clock)
             case Load() | Store():
-                return self._storage(node, clock, times)
-            case StreamIn():
-                bytes_ = sum(map(self._bytes, node.writes)) * (node.count or 1)
-                return self._host(node.ipu, f"stream-in {node.queue.name}", bytes_, clock, times)
-            case StreamOut():
-                bytes_ = sum(map(self._bytes, node.reads)) * (node.count or 1)
-                return self._host(node.ipu, f"stream-out {node.queue.name}", bytes_, clock, times)
+                return self._moves.storage(node, clock)
+            case StreamIn() | StreamOut():
+                return self._moves.stream(node, clock)
             case HostCall():
-                # The copies around it take the time that the IPUs see.
                 self._assume(node.kernel.origin, f"the host's `{node.name}` takes no time")
-                ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
-                self._on_host.update(dict.fromkeys(node.writes, ready))
-                return []
+                return self._moves.call(node)
             case Task():
-                return self._task(node, clock, times)
+                return self._task(node, clock)
             case Repeat() if node.pipeline is not None:
-                return self._pipeline(node, node.pipeline, clock, times)
+                return self._pipeline(node, node.pipeline, clock)
             case Repeat():
-                return self._repeat(node, clock, times)
+                return self._repeat(node, clock)
             case While():
-                self._assume(node.origin, "only values tell how often it runs; taken as once")
-                parts = self.sequence(node.condition, clock, times)
-                return [*parts, *self.sequence(node.body, clock, times)]
+                return self._while(node, clock)
             case Switch():
-                return self._switch(node, clock, times)
+                return self._switch(node, clock)
             case Steps():
-                return self.sequence(node, clock, times)
+                return self.sequence(node, clock)
 
     # Kernels
 
-    def _execute(self, node: Execute, clock: list[int], times: float) -> Parts:
+    def _execute(self, node: Execute, clock: Clock) -> Part:
         given = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
         cost = self._kernel_cost(node, given)
         self.kernels[id(node)] = cost
@@ -187,29 +162,29 @@ class Timer:
         start = clock[node.ipu]
         clock[node.ipu] += cost.cycles
         for signature, total in cost.totals.items():
-            self._total(node.ipu, signature, total, times)
+            self.account.add(node.ipu, signature, total)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
-        parts = [(start, on_ipu(cost.trace, node.ipu))]
+        origin = node.kernel.origin
+        ran = Part(((start, tr.on(cost.trace, node.ipu)),), cost.nodes)
+        parts = [ran.under("execute", _title(cost.nodes), origin, cost.cycles, node.ipu)]
         for value, laid in zip(node.writes, cost.results, strict=True):
             kept = self.layouts.settle((value, node.ipu), laid)
             if kept.order != laid.order:
-                parts.append(self._moved(node.ipu, "rearrange", kept, clock, times))
-        return parts
+                parts.append(self._moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
+        return joined(parts)
 
     def _kernel_cost(self, node: Execute, given: tuple[Laid | None, ...]) -> KernelCost:
+        """Kernels that are alike, lines included, are modelled once."""
         plans = self._plans[-1]
-        jaxpr = node.kernel.jaxpr
+        closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
-        key = (structure_key(jaxpr), marks_of(jaxpr.jaxpr), given, plans, replicas)
+        alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
+        key = (*alike, given, plans, replicas)
         if key not in self._known:
-            listing = fused(list_operations(node.kernel.jaxpr, plans), ELEMENTWISE.__contains__)
+            listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(listing, given, self.target, replicas)
         return self._known[key]
-
-    def _total(self, ipu: int, signature: object, total: Total, times: float) -> None:
-        known = self.totals.setdefault((ipu, signature), total.none_yet())
-        known.add(total, times)
 
     def laid(self, value: ValueId, ipu: IpuId) -> Laid:
         """How a value lies; one that no kernel has asked for is linear."""
@@ -220,168 +195,137 @@ class Timer:
         linear = self._linear.setdefault(ipu, Layouts((), (), (), tiles))
         return self.layouts.settle((value, ipu), linear.linear(shape(self.program.avals[value])))
 
-    def _moved(
-        self, ipu: int, name: str, laid: Laid, clock: list[int], times: float
-    ) -> tuple[int, tr.Trace]:
-        steps = Supersteps(self.target)
-        steps.run(name, (Phase("copy", 0.0, laid.mapping.most_bytes),), 1)
-        total = Total(name, runs=1, cycles=steps.clock, exchange_cycles=steps.exchange)
-        self._total(ipu, name, total, times)
-        start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
-        return start, on_ipu(steps.trace(), ipu)
-
-    # Transfers
-
-    def _bytes(self, value: ValueId) -> int:
-        return shape(self.program.avals[value]).bytes
-
-    def _row(
-        self, ipu: int, kind: str, name: str, cycles: int, clock: list[int], times: float
-    ) -> Parts:
-        """One step of one IPU."""
-        if not cycles:
-            return []
-        start, clock[ipu] = clock[ipu], clock[ipu] + cycles
-        self._total(ipu, name, Total(name, runs=1, cycles=cycles), times)
-        return [(start, tr.block([(ipu, kind, name, 0, cycles)]))]
-
-    def _host(self, ipu: int, name: str, bytes_: int, clock: list[int], times: float) -> Parts:
-        """A queue: I/O tiles take elements early and send them late, beside the others' compute."""
-        cycles = host_cycles(self.target, bytes_)
-        if not self.options.overlaps_io:
-            return self._row(ipu, "host", name, cycles, clock, times)
-        own = clock[self.program.ipus :]
-        parts = self._row(ipu, "host", name, cycles, own, times)
-        clock[self.program.ipus :] = own
-        return parts
-
-    def _copy(self, node: Copy, clock: list[int], times: float) -> Parts:
-        if HOST in (node.source, node.target):
-            moved = [value for value in node.values if value not in self._resident]
-            ipu = node.target if node.source == HOST else node.source
-            cycles = host_cycles(self.target, sum(map(self._bytes, moved)))
-            if node.source == HOST:
-                clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
-            parts = self._row(ipu, "host", "host copy", cycles, clock, times)
-            if node.target == HOST:
-                self._on_host.update(dict.fromkeys(moved, clock[ipu]))
-            return parts
-        pair = (node.source, node.target)
-        start = max(clock[ipu] for ipu in pair)
-        clock[node.source] = clock[node.target] = start
-        name = f"copy {node.source} -> {node.target}"
-        flow = (node.source, node.target, sum(map(self._bytes, node.values)))
-        cycles = inter_ipu_cycles(self.target, [flow])
-        parts: Parts = []
-        for ipu in pair:
-            parts += self._row(ipu, "sync", f"{name}/sync", self._sync, clock, times)
-            parts += self._row(ipu, "inter_ipu", name, cycles, clock, times)
-        return parts
-
-    def _storage(self, node: Load | Store, clock: list[int], times: float) -> Parts:
-        if self._stays_outside(node):
-            return []
-        bytes_, replicas = self._bytes(node.value), self.program.replicas
-        slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
-        word = "load" if isinstance(node, Load) else "store"
-        parts: Parts = []
-        if node.storage.remote:
-            cycles = remote_cycles(self.target, slice_)
-            parts += self._row(node.ipu, "remote", f"remote {word}", cycles, clock, times)
-        if node.storage.sharded and isinstance(node, Load):
-            cycles = all_gather_cycles(self.target, bytes_, replicas, self.program.ipus)
-            parts += self._row(node.ipu, "inter_ipu", "all-gather", cycles, clock, times)
-        return parts
-
-    def _stays_outside(self, node: Load | Store) -> bool:
-        """Whether a stored argument, or a result, only passes between the host and its store."""
-        return node.value in self._resident
-
     # Control
 
     def _assume(self, origin: str, what: str) -> None:
         self.assumptions[f"{origin or 'a loop'}: {what}"] = None
 
-    def _repeat(self, node: Repeat, clock: list[int], times: float) -> Parts:
+    def _repeat(self, node: Repeat, clock: Clock) -> Part:
         count = node.count
         if count is None:
             self._assume(node.origin, "only values tell how often it runs; taken as once")
             count = 1
         inside = self.new_clock()
-        parts = self.sequence(node.body, inside, times * count)
+        with self.account.repeated(count):
+            body = self._iteration(node, inside)
+        period, start = max(inside), max(clock)
+        clock[:] = [start + period * count] * len(clock)
+        tree = ProgramNode(
+            kind="repeat",
+            name="repeat",
+            origin=node.origin,
+            cycles=period,
+            count=count,
+            children=body.nodes,
+        )
+        return Part(((start, tr.loop(tr.group(body.traces), count, period)),), (tree,))
+
+    def _iteration(self, node: Repeat, clock: Clock) -> Part:
+        """The body of a loop, and what its slices, stacks and variables need beside it."""
+        parts = [self.sequence(node.body, clock)]
+
+        def move(ipu: IpuId, name: str, laid: Laid) -> None:
+            parts.append(self._moves.on_ipu(ipu, name, node.origin, laid, clock))
+
         for sliced in node.slices:
-            laid = self.laid(sliced.element, sliced.ipu)
-            parts.append(self._moved(sliced.ipu, "slice", laid, inside, times * count))
+            move(sliced.ipu, "slice", self.laid(sliced.element, sliced.ipu))
         for stack in node.stacks:
-            laid = self.laid(stack.element, stack.ipu)
-            parts.append(self._moved(stack.ipu, "stack", laid, inside, times * count))
+            move(stack.ipu, "stack", self.laid(stack.element, stack.ipu))
         for carry in node.carry:
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
-                name = "rearrange loop variable"
-                parts.append(self._moved(carry.ipu, name, entering, inside, times * count))
-        period, start = max(inside), max(clock)
-        clock[:] = [start + period * count] * len(clock)
-        return [(start, tr.loop(tr.group(parts), count, period))]
+                move(carry.ipu, "rearrange loop variable", entering)
+        return joined(parts)
 
-    def _switch(self, node: Switch, clock: list[int], times: float) -> Parts:
+    def _while(self, node: While, clock: Clock) -> Part:
+        self._assume(node.origin, "only values tell how often it runs; taken as once")
+        before = list(clock)
+        once = joined([self.sequence(node.condition, clock), self.sequence(node.body, clock)])
+        return once.under("while", "while", node.origin, _between(before, clock))
+
+    def _switch(self, node: Switch, clock: Clock) -> Part:
         """The slowest branch."""
-        ways: list[tuple[list[int], Parts, dict[tuple[int, object], Total]]] = []
-        totals = self.totals
+        before = list(clock)
+        ways: list[tuple[Clock, Part, Totals]] = []
         for branch in node.branches:
-            after, self.totals = list(clock), {}
-            parts = self.sequence(branch.body, after, times)
-            ways.append((after, parts, self.totals))
-        self.totals = totals
-        clock[:], parts, spent = max(ways, key=lambda way: max(way[0]))
-        for (ipu, title), total in spent.items():
-            self._total(ipu, title, total, 1.0)
-        return parts
+            after = list(before)
+            with self.account.apart() as totals:
+                ways.append((after, self.sequence(branch.body, after), totals))
+        taken = max(range(len(ways)), key=lambda i: max(ways[i][0]))
+        clock[:], part, totals = ways[taken]
+        self.account.include(totals)
+        branches = tuple(
+            ProgramNode(
+                kind="sequence",
+                name=f"branch {i}",
+                cycles=_between(before, after),
+                count=int(i == taken),
+                children=way.nodes,
+            )
+            for i, (after, way, _) in enumerate(ways)
+        )
+        cycles = _between(before, clock)
+        return Part(part.traces, branches).under("switch", "switch", node.origin, cycles)
 
     # Pipelines
 
-    def _task(self, node: Task, clock: list[int], times: float) -> Parts:
-        trace, cycles = self._task_trace(node, times)
+    def _task(self, node: Task, clock: Clock) -> Part:
+        body = self._task_body(node)
         start = max(clock)
-        clock[:] = [start + cycles] * len(clock)
-        stage = [max(node.spec.stage, tr.NONE)]
-        phase = [_PHASES.get(node.spec.kind, "bwd")]
-        return [(start, tr.tasks([trace], [0], [0], stage, [tr.NONE], phase))]
+        clock[:] = [start + body.cycles] * len(clock)
+        stage, phase = node.spec.stage, _PHASES.get(node.spec.kind, "bwd")
+        name = phase if stage < 0 else f"stage {stage} {phase}"
+        trace = tr.tasks([body.trace], [0], [0], [max(stage, tr.NONE)], [tr.NONE], [phase])
+        return Part(((start, trace),), body.nodes).under("task", name, node.origin, body.cycles)
 
-    def _task_trace(self, node: Task, times: float) -> tuple[tr.Trace, int]:
+    def _task_body(self, node: Task) -> Body:
         self._plans.append(stage_options(node.spec, self._plans[-1]))
         clock = self.new_clock()
-        parts = self.sequence(node.body, clock, times)
+        part = self.sequence(node.body, clock)
         self._plans.pop()
-        return tr.group(parts), max(clock)
+        return Body(tr.group(part.traces), max(clock), part.nodes, node.origin)
 
-    def _pipeline(self, node: Repeat, pipeline: Pipeline, clock: list[int], times: float) -> Parts:
+    def _pipeline(self, node: Repeat, pipeline: Pipeline, clock: Clock) -> Part:
         schedule = pipeline.schedule
-        inside = times * schedule.micro_batches
-        bodies: dict[TaskKey, tuple[tr.Trace, int]] = {}
+        bodies: dict[TaskKey, Body] = {}
         flows: dict[TaskKey, list[Flow]] = {}
         key: TaskKey | None = None
-        before: Parts = []
+        parts: list[Part] = []
         for step in node.body.steps:
             match step:
                 case Task():
                     key = (step.spec.stage, TaskPhase(step.spec.kind.value))
-                    bodies[key] = self._task_trace(step, inside)
+                    with self.account.repeated(schedule.micro_batches):
+                        bodies[key] = self._task_body(step)
                 case Copy() if key is not None and HOST not in (step.source, step.target):
-                    flow = (step.source, step.target, sum(map(self._bytes, step.values)))
+                    flow = (step.source, step.target, self._moves.bytes_of(step.values))
                     flows.setdefault(key, []).append(flow)
                 case _:
-                    before += self._node(step, clock, times)
+                    parts.append(self._node(step, clock))
         run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
         start = max(clock)
         clock[:] = [start + run.profile.cycles] * len(clock)
-        for ipu, cycles in run.transfer_cycles.items():
-            self._total(
-                ipu, _TRANSFERS, Total(_TRANSFERS, runs=run.profile.ticks, cycles=cycles), times
-            )
+        for ipu, total in run.transfers.items():
+            self.account.add(ipu, TRANSFERS, total)
         if self.pipeline is None:
             self.pipeline = run.profile
-        return [*before, (start, run.trace)]
+        ran = Part(((start, run.trace),), run.nodes)
+        parts.append(ran.under("pipeline", pipeline.name, node.origin, run.profile.cycles))
+        return joined(parts)
+
+
+def _title(nodes: Sequence[ProgramNode]) -> str:
+    """What to call a kernel: its most expensive operation, and how many others there are."""
+    if not nodes:
+        return "kernel"
+    name = max(nodes, key=lambda node: node.cycles * node.count).name
+    return f"{name} and {len(nodes) - 1} more" if len(nodes) > 1 else name
+
+
+def _between(before: Clock, after: Clock) -> int:
+    """From when the first of the clocks that went forward started, to when the last stopped."""
+    moved = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    return max((end for _, end in moved), default=0) - min((start for start, _ in moved), default=0)
 
 
 def _all_reduced(program: Program, ipu: int) -> int:

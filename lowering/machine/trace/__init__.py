@@ -1,8 +1,8 @@
 """What every IPU does when: a tree of arrays that reads like a list of steps.
 
 Bodies of loops and tasks of pipelines are stored once, however often they run, so a trace is as
-large as the program and not as its run. `block` makes the leaves, `group`, `loop`, `at` and
-`tasks` put traces together, `Steps` reads the result, and `busy` adds it up.
+large as the program and not as its run. `block` makes the leaves, `group`, `on`, `loop`, `at`
+and `tasks` put traces together, `Steps` reads the result, and `busy` adds it up.
 """
 
 from lowering.machine.trace.busy import busy as busy
@@ -14,10 +14,13 @@ from lowering.machine.trace.tree import PHASES as PHASES
 from lowering.machine.trace.tree import Block as Block
 from lowering.machine.trace.tree import Group as Group
 from lowering.machine.trace.tree import Loop as Loop
+from lowering.machine.trace.tree import On as On
+from lowering.machine.trace.tree import Row as Row
 from lowering.machine.trace.tree import Tasks as Tasks
 from lowering.machine.trace.tree import Trace as Trace
 from lowering.machine.trace.tree import at as at
 from lowering.machine.trace.tree import block as block
 from lowering.machine.trace.tree import group as group
 from lowering.machine.trace.tree import loop as loop
+from lowering.machine.trace.tree import on as on
 from lowering.machine.trace.tree import tasks as tasks

@@ -7,7 +7,7 @@ import collections
 import numpy as np
 
 from lowering.errors import InternalError
-from lowering.machine.trace.tree import KINDS, Block, Group, Loop, Tasks, Trace
+from lowering.machine.trace.tree import KINDS, Block, Group, Loop, On, Tasks, Trace
 
 
 def busy(trace: Trace, num_ipus: int) -> np.ndarray:
@@ -19,18 +19,25 @@ def busy(trace: Trace, num_ipus: int) -> np.ndarray:
     Raises:
       InternalError: a step on an IPU that is not there.
     """
-    if isinstance(trace, Block):
-        if trace.num_steps and int(trace.ipu.max()) >= num_ipus:
-            raise InternalError(f"a step on IPU {int(trace.ipu.max())} of {num_ipus}")
-        total = np.zeros((num_ipus, len(KINDS)), dtype=np.int64)
-        np.add.at(total, (trace.ipu, trace.kind), trace.cycles)
-        return total
     if isinstance(trace, Loop):
         return busy(trace.body, num_ipus) * trace.count
     total = np.zeros((num_ipus, len(KINDS)), dtype=np.int64)
+    if isinstance(trace, Block):
+        _check(int(trace.ipu.max(initial=0)), num_ipus)
+        np.add.at(total, (trace.ipu, trace.kind), trace.cycles)
+        return total
+    if isinstance(trace, On):
+        _check(trace.ipu, num_ipus)
+        total[trace.ipu] = busy(trace.body, num_ipus).sum(axis=0)
+        return total
     for part, count in _parts(trace):
         total += busy(part, num_ipus) * count
     return total
+
+
+def _check(ipu: int, num_ipus: int) -> None:
+    if ipu >= num_ipus:
+        raise InternalError(f"a step on IPU {ipu} of {num_ipus}")
 
 
 def _parts(trace: Group | Tasks) -> list[tuple[Trace, int]]:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from lowering.errors import InternalError
-from lowering.machine.trace.tree import NONE, Block, Group, Loop, Tasks, Trace
+from lowering.machine.trace.tree import NONE, Block, Group, Loop, On, Tasks, Trace
+
+_Names = dict[tuple[str, str], int]
+"""Codes of names and origins."""
 
 
 def columns(trace: Trace, limit: int | None = None) -> dict[str, np.ndarray]:
     """The first `limit` steps of a trace as arrays; see `Steps.columns`."""
     count = trace.num_steps if limit is None else max(0, min(limit, trace.num_steps))
-    names: dict[str, int] = {}
+    names: _Names = {}
     out = _empty(count)
     _fill(trace, out, slice(0, count), names)
-    return {**out, "names": np.array(list(names), dtype=np.str_)}
+    texts = {
+        "names": np.array([name for name, _ in names], dtype=np.str_),
+        "origins": np.array([origin for _, origin in names], dtype=np.str_),
+    }
+    return {**out, **texts}
 
 
 def _empty(count: int) -> dict[str, np.ndarray]:
@@ -31,7 +38,7 @@ def _empty(count: int) -> dict[str, np.ndarray]:
     }
 
 
-def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: dict[str, int]) -> None:
+def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
     """Writes the first steps of a trace to columns, as many as fit between two places."""
     count = where.stop - where.start
     if count > trace.num_steps:
@@ -39,7 +46,8 @@ def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: dict[st
     if not count:
         return
     if isinstance(trace, Block):
-        codes = np.array([names.setdefault(name, len(names)) for name in trace.names])
+        called = zip(trace.names, trace.origins, strict=True)
+        codes = np.array([names.setdefault(pair, len(names)) for pair in called])
         out["ipu"][where] = trace.ipu[:count]
         out["kind"][where] = trace.kind[:count]
         out["name"][where] = codes[trace.name[:count]]
@@ -53,15 +61,16 @@ def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: dict[st
             part = slice(low, min(low + child.num_steps, where.stop))
             _fill(child, out, part, names)
             out["start_cycle"][part] += trace.offset[i]
+    elif isinstance(trace, On):
+        _fill(trace.body, out, where, names)
+        out["ipu"][where] = trace.ipu
     elif isinstance(trace, Loop):
         _fill_loop(trace, out, where, names)
     else:
         _fill_tasks(trace, out, where, names)
 
 
-def _fill_loop(
-    trace: Loop, out: dict[str, np.ndarray], where: slice, names: dict[str, int]
-) -> None:
+def _fill_loop(trace: Loop, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
     size = trace.body.num_steps
     low, count = where.start, where.stop - where.start
     _fill(trace.body, out, slice(low, low + min(size, count)), names)
@@ -79,9 +88,7 @@ def _fill_loop(
                 column[low + whole * size : where.stop] += whole * trace.period
 
 
-def _fill_tasks(
-    trace: Tasks, out: dict[str, np.ndarray], where: slice, names: dict[str, int]
-) -> None:
+def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
     count = where.stop - where.start
     begun = int(np.searchsorted(trace.first, count, side="left"))
     for kind in np.unique(trace.which[:begun]).tolist():

@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from lowering.machine.trace.columns import columns
-from lowering.machine.trace.tree import KINDS, NONE, PHASES, Block, Group, Loop, Tasks, Trace
+from lowering.machine.trace.tree import KINDS, NONE, PHASES, Block, Group, Loop, On, Tasks, Trace
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Step:
       stage: of the pipeline stage that it belongs to, or None.
       micro_batch: which of the pipeline's, or None.
       phase: "fwd", "bwd" or "update", or None outside of pipelines.
+      origin: the user's `file:line`, or "".
     """
 
     ipu: int
@@ -35,6 +36,7 @@ class Step:
     stage: int | None = None
     micro_batch: int | None = None
     phase: str | None = None
+    origin: str = ""
 
 
 class _Labels(NamedTuple):
@@ -94,9 +96,10 @@ class Steps(Sequence[Step]):
         """The first `limit` steps (None: all) as arrays, for those who draw or add them up.
 
         Returns:
-          `ipu` int32; `kind` uint8, index into `KINDS`; `name` int32, index into `names`;
-          `start_cycle` and `cycles` int64; `stage` and `micro_batch` int32 and `phase` int8, index
-          into `PHASES`, all three `NONE` where a step has none; and `names`, an array of strings.
+          `ipu` int32; `kind` uint8, index into `KINDS`; `name` int32, index into `names` and
+          `origins`; `start_cycle` and `cycles` int64; `stage` and `micro_batch` int32 and `phase`
+          int8, index into `PHASES`, all three `NONE` where a step has none; and `names` and
+          `origins`, arrays of strings, each pair of them once.
         """
         return columns(self.trace, limit)
 
@@ -106,26 +109,32 @@ def _at(trace: Trace, i: int) -> Step:
     return next(_walk(trace, i, i + 1, 0, _UNLABELLED))
 
 
-def _walk(trace: Trace, start: int, stop: int, cycle: int, labels: _Labels) -> Iterator[Step]:
-    """The steps from `start` to `stop` of a trace that begins in a cycle."""
+def _walk(
+    trace: Trace, start: int, stop: int, cycle: int, labels: _Labels, on: int | None = None
+) -> Iterator[Step]:
+    """The steps from `start` to `stop` of a trace that begins in a cycle, on that IPU if given."""
     if start >= stop:
         return
     if isinstance(trace, Block):
         part = slice(start, stop)
         columns = (trace.ipu, trace.kind, trace.name, trace.start, trace.cycles)
         for ipu, kind, name, at, cycles in zip(*(c[part].tolist() for c in columns), strict=True):
-            yield Step(ipu, KINDS[kind], trace.names[name], cycle + at, cycles, *labels)
+            place = ipu if on is None else on
+            title, line = trace.names[name], trace.origins[name]
+            yield Step(place, KINDS[kind], title, cycle + at, cycles, *labels, line)
+    elif isinstance(trace, On):
+        yield from _walk(trace.body, start, stop, cycle, labels, trace.ipu if on is None else on)
     elif isinstance(trace, Loop):
         size = trace.body.num_steps
         for i in range(start // size, -(-stop // size)):
             low, high = max(start - i * size, 0), min(stop - i * size, size)
-            yield from _walk(trace.body, low, high, cycle + i * trace.period, labels)
+            yield from _walk(trace.body, low, high, cycle + i * trace.period, labels, on)
     else:
         i = int(np.searchsorted(trace.first, start, side="right")) - 1
         while i < len(trace.first) - 1 and (before := int(trace.first[i])) < stop:
             part, at, own = _part(trace, i)
             low, high = max(start - before, 0), min(stop - before, part.num_steps)
-            yield from _walk(part, low, high, cycle + at, own or labels)
+            yield from _walk(part, low, high, cycle + at, own or labels, on)
             i += 1
 
 

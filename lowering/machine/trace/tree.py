@@ -30,10 +30,11 @@ class Block:
     Attributes:
       ipu: int32, which IPU.
       kind: uint8, index into `KINDS`.
-      name: int32, index into `names`.
+      name: int32, index into `names` and `origins`.
       start: int64, cycles from the start of the block.
       cycles: int64, for how long.
-      names: what steps are called.
+      names: what steps are called; one name may be there with several origins.
+      origins: the user's `file:line` of each of them, or "".
       num_steps: how many there are.
       span: cycles from the start of the block to the end of its last step.
     """
@@ -44,6 +45,7 @@ class Block:
     start: np.ndarray
     cycles: np.ndarray
     names: tuple[str, ...]
+    origins: tuple[str, ...]
     num_steps: int
     span: int
 
@@ -63,6 +65,23 @@ class Group:
     children: tuple[Trace, ...]
     offset: np.ndarray
     first: np.ndarray
+    num_steps: int
+    span: int
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class On:
+    """The steps of a body, all on one IPU: what several IPUs do alike is there once.
+
+    Attributes:
+      body: the steps, on whatever IPU.
+      ipu: where they are instead.
+      num_steps: of the body.
+      span: of the body.
+    """
+
+    body: Trace
+    ipu: int
     num_steps: int
     span: int
 
@@ -115,21 +134,25 @@ class Tasks:
     span: int
 
 
-Trace: TypeAlias = Block | Group | Loop | Tasks
+Trace: TypeAlias = Block | Group | On | Loop | Tasks
+
+Row: TypeAlias = tuple[int, str, str, str, int, int]
+"""A step: IPU, kind, name, origin, start and cycles."""
 
 
-def block(rows: Iterable[tuple[int, str, str, int, int]]) -> Block:
-    """The steps (ipu, kind, name, start, cycles), in the order in which they are to be read.
+def block(rows: Iterable[Row]) -> Block:
+    """Steps (ipu, kind, name, origin, start, cycles), in the order in which they are to be read.
 
     Raises:
       InternalError: an unknown kind, or times before the start of the block.
     """
-    codes: dict[str, int] = {}
+    codes: dict[tuple[str, str], int] = {}
     table: list[tuple[int, int, int, int, int]] = []
-    for ipu, kind, name, start, cycles in rows:
+    for ipu, kind, name, origin, start, cycles in rows:
         if kind not in _KIND_CODES or min(ipu, start, cycles) < 0:
-            raise InternalError(f"no step: {(ipu, kind, name, start, cycles)}")
-        table.append((ipu, _KIND_CODES[kind], codes.setdefault(name, len(codes)), start, cycles))
+            raise InternalError(f"no step: {(ipu, kind, name, origin, start, cycles)}")
+        code = codes.setdefault((name, origin), len(codes))
+        table.append((ipu, _KIND_CODES[kind], code, start, cycles))
     ipus, kinds, names, starts, lengths = zip(*table, strict=True) if table else ((),) * 5
     start = np.array(starts, dtype=np.int64)
     cycles = np.array(lengths, dtype=np.int64)
@@ -139,7 +162,8 @@ def block(rows: Iterable[tuple[int, str, str, int, int]]) -> Block:
         name=np.array(names, dtype=np.int32),
         start=start,
         cycles=cycles,
-        names=tuple(codes),
+        names=tuple(name for name, _ in codes),
+        origins=tuple(origin for _, origin in codes),
         num_steps=len(table),
         span=int((start + cycles).max(initial=0)),
     )
@@ -162,6 +186,17 @@ def group(children: Iterable[tuple[int, Trace]]) -> Group:
         num_steps=int(first[-1]),
         span=max((offset + trace.span for offset, trace in pairs), default=0),
     )
+
+
+def on(body: Trace, ipu: int) -> On:
+    """The same steps on one IPU.
+
+    Raises:
+      InternalError: a negative IPU.
+    """
+    if ipu < 0:
+        raise InternalError(f"there is no IPU {ipu}")
+    return On(body=body, ipu=ipu, num_steps=body.num_steps, span=body.span)
 
 
 def loop(body: Trace, count: int, period: int) -> Loop:

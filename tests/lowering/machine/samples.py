@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lowering import Options, ir, lower, schedules
-from lowering.machine import IPU2, ModelOptions, Profile, Steps, model
-from lowering.machine.kernels.alive import Alive
+from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps, model
+from lowering.machine.kernels.alive import Alive, Live
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.listing import Listing, PlanOptions, list_operations
@@ -49,9 +50,27 @@ def kernel(
     return model_kernel(listing, given, CHIP, Collectives(target=CHIP))
 
 
-def alive(fn: Callable[..., Any], *args: Any, away: Sequence[int] = ()) -> Alive:
+class AtWorst(NamedTuple):
+    """What is alive at the step that needs most, and the most that each tile ever holds."""
+
+    tile_peak_bytes: np.ndarray
+    most_bytes: int
+    activation_bytes: int
+    temporary_bytes: int
+    tensors: list[Live]
+
+
+def at_worst(alive: Alive) -> AtWorst:
+    """The step of an account that needs most."""
+    temporary = int(alive.temporary_bytes[alive.worst]) if len(alive.bytes) else 0
+    tensors = alive.at(alive.worst)
+    tensor_bytes = sum(tensor.total_bytes for tensor in tensors)
+    return AtWorst(alive.tile_peak_bytes, alive.most_bytes, tensor_bytes, temporary, tensors)
+
+
+def alive(fn: Callable[..., Any], *args: Any, away: Sequence[int] = ()) -> AtWorst:
     """The memory of a function as a kernel that may write over the operands in `away`."""
-    return kernel(fn, *args).life.giving(frozenset(away))[0]
+    return at_worst(kernel(fn, *args).life.giving(frozenset(away))[0])
 
 
 def modelled(program: ir.Program, **options: Any) -> Profile:
@@ -107,3 +126,42 @@ def overlaps(steps: Steps, kinds: Sequence[str] = ()) -> list[Any]:
             found.append((before, step))
         last[step.ipu] = step
     return found
+
+
+def tensor_bytes(held: Liveness) -> np.ndarray:
+    """int64 [steps]: of the tensors that are there, and not always there."""
+    change = np.zeros(len(held.bytes) + 1, dtype=np.int64)
+    for tensor in held.tensors:
+        if tensor.first is not None and tensor.last is not None:
+            change[tensor.first] += tensor.total_bytes
+            change[tensor.last + 1] -= tensor.total_bytes
+    return change.cumsum()[:-1]
+
+
+def check_liveness(found: Profile) -> None:
+    """What liveness promises, and that memory says the same."""
+    memory = found.memory
+    assert len(found.liveness) == found.num_ipus
+    for ipu, held in enumerate(found.liveness):
+        steps = len(held.bytes)
+        assert steps == len(held.names) == len(held.origins) == len(held.temporary_bytes)
+        most = int(held.bytes.max(initial=0))
+        assert most + memory.always_live_bytes[ipu] == memory.peak_bytes[ipu]
+        np.testing.assert_array_equal(tensor_bytes(held) + held.temporary_bytes, held.bytes)
+        for tensor in held.tensors:
+            always = tensor.first is None
+            assert always == (tensor.last is None)
+            assert always or 0 <= tensor.first <= tensor.last < steps
+            assert tensor.mapping.bytes_per_tile().shape == memory.tile_peak_bytes[ipu].shape
+        categories = {
+            name: np.zeros_like(bytes_[ipu]) for name, bytes_ in memory.tile_categories.items()
+        }
+        for tensor in held.alive_at(held.worst):
+            categories[tensor.category] += tensor.mapping.bytes_per_tile()
+        for name in ("variables", "constants", "activations", "fifos"):
+            np.testing.assert_array_equal(memory.tile_categories[name][ipu], categories[name])
+        temporary = held.temporary_bytes[held.worst] if steps else 0
+        assert memory.ipu_categories["temporaries"][ipu] == temporary
+    total = sum(memory.tile_categories.values(), np.zeros_like(memory.tile_peak_bytes))
+    np.testing.assert_array_equal(total.sum(axis=1), memory.peak_bytes)
+    assert (total <= memory.tile_peak_bytes).all()

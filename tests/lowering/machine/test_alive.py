@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.kernels.alive import Alive, Event, Life, Live, Memory, account, worst
+from lowering.machine.kernels.alive import Alive, Event, Life, Live, Memory, account
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.mapping import linear
 
@@ -16,40 +18,53 @@ TILES = 5
 
 def tensor(elements: int, first_tile: int = 0, name: str = "t") -> Live:
     mapping = linear(elements, 4, TILES, minimum_bytes=8).moved_to(first_tile)
-    return Live(name, "test", None, Laid(mapping))
+    return Live(name, "test", "", Laid(mapping))
 
 
 def held(live: Live) -> np.ndarray:
     return live.laid.mapping.bytes_per_tile()
 
 
-def lived(peaks: list[int], activations: int, temporary: int = 0) -> Alive:
-    return Alive(
-        tile_peak_bytes=np.array(peaks),
-        activation_bytes=activations,
-        temporary_bytes=temporary,
-        tensors=(tensor(activations // 4, name="inner"),),
-    )
+def lived(sizes: list[int], space: int = 0) -> Alive:
+    """Tensors that come one by one, and go together; work space on two tiles at the last step."""
+    inner = Memory(TILES)
+    for i, size in enumerate(sizes):
+        inner.add(i, tensor(size, name=f"inner {i}"))
+        inner.step(f"inner step {i}", "f.py:1", space if i == len(sizes) - 1 else 0, 2)
+    return inner.result()
 
 
 tensors = st.builds(tensor, st.integers(0, 60), st.integers(0, TILES - 1))
-inner = st.builds(lived, st.lists(st.integers(0, 99), min_size=TILES, max_size=TILES), st.just(40))
+inner = st.builds(lived, st.lists(st.integers(0, 30), max_size=3), st.integers(0, 20))
 steps = st.one_of(
     st.tuples(st.just("add"), st.integers(0, 5), tensors),
     st.tuples(st.just("drop"), st.integers(0, 5), st.none()),
     st.tuples(st.just("rename"), st.integers(0, 5), st.integers(0, 5)),
     st.tuples(st.just("work"), st.integers(0, 40), st.integers(0, TILES)),
-    st.tuples(st.just("inner"), st.just(0), inner),
+    st.tuples(st.just("inner"), st.integers(0, 5), inner),
 )
+
+
+def per_tile(lives) -> np.ndarray:
+    return sum(map(held, lives), np.zeros(TILES, np.int64))
+
+
+def names_at(account: Alive, step: int) -> list[str]:
+    return sorted(live.name for live in account.at(step))
 
 
 @given(st.lists(steps, max_size=30))
 def test_memory_against_every_step(steps):
     memory = Memory(TILES)
     alive: dict[int, Live] = {}
-    peaks, totals = [np.zeros(TILES, np.int64)], [0]
+    seen: list[list[Live]] = []  # at every step
+    spaces: list[np.ndarray] = []
+
+    def happens(lives, space):
+        seen.append(list(lives))
+        spaces.append(space)
+
     for what, key, detail in steps:
-        now = sum((held(live) for live in alive.values()), np.zeros(TILES, np.int64))
         match what:
             case "add":
                 alive[key] = detail
@@ -59,48 +74,78 @@ def test_memory_against_every_step(steps):
                 memory.drop(key)
             case "rename":
                 if key in alive and detail not in alive:
-                    alive[detail] = alive.pop(key)
-                    memory.rename(key, detail)
+                    heir = tensor(1, name="heir")
+                    alive[detail] = dc.replace(heir, laid=alive.pop(key).laid)
+                    memory.rename(key, detail, heir)
             case "work":
-                extra = np.where(np.arange(TILES) < detail, key, 0)
-                memory.work(key, detail)
-                peaks.append(now + extra)
-                totals.append(now.sum() + key * detail)
+                happens(alive.values(), np.where(np.arange(TILES) < detail, key, 0))
+                memory.step("work", "f.py:2", key, detail)
             case _:
-                memory.work(inner=detail)
-                peaks.append(now + detail.tile_peak_bytes)
-                totals.append(now.sum() + detail.most_bytes)
+                for i in range(len(detail.bytes)):
+                    space = np.where(np.arange(TILES) < detail.space_tiles[i], detail.space[i], 0)
+                    happens([*alive.values(), *detail.at(i)], space)
+                if not detail.tensors:
+                    memory.steps(detail)
+                    continue
+                live = dc.replace(detail.tensors[0], name="left")
+                memory.steps(detail, {0: (("left", key), live)})
+                for before in seen[-len(detail.bytes) :]:  # its life is one
+                    before[before.index(detail.tensors[0])] = live
+                alive["left", key] = live
     found = memory.result()
-    np.testing.assert_array_equal(found.tile_peak_bytes, np.max(peaks, axis=0))
-    assert found.most_bytes == max(totals)
-    assert found.activation_bytes == sum(t.laid.mapping.total_bytes for t in found.tensors)
+    peaks = [per_tile(lives) + space for lives, space in zip(seen, spaces, strict=True)]
+    totals = [int(peak.sum()) for peak in peaks]
+    assert found.bytes.tolist() == totals
+    assert found.temporary_bytes.tolist() == [int(space.sum()) for space in spaces]
+    assert found.most_bytes == max(totals, default=0)
+    np.testing.assert_array_equal(found.tile_peak_bytes, np.max([*peaks, np.zeros(TILES)], axis=0))
+    for i, lives in enumerate(seen):
+        assert names_at(found, i) == sorted(live.name for live in lives)
+    assert found.worst == (totals.index(max(totals)) if totals else 0)
+    assert len(found.names) == len(found.origins) == len(found.bytes)
 
 
 def test_a_second_tensor_of_a_name_takes_the_firsts_place():
     memory = Memory(TILES)
     memory.add("a", tensor(10))
     memory.add("a", tensor(20))
-    memory.work()
+    memory.step("one")
     memory.drop("a")
     memory.add("b", tensor(5))
-    memory.work()
-    assert memory.result().most_bytes == 80
+    memory.step("two")
+    assert memory.result().bytes.tolist() == [80, 20]
 
 
 def test_dropping_what_is_not_there_changes_nothing():
     memory = Memory(TILES)
     memory.drop("a")
-    memory.rename("a", "b")
-    memory.work()
+    memory.rename("a", "b", tensor(3))
+    memory.step("one")
     assert memory.result().most_bytes == 0
     assert memory.result().tensors == ()
 
 
-def test_the_worst_of_several():
-    """The tensors of the one that needs most, and for each tile the most of all."""
-    found = worst([lived([1, 9, 0, 0, 0], 8), lived([5, 2, 0, 0, 7], 80, 4)])
-    assert found.tile_peak_bytes.tolist() == [5, 9, 0, 0, 7]
-    assert (found.activation_bytes, found.temporary_bytes) == (80, 4)
+def test_who_takes_over_memory_lives_on_from_there():
+    memory = Memory(TILES)
+    memory.add("a", tensor(10, name="old"))
+    memory.step("one")
+    memory.rename("a", "b", tensor(10, first_tile=3, name="new"))
+    memory.step("two")
+    found = memory.result()
+    assert [live.name for live in found.tensors] == ["old", "new"]
+    assert (found.first.tolist(), found.last.tolist()) == ([0, 1], [0, 1])
+    assert found.bytes.tolist() == [40, 40]
+    assert found.tensors[1].laid == found.tensors[0].laid  # it lies where the other one did
+
+
+@pytest.mark.parametrize(("old", "new"), [("variables", "variables"), ("constants", "activations")])
+def test_memory_of_a_variable_stays_a_variables(old, new):
+    memory = Memory(TILES)
+    memory.add("a", dc.replace(tensor(10), category=old))
+    memory.step("one")
+    memory.rename("a", "b", tensor(10))
+    memory.step("two")
+    assert memory.result().tensors[1].category == new
 
 
 # --- kernels --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from lowering import HOST, ir
 from tests.ipujax.test_random_programs import function, steps
-from tests.lowering.machine.samples import end, held, homes, modelled, overlaps
+from tests.lowering.machine.samples import check_liveness, end, held, homes, modelled, overlaps
 from tests.lowering.samples import lowered
 
 ARGUMENT = jax.ShapeDtypeStruct((3,), jnp.int32)
@@ -72,7 +72,7 @@ def test_random_programs(program):
     found = modelled(lowered_)
     assert found.cycles == end(found.steps) == found.steps.trace.span
     assert not overlaps(found.steps)
-    assert sum(found.memory.by_category.values()) == found.memory.peak_bytes.sum()
+    check_liveness(found)
     assert (found.memory.tile_peak_bytes >= 0).all()
     for home, least in zip(homes(lowered_), Least(lowered_).bytes, strict=True):
         assert held(home) >= least

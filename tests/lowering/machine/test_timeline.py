@@ -192,7 +192,7 @@ def test_it_fits_a_trace() -> None:
     schedule = schedules.grouped(2, 4)
     timeline = even(schedule, 10, 2)
     bodies = [
-        trace.block([(stage, "compute", f"{phase}", 0, 10)]) for stage, phase in timeline.bodies
+        trace.block([(stage, "compute", f"{phase}", "", 0, 10)]) for stage, phase in timeline.bodies
     ]
     tree = trace.tasks(
         bodies,

@@ -402,6 +402,10 @@ def test_options_of_a_stage_reach_the_planner():
     assert cycles("half") < cycles("float")
 
 
+def unlined(steps):
+    return [dc.replace(step, origin="") for step in steps]
+
+
 def test_a_profile_is_what_the_structure_says():
     def fn(x, w):
         return repeated(lambda c: (on(1, jnp.tanh, on(0, lambda c: c @ w, c)),), x)
@@ -412,7 +416,7 @@ def test_a_profile_is_what_the_structure_says():
     program = lowered(fn, M, M)
     one, two, other = modelled(program), modelled(program), profile(again, M, M, ipus=2)
     for found in (two, other):
-        assert list(found.steps) == list(one.steps)
+        assert unlined(found.steps) == unlined(one.steps)
         assert found.cycles == one.cycles
         np.testing.assert_array_equal(found.memory.tile_peak_bytes, one.memory.tile_peak_bytes)
         assert found.memory.by_category == one.memory.by_category

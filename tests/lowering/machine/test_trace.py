@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import tracemalloc
 
 import numpy as np
@@ -20,6 +21,7 @@ rows = st.lists(
         st.integers(0, NUM_IPUS - 1),
         st.sampled_from(KINDS),
         st.sampled_from("abc"),
+        st.sampled_from(["", "f.py:1"]),
         st.integers(0, 50),
         st.integers(0, 20),
     ),
@@ -47,6 +49,7 @@ def _wider(inner: st.SearchStrategy[Trace]) -> st.SearchStrategy[Trace]:
         st.builds(
             trace.group, st.lists(st.tuples(st.integers(0, 30), inner), min_size=0, max_size=3)
         ),
+        st.builds(trace.on, inner, st.integers(0, NUM_IPUS - 1)),
         st.builds(trace.loop, inner, st.integers(0, 4), st.integers(0, 40)),
         st.builds(trace.at, inner, st.lists(st.integers(0, 99), max_size=4)),
         st.builds(lambda child: trace.group([(0, child), (7, child), (3, child)]), inner),
@@ -57,20 +60,26 @@ def _wider(inner: st.SearchStrategy[Trace]) -> st.SearchStrategy[Trace]:
 traces = st.recursive(blocks, _wider, max_leaves=6)
 
 
-def expanded(tree: Trace, cycle: int = 0, labels: tuple[object, ...] = ()) -> list[Step]:
+def expanded(
+    tree: Trace, cycle: int = 0, labels: tuple[object, ...] = (None, None, None)
+) -> list[Step]:
     """All steps, slowly."""
     if isinstance(tree, trace.Block):
+        ipus: list[int] = tree.ipu.tolist()
         return [
             Step(
-                int(tree.ipu[i]),
+                ipus[i],
                 KINDS[tree.kind[i]],
                 tree.names[tree.name[i]],
                 cycle + int(tree.start[i]),
                 int(tree.cycles[i]),
                 *labels,
+                origin=tree.origins[tree.name[i]],
             )
-            for i in range(len(tree.ipu))
+            for i in range(len(ipus))
         ]
+    if isinstance(tree, trace.On):
+        return [dc.replace(step, ipu=tree.ipu) for step in expanded(tree.body, cycle, labels)]
     found: list[Step] = []
     if isinstance(tree, trace.Group):
         for offset, child in zip(tree.offset, tree.children, strict=True):
@@ -110,14 +119,16 @@ def test_lazy_access_equals_expansion(tree: Trace, data: st.DataObject) -> None:
 def test_columns_equal_expansion(tree: Trace, data: st.DataObject) -> None:
     limit = data.draw(st.none() | st.integers(0, tree.num_steps + 1))
     columns = Steps(tree).columns(limit)
-    names = columns.pop("names")
+    names, origins = columns.pop("names"), columns.pop("origins")
+    called = list(zip(names.tolist(), origins.tolist(), strict=True))
+    assert len(set(called)) == len(called)
     assert {len(column) for column in columns.values()} == {len(expanded(tree)[:limit])}
     for i, step in enumerate(expanded(tree)[:limit]):
         row = {key: column[i].item() for key, column in columns.items()}
         assert row == {
             "ipu": step.ipu,
             "kind": KINDS.index(step.kind),
-            "name": names.tolist().index(step.name),
+            "name": called.index((step.name, step.origin)),
             "start_cycle": step.start_cycle,
             "cycles": step.cycles,
             "stage": NONE if step.stage is None else step.stage,
@@ -135,7 +146,7 @@ def test_busy_equals_the_sum_of_all_steps(tree: Trace) -> None:
 
 
 def test_a_loop_of_tasks_by_hand() -> None:
-    body = trace.block([(0, "compute", "add", 0, 10), (0, "sync", "sync", 10, 5)])
+    body = trace.block([(0, "compute", "add", "", 0, 10), (0, "sync", "sync", "", 10, 5)])
     once = trace.tasks([body], [0, 0], [0, 20], [0, 1], [7, NONE], ["fwd", "update"])
     steps = Steps(trace.group([(100, trace.loop(once, 3, 50))]))
     assert (len(steps), steps.trace.span) == (12, 100 + 2 * 50 + 35)
@@ -146,18 +157,18 @@ def test_a_loop_of_tasks_by_hand() -> None:
 
 
 def test_steps_in_no_task_have_no_labels() -> None:
-    (step,) = Steps(trace.block([(1, "host", "infeed", 2, 3)]))
+    (step,) = Steps(trace.block([(1, "host", "infeed", "", 2, 3)]))
     assert (step.stage, step.micro_batch, step.phase) == (None, None, None)
 
 
 @pytest.mark.parametrize("index", [1, -2, 10**12])
 def test_steps_that_are_not_there(index: int) -> None:
     with pytest.raises(IndexError, match=f"step {index} of 1"):
-        Steps(trace.block([(0, "host", "infeed", 0, 1)]))[index]
+        Steps(trace.block([(0, "host", "infeed", "", 0, 1)]))[index]
 
 
 def test_endless_loops_cost_nothing() -> None:
-    body = trace.block([(0, "compute", "add", 0, 3)])
+    body = trace.block([(0, "compute", "add", "", 0, 3)])
     steps = Steps(trace.loop(trace.loop(body, 10**6, 3), 10**6, 3 * 10**6))
     assert len(steps) == 10**12
     assert steps[10**12 - 1].start_cycle == 3 * (10**12 - 1)
@@ -168,16 +179,18 @@ def test_endless_loops_cost_nothing() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: trace.block([(0, "sleep", "a", 0, 1)]),
-        lambda: trace.block([(0, "sync", "a", -1, 1)]),
+        lambda: trace.block([(0, "sleep", "a", "", 0, 1)]),
+        lambda: trace.block([(0, "sync", "a", "", -1, 1)]),
         lambda: trace.group([(-1, trace.block([]))]),
         lambda: trace.loop(trace.block([]), -1, 0),
+        lambda: trace.on(trace.block([]), -1),
         lambda: trace.tasks([], [0], [0], [0], [0], ["fwd"]),
         lambda: trace.tasks([trace.block([])], [0], [0, 1], [0], [0], ["fwd"]),
         lambda: trace.tasks([trace.block([])], [0], [0], [0], [0], np.array([3])),
         lambda: trace.tasks([trace.block([])], [0], [0], [0], [NONE], np.array([NONE])),
         lambda: trace.tasks([trace.block([])], [0], [0], [-2], [0], ["fwd"]),
-        lambda: busy(trace.block([(2, "sync", "a", 0, 1)]), 2),
+        lambda: busy(trace.block([(2, "sync", "a", "", 0, 1)]), 2),
+        lambda: busy(trace.on(trace.block([(0, "sync", "a", "", 0, 1)]), 2), 2),
     ],
 )
 def test_what_is_no_trace_is_refused(make: object) -> None:
@@ -188,7 +201,7 @@ def test_what_is_no_trace_is_refused(make: object) -> None:
 def test_millions_of_steps_are_stored_once() -> None:
     stages, micro_batches, count = 64, 1024, 64 * 1024 * 2
     bodies = [
-        trace.block((stage, "compute", f"op {i}", 10 * i, 10) for i in range(50))
+        trace.block((stage, "compute", f"op {i}", "", 10 * i, 10) for i in range(50))
         for stage in range(stages)
     ] * 2
     tracemalloc.start()

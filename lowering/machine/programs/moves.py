@@ -1,0 +1,163 @@
+"""What moves between IPUs, the host and streaming memory, and from tile to tile between kernels."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from lowering.ir.program import Copy, HostCall, Load, Program, Store, StreamIn, StreamOut
+from lowering.machine import trace as tr
+from lowering.machine.cost import Phase
+from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.listing import shape
+from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.kernels.totals import Total
+from lowering.machine.options import ModelOptions
+from lowering.machine.program_tree import NodeKind
+from lowering.machine.programs.account import Account
+from lowering.machine.programs.lines import Makers
+from lowering.machine.programs.part import Part, joined
+from lowering.machine.transfers.collectives import all_gather_cycles
+from lowering.machine.transfers.links import (
+    external_sync_cycles,
+    host_cycles,
+    inter_ipu_cycles,
+    remote_cycles,
+)
+from lowering.units import HOST, IpuId, ValueId
+
+Clock: TypeAlias = list[int]
+"""For each IPU, the cycle at which it is free; if there are I/O tiles, for each IPU's the same."""
+
+_Step: TypeAlias = tuple[str, str, int, int]
+"""What one IPU does: kind, name, cycles, and bytes that it moves."""
+
+
+class Moves:
+    """Times moves on a clock, which they set forward.
+
+    Args:
+      program: the program.
+      options: the chip, and whether I/O tiles work beside the others.
+      account: what they are added to.
+    """
+
+    def __init__(self, program: Program, options: ModelOptions, account: Account) -> None:
+        self._program, self._options, self._account = program, options, account
+        self._target = options.compute_target
+        self._sync = external_sync_cycles(self._target, program.ipus)
+        self._makers = Makers(program)
+        calls = [node for node in program.body.steps if isinstance(node, HostCall)]
+        called = {value for node in calls for value in (*node.reads, *node.writes)}
+        constants = (value for value, _ in program.constants)
+        self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
+        self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
+
+    def bytes_of(self, values: Iterable[ValueId]) -> int:
+        """Of values of the program together."""
+        return sum(shape(self._program.avals[value]).bytes for value in values)
+
+    def on_ipu(self, ipu: IpuId, name: str, origin: str, laid: Laid, clock: Clock) -> Part:
+        """A tensor moves from tile to tile, to lie like this."""
+        steps = Supersteps(self._target)
+        total = Total(name, origin=origin, runs=1, bytes=2 * laid.mapping.total_bytes)
+        with steps.timed(total):
+            steps.run(name, origin, (Phase("copy", 0.0, laid.mapping.most_bytes),))
+        self._account.add(ipu, name, total)
+        start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
+        trace = tr.on(steps.trace(), ipu)
+        return Part(((start, trace),)).under("operation", name, origin, steps.clock, ipu)
+
+    def stream(self, node: StreamIn | StreamOut, clock: Clock) -> Part:
+        """A queue: I/O tiles take elements early and send them late, beside the others' compute."""
+        kind: NodeKind = "stream_in" if isinstance(node, StreamIn) else "stream_out"
+        values = node.writes if isinstance(node, StreamIn) else node.reads
+        name = f"{kind.replace('_', '-')} {node.queue.name}"
+        bytes_ = self.bytes_of(values) * (node.count or 1)
+        steps: list[_Step] = [("host", name, host_cycles(self._target, bytes_), bytes_)]
+        if not self._options.overlaps_io:
+            return self._part(kind, name, node.origin, node.ipu, steps, clock)
+        own = clock[self._program.ipus :]
+        part = self._part(kind, name, node.origin, node.ipu, steps, own)
+        clock[self._program.ipus :] = own
+        return part
+
+    def copy(self, node: Copy, clock: Clock) -> Part:
+        """Between two IPUs, which wait for each other, or from or to the host."""
+        if HOST in (node.source, node.target):
+            return self._host_copy(node, clock)
+        pair = (node.source, node.target)
+        clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
+        name, bytes_ = f"copy {node.source} -> {node.target}", self.bytes_of(node.values)
+        cycles = inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
+        steps: list[_Step] = [
+            ("sync", f"{name}/sync", self._sync, 0),
+            ("inter_ipu", name, cycles, bytes_),
+        ]
+        line = self._makers.line(node.values)
+        both = joined(self._part("copy", name, line, ipu, steps, clock) for ipu in pair)
+        if not both.nodes:
+            return both
+        return Part(both.traces, (dc.replace(both.nodes[0], ipu=None),))
+
+    def _host_copy(self, node: Copy, clock: Clock) -> Part:
+        moved = [value for value in node.values if value not in self._resident]
+        ipu = node.target if node.source == HOST else node.source
+        bytes_ = self.bytes_of(moved)
+        if node.source == HOST:
+            clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
+        steps: list[_Step] = [("host", "host copy", host_cycles(self._target, bytes_), bytes_)]
+        part = self._part("copy", "host copy", self._makers.line(moved), ipu, steps, clock)
+        if node.target == HOST:
+            self._on_host.update(dict.fromkeys(moved, clock[ipu]))
+        return part
+
+    def call(self, node: HostCall) -> Part:
+        """The host works: the copies around it take the time that the IPUs see."""
+        ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
+        self._on_host.update(dict.fromkeys(node.writes, ready))
+        return Part().under("host_call", node.name, node.kernel.origin, 0)
+
+    def storage(self, node: Load | Store, clock: Clock) -> Part:
+        """To or from streaming memory, or the replicas that share a value between them.
+
+        A stored argument, or a result, only passes between the host and its store.
+        """
+        if node.value in self._resident:
+            return Part()
+        bytes_, replicas = self.bytes_of([node.value]), self._program.replicas
+        slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
+        kind: NodeKind = "load" if isinstance(node, Load) else "store"
+        steps: list[_Step] = []
+        if node.storage.remote:
+            steps.append(("remote", f"remote {kind}", remote_cycles(self._target, slice_), slice_))
+        if node.storage.sharded and isinstance(node, Load):
+            cycles = all_gather_cycles(self._target, bytes_, replicas, self._program.ipus)
+            steps.append(("inter_ipu", "all-gather", cycles, bytes_))
+        name = steps[0][1] if steps else kind
+        line = self._makers.line((node.value, node.kept))
+        return self._part(kind, name, line, node.ipu, steps, clock)
+
+    def _part(
+        self,
+        kind: NodeKind,
+        name: str,
+        origin: str,
+        ipu: IpuId,
+        steps: Sequence[_Step],
+        clock: Clock,
+    ) -> Part:
+        """Steps of one IPU, one after the other; nothing, if they take no time."""
+        rows: list[tr.Row] = []
+        spent = 0
+        for what, title, cycles, bytes_ in steps:
+            if cycles:
+                rows.append((ipu, what, title, origin, spent, cycles))
+                total = Total(title, origin=origin, runs=1, cycles=cycles, bytes=bytes_)
+                self._account.add(ipu, title, total)
+                spent += cycles
+        if not rows:
+            return Part()
+        start, clock[ipu] = clock[ipu], clock[ipu] + spent
+        return Part(((start, tr.block(rows)),)).under(kind, name, origin, spent, ipu)

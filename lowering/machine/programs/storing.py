@@ -1,0 +1,65 @@
+"""What of a program is kept in streaming memory, or only passes through an IPU on its way there."""
+
+from __future__ import annotations
+
+from lowering.ir.places import Place
+from lowering.ir.program import Copy, Execute, Load, Node, Program, Repeat, Store, While, walk
+from lowering.machine.cost import Shape
+from lowering.storage import Storage
+from lowering.units import HOST
+
+
+def in_streaming_memory(program: Program) -> set[Place]:
+    """What is stored remotely, under the names of loop variables too."""
+    found: set[Place] = set()
+    for node in walk(program.body):
+        match node:
+            case Store() if node.storage.remote:
+                found.add((node.kept, node.ipu))
+            case Repeat() | While():
+                for carry in node.carry:
+                    if (carry.initial, carry.ipu) in found:
+                        found.add((carry.entering, carry.ipu))
+                        found.add((carry.final, carry.ipu))
+            case _:
+                pass
+    return found
+
+
+def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:
+    """What one replica keeps of a stored tensor."""
+    return -(-whole.bytes // replicas) if storage.sharded else whole.bytes
+
+
+def only_passing(program: Program) -> set[Place]:
+    """Places of arguments that go straight to streaming memory, and of results from there."""
+    readers: dict[Place, list[Node]] = {}
+    loads: set[Place] = set()
+    for node in walk(program.body):
+        match node:
+            case Store():
+                readers.setdefault((node.value, node.ipu), []).append(node)
+            case Load():
+                loads.add((node.value, node.ipu))
+            case Copy():
+                for value in node.values:
+                    readers.setdefault((value, node.source), []).append(node)
+            case Execute():
+                for value in node.reads:
+                    readers.setdefault((value, node.ipu), []).append(node)
+            case Repeat() | While():
+                for carry in node.carry:
+                    readers.setdefault((carry.initial, carry.ipu), []).append(node)
+            case _:
+                pass
+    stored = {
+        place
+        for place, nodes in readers.items()
+        if place[0] in program.inputs and all(isinstance(node, Store) for node in nodes)
+    }
+    leaving = {
+        place
+        for place in loads
+        if all(isinstance(n, Copy) and n.target == HOST for n in readers.get(place, ()))
+    }
+    return stored | leaving
