@@ -15,6 +15,7 @@ MODULES = (
     "engines",
     "pipeline",
     "modelling",
+    "reports",
 )
 FILES = {"modelling": "modelling_time"}
 

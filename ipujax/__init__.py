@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ipujax import events as events
     from ipujax import functional_ops as functional_ops
     from ipujax import gradient_accumulation as gradient_accumulation
+    from ipujax import host_trace as host_trace
     from ipujax import internal_ops as internal_ops
     from ipujax import ipu_compiler as ipu_compiler
     from ipujax import ipu_infeed_queue as ipu_infeed_queue
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ipujax import loops as loops
     from ipujax import optimizers as optimizers
     from ipujax import pipelining_ops as pipelining_ops
+    from ipujax import pva as pva
     from ipujax import reduce_scatter_op as reduce_scatter_op
     from ipujax import replication_ops as replication_ops
     from ipujax import report as report
@@ -57,6 +59,7 @@ MODULES = (
     "events",
     "functional_ops",
     "gradient_accumulation",
+    "host_trace",
     "internal_ops",
     "ipu_compiler",
     "ipu_infeed_queue",
@@ -64,6 +67,7 @@ MODULES = (
     "loops",
     "optimizers",
     "pipelining_ops",
+    "pva",
     "reduce_scatter_op",
     "replication_ops",
     "report",

@@ -46,6 +46,23 @@ def store(lowered: Any) -> None:
     partial.replace(entry)
 
 
+def fingerprint(lowered: Any) -> str:
+    """A text that tells what is compiled from everything else that could be, in any process."""
+    program: ir.Program = lowered.program
+    digest = hashlib.sha256()
+    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+    # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
+    config = [each for each in config_key(lowered.device.config) if _CONNECTION not in each[0]]
+    parts = [jax.__version__, lowered.chosen_engine, ir.to_text(program)]
+    parts += [repr(flags_key()), repr(config)]
+    parts += [str(kernel.jaxpr) for kernel in kernels]
+    for part in parts:
+        digest.update(part.encode())
+    for _, data in program.constants:
+        digest.update(np.asarray(data).tobytes())
+    return digest.hexdigest()
+
+
 def activate() -> bool:
     """Has XLA keep its kernels in the folder that the flag names; false if it names none.
 
@@ -69,16 +86,4 @@ def _folder() -> Path | None:
 
 
 def _entry(folder: Path, lowered: Any) -> Path:
-    program: ir.Program = lowered.program
-    digest = hashlib.sha256()
-    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
-    # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
-    config = [each for each in config_key(lowered.device.config) if _CONNECTION not in each[0]]
-    parts = [jax.__version__, lowered.chosen_engine, ir.to_text(program)]
-    parts += [repr(flags_key()), repr(config)]
-    parts += [str(kernel.jaxpr) for kernel in kernels]
-    for part in parts:
-        digest.update(part.encode())
-    for _, data in program.constants:
-        digest.update(np.asarray(data).tobytes())
-    return folder / f"{digest.hexdigest()}.ipujax.json"
+    return folder / f"{fingerprint(lowered)}.ipujax.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from ipujax import _tracing
+from ipujax import _tracing, events
 from ipujax._arguments import Settings, struct
 from ipujax.config import floating_point_effective
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
@@ -48,14 +48,16 @@ def lower_function(
     given, named = static.joined(args, kwargs, structs)
     jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
     try:
-        trace = jitted.trace(*given, **named)
+        with events.span("trace", settings.name):
+            trace = jitted.trace(*given, **named)
     except jax.errors.UnexpectedTracerError as leak:
         raise _leaked(settings.name, _first_line(leak)) from leak
-    _check_leaks(settings.name, trace)
-    _check_enqueues(frames, trace.jaxpr)
-    device = _device(settings.device, trace.jaxpr)
-    program = lower(trace.jaxpr, _options(settings, device))
-    _check_queue_devices(program, device)
+    with events.span("lower", settings.name):
+        _check_leaks(settings.name, trace)
+        _check_enqueues(frames, trace.jaxpr)
+        device = _device(settings.device, trace.jaxpr)
+        program = lower(trace.jaxpr, _options(settings, device))
+        _check_queue_devices(program, device)
     donated = [info.donated for info in jax.tree.leaves(trace.args_info)]
     return Lowered(
         program=program,

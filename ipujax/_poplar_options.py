@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import difflib
 import functools
+import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +16,9 @@ from ipujax.errors import ConfigError
 PROPORTION = "availableMemoryProportion"
 PARTIALS = "partialsType"
 ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
+
+VARIABLE = "POPLAR_ENGINE_OPTIONS"
+_CONFIG = "compilation_poplar_options"
 
 _ALIKE = 0.85  # of difflib; Poplar's own names for other options are less alike
 _DTYPES = ("half", "float", "float16", "float32")
@@ -53,20 +59,91 @@ def _check_proportion(text: str, where: str) -> None:
         )
 
 
-def may_run_out_of_memory(given: Mapping[Any, Any]) -> bool:
-    """What `compilation_poplar_options` say of programs that do not fit; they run by default.
+@dc.dataclass(frozen=True)
+class EngineOptions:
+    """Options of Poplar's engine: those of the environment, and else those of the program.
+
+    Attributes:
+      program: `compilation_poplar_options` of its configuration.
+      environment: what `POPLAR_ENGINE_OPTIONS` holds.
+    """
+
+    program: Mapping[str, Any]
+    environment: Mapping[str, Any]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all options that are given, in order."""
+        return list({**self.program, **self.environment})
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An option's value, if it is given."""
+        return self.environment.get(name, self.program.get(name, default))
+
+    def where(self, name: str) -> str:
+        """What gives an option its value, for messages."""
+        return f"{VARIABLE if name in self.environment else _CONFIG}[{name!r}]"
+
+    def is_true(self, name: str, *, default: bool) -> bool:
+        """The value of an option that is either true or false.
+
+        Raises:
+          ConfigError: (a `ValueError`) neither the text "true" nor "false".
+        """
+        value = self.get(name, str(default).lower())
+        if value not in ("true", "false"):
+            raise ConfigError(
+                f'{self.where(name)} is {value!r}, but must be the text "true" or "false"'
+            )
+        return value == "true"
+
+
+def engine_options(program: Mapping[Any, Any]) -> EngineOptions:
+    """The options for a program whose configuration has these `compilation_poplar_options`.
+
+    The environment is read on every call, and parsed when it has changed.
+
+    Raises:
+      ConfigError: (a `ValueError`) `POPLAR_ENGINE_OPTIONS` holds no JSON object.
+    """
+    given = {str(name): value for name, value in program.items()}
+    return EngineOptions(given, _parsed(os.environ.get(VARIABLE, "")))
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> Mapping[str, Any]:
+    if not text.strip():
+        return {}
+    example = 'write it like \'{"autoReport.all": "true"}\''
+    try:
+        options = json.loads(text)
+    except json.JSONDecodeError as broken:
+        raise ConfigError(
+            f"{VARIABLE} holds {text!r}, which is no JSON: {broken}; {example}"
+        ) from None
+    if not isinstance(options, dict):
+        raise ConfigError(f"{VARIABLE} holds {text!r}, which is no JSON object; {example}")
+    return options
+
+
+def may_run_out_of_memory(options: EngineOptions) -> bool:
+    """What a program's options say of one that does not fit; they run by default.
 
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
     """
-    _look_for_slips(map(str, given), (ALLOW_OUT_OF_MEMORY,), "compilation_poplar_options")
-    value = given.get(ALLOW_OUT_OF_MEMORY, "true")
-    if value not in ("true", "false"):
-        raise ConfigError(
-            f"compilation_poplar_options[{ALLOW_OUT_OF_MEMORY!r}] is {value!r}, but must be the "
-            'text "true" or "false"'
-        )
-    return value == "true"
+    for given, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
+        _look_for_slips(given, (ALLOW_OUT_OF_MEMORY,), where)
+    return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
+
+
+def check_compilation_options(given: Mapping[Any, Any]) -> None:
+    """Checks the options of a configuration by themselves, whatever the environment says.
+
+    Raises:
+      ConfigError: (a `ValueError`) a value that ipujax cannot work with.
+    """
+    may_run_out_of_memory(EngineOptions({str(name): value for name, value in given.items()}, {}))
 
 
 def _look_for_slips(names: Iterable[str], known: Iterable[str], where: str) -> None:

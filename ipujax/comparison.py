@@ -16,8 +16,9 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
-from ipujax._report.text import duration, table
+from ipujax._report.text import duration
 from ipujax._schedule_override import schedule_override
+from ipujax._tables import table
 from ipujax.compiler import CompiledFunction
 from ipujax.compiler import compile as _compile
 from ipujax.errors import ComparisonError, IPUError

@@ -19,7 +19,7 @@ from ipujax._arguments import Settings, Static
 from ipujax._lower_function import DEFAULT_DEVICE, lower_function
 from ipujax.engine.choose import check_engine
 from ipujax.scopes import current_device
-from ipujax.stages import Executable, Lowered
+from ipujax.stages import Executable, Lowered, settled
 from ipujax.system import SYSTEM
 from lowering import jaxpr
 
@@ -74,10 +74,11 @@ def compile(
       at its first call under a configuration.
 
     Raises:
-      ConfigError: an unknown engine.
+      ConfigError: an unknown engine; (raised when called) wrong options of Poplar's engine.
       DeviceError: a device that is not an IPU (raised when called).
-      OutOfMemoryError: (raised when called) a program that does not fit, if the configuration's
-        `compilation_poplar_options` say that this is an error.
+      OutOfMemoryError: (raised when called) a program that does not fit, if
+        `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
+        is an error.
     """
     if fn is None:
         return functools.partial(
@@ -186,7 +187,7 @@ class CompiledFunction:
             self._executables_generation = SYSTEM.generation
             # With an executable cache, what is compiled must be known program by program.
             self._host_driven = self._settings.engine == "replay" or _executable_cache.activate()
-        if not self._host_driven and not events.ACTIVE:
+        if not self._host_driven and not events.recording():
             return self._call_jitted(args, kwargs)
         executable = self._executables.get(self._signature(args, kwargs))
         if executable is None:
@@ -194,20 +195,26 @@ class CompiledFunction:
         return executable(*args, **kwargs)
 
     def _call_jitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first call under a configuration: tries the program as a single jitted kernel."""
+        """The first call under a configuration: tries the program as a single jitted kernel.
+
+        So are all calls while somebody records how long they take.
+        """
         generation = SYSTEM.generation
-        self._jitted = jax.jit(
-            self._inline,
-            static_argnums=self._settings.static.numbers,
-            static_argnames=self._settings.static.names,
-            donate_argnums=self._settings.donate_argnums,
-        )
-        try:
-            result = self._jitted(*args, **kwargs)
-            self._generation = generation
-            return result
-        except _HostDriven as signal:
-            lowered = signal.lowered
+        if self._generation != generation:
+            self._jitted = jax.jit(
+                self._inline,
+                static_argnums=self._settings.static.numbers,
+                static_argnames=self._settings.static.names,
+                donate_argnums=self._settings.donate_argnums,
+            )
+        with events.span("execute", self.program_name) as span:
+            try:
+                result = settled(self._jitted(*args, **kwargs))
+                self._generation = generation
+                return result
+            except _HostDriven as signal:
+                lowered = signal.lowered
+                span.told = False  # nothing has been executed
         return self._run_lowered(lowered, args, kwargs)
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
@@ -217,8 +224,9 @@ class CompiledFunction:
         if kernel is None:
             self._generation, self._host_driven = -1, True
             raise _HostDriven(lowered)
-        lowered.check_memory()
-        SYSTEM.attach(lowered.device)
+        lowered.obey_engine_options()
+        with events.span("load", self.program_name):
+            SYSTEM.attach(lowered.device)
         return lowered.unflatten(kernel(lowered.flatten(args, kwargs)))
 
     def _run_lowered(self, lowered: Lowered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -46,7 +46,7 @@ from ipujax._config_schema import (
     option,
     walk,
 )
-from ipujax._poplar_options import may_run_out_of_memory, planner_options
+from ipujax._poplar_options import check_compilation_options, planner_options
 from ipujax.errors import ConfigError, ConfigTypeError
 
 __all__ = [
@@ -287,7 +287,7 @@ def check_consistency(config: IPUConfig, *, on_ipu_model: bool) -> None:
     _check_versions(config)
     _check_processes(config, on_ipu_model)
     _check_tiles(config)
-    may_run_out_of_memory(config.compilation_poplar_options)
+    check_compilation_options(config.compilation_poplar_options)
     for name in ("matmuls", "convolutions"):
         planner_options(getattr(config, name).poplar_options, f"{name}.poplar_options")
 

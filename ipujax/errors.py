@@ -132,6 +132,10 @@ class ComparisonError(IPUError, ValueError):
     """A comparison of nothing, of what is no function, or over schedules that do not exist."""
 
 
+class ReportError(IPUError, ValueError):
+    """A file that holds no report, or one that cannot be read or written as it was asked for."""
+
+
 class OutOfMemoryError(IPUError, MemoryError):
     """A program that does not fit its IPUs, where `debug.allowOutOfMemory` is "false".
 

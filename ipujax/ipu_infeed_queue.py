@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax import events
 from ipujax._elements import Elements, Leaves, Target
 from ipujax._queues import Queue, deprecated
 from ipujax.engine.feeds import Fetch, exhausted
@@ -147,7 +148,7 @@ class IPUInfeedQueue(Queue):
         Returns:
           What the data set raised, if that is why there are fewer; None at its plain end.
         """
-        with self._reading:
+        with self._reading, events.span("feed", self.name):
             if self._synthetic is None:
                 return self._elements.fill(target, count)
             for whole, leaf in zip(target.rows, self._synthetic, strict=True):

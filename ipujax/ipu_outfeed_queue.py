@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import _tracing
+from ipujax import _tracing, events
 from ipujax._queues import Queue, deprecated
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -123,6 +123,10 @@ class IPUOutfeedQueue(Queue):
           UnusedOutfeedError: no traced function enqueues here; in mode LAST also when nothing has
             been enqueued yet, or synthetic data is used.
         """
+        with events.span("dequeue", self.name):
+            return self._dequeue(wait_for_completion)
+
+    def _dequeue(self, wait_for_completion: bool) -> Any:
         with self.changed:
             while wait_for_completion and self.running:
                 self.changed.wait()
@@ -143,7 +147,7 @@ class IPUOutfeedQueue(Queue):
         In mode LAST an element that has been yielded is still there for `dequeue`.
         """
         while True:
-            with self.changed:
+            with events.span("dequeue", self.name), self.changed:
                 while not self._fresh and self.running:
                     self.changed.wait()
                 if not self._fresh:

@@ -3,7 +3,10 @@
     report = ipu.compile(step).lower(*args).report()
     print(report)                     # a page of text
     report.cycles, report.memory.fits
-    report.to_json("report.json")     # schema 1, see `Report.to_dict`
+    report.to_html("report.html")     # to look at, in any browser
+    report.to_json("report.json")     # schema 2, see docs/report_format.md
+    report.to_perfetto("steps.json")  # what each IPU does when, for ui.perfetto.dev
+    ipu.report.load("report.json")    # the report again
 
 A report is about one call, modelled and not measured: nothing runs, nothing is compiled by XLA.
 `docs/machine_model.md` says what is modelled, how, and what the numbers mean.
@@ -19,9 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from ipujax._report.advice import Advice
-from ipujax._report.data import report_dict
+from ipujax._report import file, html, perfetto
+from ipujax._report.document import read, report_dict
+from ipujax._report.findings import Advice
+from ipujax._report.findings import Cost as Cost
 from ipujax._report.text import page, summary
+from ipujax.host_trace import HostTrace
 from lowering import machine, trace
 
 KINDS = trace.KINDS
@@ -38,12 +44,16 @@ class Report:
         without infeeds, the micro-batches of its pipelines; 0 without either.
       advice: what would help a program that does not fit, the largest effect first; () if it does.
       arguments: paths such as `args[0]['w']`, by their values in the program.
+      costs: what takes most of the time and what would help, the largest first.
+      host: what the host did in a real run; None if nothing ran.
     """
 
     profile: machine.Profile
     elements: int
     advice: tuple[Advice, ...]
     arguments: Mapping[int, str]
+    costs: tuple[Cost, ...] = ()
+    host: HostTrace | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +100,16 @@ class Report:
         return self.profile.memory
 
     @property
+    def liveness(self) -> Sequence[machine.Liveness]:
+        """For each IPU: which tensors are alive at which step, and how much that is."""
+        return self.profile.liveness
+
+    @property
+    def program(self) -> machine.ProgramNode:
+        """The program as a tree, with the cycles of its parts."""
+        return self.profile.program
+
+    @property
     def steps(self) -> machine.Steps:
         """What each IPU does when: a lazy sequence; `steps.columns()` gives arrays."""
         return self.profile.steps
@@ -127,33 +147,54 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report in plain Python: dicts, lists, numbers and texts.
 
-        `"schema"` is 1. The rest is named as here; bytes, cycles and seconds throughout.
-        `"memory"` has arrays as nested lists, `"busy_cycles"` a list over IPUs for each kind of
-        step, `"operations"` every operation and `"advice"` what would help. `"steps"` is as large
-        as the program and not as its run: `"count"`, `"root"` and `"nodes"`, where a node is
-
-        * `{"type": "block", "names", "steps"}`: steps `[ipu, kind, name, start, cycles]`, with
-          `kind` a text and `name` an index into `names`;
-        * `{"type": "group", "parts"}`: parts `[node, first, step, count]`: that node starts at
-          cycles first, first + step, ..., `count` times;
-        * `{"type": "loop", "body", "count", "period"}`: a node again and again;
-        * `{"type": "tasks", "tasks"}`: tasks of a pipeline, each `{"body", "stage", "phase",
-          "starts", "micro_batches"}`; both lists hold runs `[first, step, count]`, and their
-          i-th entries belong together. `stage`, `phase` and micro-batch -1 are null where there
-          is none.
-
-        All starts count from that of the node around.
+        `docs/report_format.md` describes it, `docs/report.schema.json` does so for machines.
         """
         return report_dict(self)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """The report that `to_dict` gave.
+
+        Raises:
+          ReportError: (a `ValueError`) no report, one of another schema, or one that is broken.
+        """
+        return cls(**read(data, "this dict"))
+
     def to_json(self, path: str | Path) -> None:
-        """Writes `to_dict` to a file, in UTF-8.
+        """Writes `to_dict` to a file, in UTF-8; compressed if its name ends in `.gz`.
 
         Raises:
           OSError: a file that cannot be written.
         """
         text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
-        Path(path).write_text(text + "\n", encoding="utf-8", newline="\n")
+        with file.writing(path) as out:
+            out.write(text + "\n")
+
+    def to_html(self, path: str | Path) -> None:
+        """Writes a page to look at in a browser; the file needs nothing else.
+
+        Raises:
+          OSError: a file that cannot be written.
+        """
+        Path(path).write_text(html.page([self.to_dict()]), encoding="utf-8", newline="\n")
+
+    def to_perfetto(self, path: str | Path, limit: int | None = None) -> None:
+        """Writes what each IPU does when as Chrome's trace events, for ui.perfetto.dev.
+
+        Args:
+          path: compressed if its name ends in `.gz`.
+          limit: how many steps to write at most; None for all. What is left out, `otherData` says.
+
+        Raises:
+          OSError: a file that cannot be written.
+          ReportError: (a `ValueError`) a limit that is no positive number.
+        """
+        with file.writing(path) as out:
+            perfetto.write(self, out, limit)
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks."""
+        return html.inline([self.to_dict()])
 
     def __str__(self) -> str:
         """A page of text for a terminal."""
@@ -161,3 +202,14 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report of {summary(self)}>"
+
+
+def load(path: str | Path) -> Report:
+    """The report that `to_json` wrote to a file.
+
+    Raises:
+      OSError: a file that cannot be read.
+      ReportError: (a `ValueError`) no report, one of another schema, or one that is broken; the
+        error names the file and the place in it.
+    """
+    return Report(**read(file.read_json(path), str(path)))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ipujax import _executable_cache, events
+from ipujax import _auto_report, _executable_cache, events
 from ipujax._arguments import Static, struct
-from ipujax._poplar_options import may_run_out_of_memory
+from ipujax._poplar_options import engine_options, may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.loops import slow_inside_loops
@@ -26,6 +26,7 @@ from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
 
 if TYPE_CHECKING:
+    from ipujax.host_trace import HostTrace
     from ipujax.report import Report
     from ipujax.targets import Target
 
@@ -69,21 +70,32 @@ class Lowered:
         """Chooses the engine and prepares the kernels.
 
         Raises:
-          OutOfMemoryError: (a `MemoryError`) a program that does not fit, if
-            `compilation_poplar_options` say that this is an error.
+          OutOfMemoryError: (a `MemoryError`) a program that does not fit, if the engine's options
+            say that this is an error.
+          ConfigError: (a `ValueError`) engine options that ipujax knows, with wrong values.
         """
-        self.check_memory()
+        self.obey_engine_options()
         return Executable(self)
 
-    def report(self, target: str | Target | None = None) -> Report:
+    def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
         """What the program would cost on a chip; modelled when first asked for.
 
         Args:
           target: a chip or its name; that of `IPUConfig.ipu_model` by default.
+          host: what `ipu.host_trace` recorded of a run, to be shown beside it.
 
         Raises:
           TargetError: (a `ValueError`) a target that does not exist.
+          ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
+        report = self._modelled(target)
+        if host is None:
+            return report
+        from ipujax.host_trace import checked
+
+        return dc.replace(report, host=checked(host))
+
+    def _modelled(self, target: str | Target | None) -> Report:
         from ipujax._report import paths  # most runs need no model
         from ipujax._report.chip import chip_of
         from ipujax._report.make import make_report
@@ -99,9 +111,16 @@ class Lowered:
     def _reports(self) -> dict[Target, Report]:
         return {}
 
-    def check_memory(self) -> None:
-        """Models a program that must fit, and raises `OutOfMemoryError` if it does not."""
-        if may_run_out_of_memory(self.device.config.compilation_poplar_options):
+    def obey_engine_options(self) -> None:
+        """Before the program is compiled: writes the report that they ask for, and checks memory.
+
+        Raises:
+          OutOfMemoryError: (a `MemoryError`) a program that must fit and does not.
+          ConfigError: (a `ValueError`) wrong options.
+        """
+        options = engine_options(self.device.config.compilation_poplar_options)
+        _auto_report.write(self, options)
+        if may_run_out_of_memory(options):
             return
         report = self.report()
         if not report.memory.fits:
@@ -213,18 +232,19 @@ class Executable:
         cached = _executable_cache.look_up(lowered)
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
-        self.engine = lowered.chosen_engine
-        chosen = lowered.fused if self.engine == "fused" else program
-        placement = lowered.placement
-        if self.engine == "fused" and placement.ipus > 1:
-            placement = placement.of_first_ipu()
-        self._avals = [program.avals[value] for value in program.inputs]
-        self._kernel = lowered.as_one_kernel()
-        self._machine = Machine(chosen, placement, lowered.donated)
-        self._jitted = self._compiled_kernel()
+        with events.span("load" if cached else "compile", program.name):
+            self.engine = lowered.chosen_engine
+            chosen = lowered.fused if self.engine == "fused" else program
+            placement = lowered.placement
+            if self.engine == "fused" and placement.ipus > 1:
+                placement = placement.of_first_ipu()
+            self._avals = [program.avals[value] for value in program.inputs]
+            self._kernel = lowered.as_one_kernel()
+            self._machine = Machine(chosen, placement, lowered.donated)
+            self._jitted = self._compiled_kernel()
         if not cached:
             _executable_cache.store(lowered)
-            text = self.as_text() if events.ACTIVE else ""
+            text = self.as_text() if events.recording() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
 
     def __repr__(self) -> str:
@@ -252,9 +272,9 @@ class Executable:
         """What was compiled."""
         return self._lowered
 
-    def report(self, target: str | Target | None = None) -> Report:
+    def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
         """As `Lowered.report`; needs no run."""
-        return self._lowered.report(target)
+        return self._lowered.report(target, host)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
@@ -268,18 +288,21 @@ class Executable:
         flat = self._checked(lowered.flatten(args, kwargs))
         if lowered.device.results_are_zeros:
             return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
-        SYSTEM.attach(lowered.device)
+        with events.span("load", lowered.program.name) as span:
+            span.told = not self._loaded  # later ones find everything in its place
+            SYSTEM.attach(lowered.device)
         if use_synthetic_data_for(SyntheticDataCategory.Parameters):
             flat = [synthetic_array(aval) for aval in self._avals]
         if not self._loaded:
             events.emit(IpuTraceEventType.LOAD_ENGINE, lowered.program.name)
             self._loaded = True
         events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
-        if self._jitted is not None:
-            results = self._jitted(*flat)
-        else:
-            results = self._machine(self._owned(flat))
-        return lowered.unflatten(results)
+        with events.span("execute", lowered.program.name):
+            if self._jitted is not None:
+                results = self._jitted(*flat)
+            else:
+                results = self._machine(self._owned(flat))
+            return settled(lowered.unflatten(results))
 
     def _owned(self, flat: list[Any]) -> list[Any]:
         """The arguments, after the caller's donated ones have been taken from him."""
@@ -333,6 +356,11 @@ class Executable:
         return [
             function.lower(*avals).compile() for function, avals in self._machine.compiled_kernels()
         ]
+
+
+def settled(results: Any) -> Any:
+    """The results; if somebody records how long things take, once they are there."""
+    return jax.block_until_ready(results) if events.timing() else results
 
 
 @functools.partial(jax.jit, donate_argnums=0)

@@ -10,6 +10,7 @@ import dataclasses as dc
 from collections.abc import Iterator
 
 from ipujax._report.evidence import DATA, Evidence, gather
+from ipujax._report.findings import Advice
 from lowering import ir, machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
@@ -20,19 +21,6 @@ _PLANNED = {
     "dot_general": ("matmuls.poplar_options", "matmul_proportion"),
     "conv_general_dilated": ("convolutions.poplar_options", "convolution_proportion"),
 }
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Advice:
-    """Something to change.
-
-    Attributes:
-      text: what to do.
-      about_bytes: what it can take off the IPU with the fullest tile, at most.
-    """
-
-    text: str
-    about_bytes: int
 
 
 def advice(
@@ -74,7 +62,7 @@ def _about_ipus(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
         lightest = int(memory.peak_bytes.argmin())
         how = "stages or their device_mapping" if found.pipelined else "the ipu_shard of some parts"
         text = f"move work from IPU {found.ipu} to others, such as IPU {lightest}: change {how}"
-        yield Advice(text, found.peak_bytes - capacity)
+        yield Advice("move_work", text, found.peak_bytes - capacity)
         return
     # Data is shared out; work space and code come with the operations of each IPU.
     data = sum(memory.by_category[name] for name in DATA)
@@ -85,10 +73,17 @@ def _about_ipus(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
     if ipus is not None:
         how = "more pipeline stages" if found.pipelined else "ipu_shard, or a pipeline"
         text = f"split the model over at least {ipus} IPUs ({how})"
-        yield Advice(text, found.peak_bytes - stays - data // ipus)
+        yield Advice("more_ipus", text, found.peak_bytes - stays - data // ipus)
     elif found.held["temporaries"] > capacity:
-        text = "smaller operands: work space of one operation fills an IPU, however many there are"
-        yield Advice(text, found.held["temporaries"])
+        step = _worst_step(profile.liveness[found.ipu])
+        text = f"smaller operands: work space of {step} fills an IPU, however many there are"
+        yield Advice("smaller_operands", text, found.held["temporaries"])
+
+
+def _worst_step(liveness: machine.Liveness) -> str:
+    """The step that needs most, with the user's line."""
+    line = liveness.origins[liveness.worst]
+    return liveness.names[liveness.worst] + (f" ({line})" if line else "")
 
 
 def _about_activations(
@@ -97,17 +92,17 @@ def _about_activations(
     waiting = min(found.held["fifos"], found.room_bytes)
     if found.training and not may_recompute:
         text = "recompute activations instead of keeping them: IPUConfig.allow_recompute = True"
-        yield Advice(text, waiting)
+        yield Advice("recompute", text, waiting)
     if found.training and profile.target.remote_bytes_per_second:
         text = "keep waiting activations in streaming memory: pipeline(offload_activations=True)"
         cost = _streaming(profile.target, found.streamed_bytes, "micro-batch")
-        yield Advice(text + cost, waiting)
+        yield Advice("offload_activations", text + cost, waiting)
     text = "recompute activations instead of keeping them: jax.checkpoint around each layer"
-    yield Advice(text, min(found.kept_bytes, found.working_bytes))
+    yield Advice("checkpoint_layers", text, min(found.kept_bytes, found.working_bytes))
     what = "micro-batches" if found.pipelined else "batches"
     more = " and more of them" if found.pipelined else ""
     shrinks = min(found.held["fifos"] + found.working_bytes, found.room_bytes)
-    yield Advice(f"smaller {what}{more}: activations shrink with them", shrinks)
+    yield Advice("smaller_batches", f"smaller {what}{more}: activations shrink with them", shrinks)
 
 
 def _about_variables(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
@@ -118,22 +113,24 @@ def _about_variables(profile: machine.Profile, found: Evidence) -> Iterator[Advi
             "pipeline(offload_weight_update_variables=True)"
         )
         text += _streaming(profile.target, found.state_bytes, "weight update")
-        yield Advice(text, min(found.state_bytes, state_room))
+        yield Advice("offload_state", text, min(found.state_bytes, state_room))
         text = (
             "keep gradient accumulators in streaming memory: "
             "pipeline(offload_gradient_accumulation_buffers=True)"
         )
         cost = _streaming(profile.target, found.accumulator_bytes, "micro-batch")
-        yield Advice(text + cost, min(found.accumulator_bytes, found.room_bytes))
+        yield Advice(
+            "offload_accumulators", text + cost, min(found.accumulator_bytes, found.room_bytes)
+        )
     text = (
         "keep an equal part of the optimizer's state on each replica: "
         "pipeline(replicated_optimizer_state_sharding=True)"
     )
     elsewhere = found.state_bytes - found.state_bytes // profile.replication_factor
-    yield Advice(text, min(elsewhere, state_room))
+    yield Advice("shard_state", text, min(elsewhere, state_room))
     single = int(found.single_share * sum(found.held[name] for name in DATA))
     text = "half precision (float16) for variables and activations that are float32"
-    yield Advice(text, single // 2)
+    yield Advice("half_precision", text, single // 2)
 
 
 def _streaming(target: machine.Target, bytes_: int, every: str) -> str:
@@ -165,11 +162,11 @@ def _about_temporaries(
             )
             slower = other.cycles / max(profile.cycles, 1)
             text = f'a lower "availableMemoryProportion": {where}, for {slower:.2g} x the cycles'
-            yield Advice(text, spared)
+            yield Advice("less_work_space", text, spared)
             return
 
 
 def _about_code(found: Evidence) -> Iterator[Advice]:
     code = ("vertex_code", "vertex_state", "control_code", "exchange_code")
     text = "fewer different operations: scan over equal layers, or functional_ops.outlined_function"
-    yield Advice(text, sum(found.held[category] for category in code))
+    yield Advice("less_code", text, sum(found.held[category] for category in code))

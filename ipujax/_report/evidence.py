@@ -72,7 +72,7 @@ def gather(
         pipelined=bool(loops),
         training=bool(updates),
         room_bytes=peak - _outside(program, profile, options, ipu) if loops else peak,
-        working_bytes=int(held["activations"] * _share_of_others(profile.memory.biggest, shapes)),
+        working_bytes=_working(profile.liveness[ipu], shapes),
         kept_bytes=0 if loops or derivatives.recomputes else derivatives.kept_bytes,
         state_bytes=state,
         gathered_bytes=int(state * _largest_share(program, loops, ipu)),
@@ -120,11 +120,11 @@ def _trained(program: ir.Program, updates: Iterable[ir.Task], derivatives: Deriv
     return shapes
 
 
-def _share_of_others(biggest: Iterable[machine.Tensor], shapes: Collection[str]) -> float:
-    """The share of the largest activations that look like nothing that is trained."""
-    activations = [tensor for tensor in biggest if tensor.category == "activations"]
-    others = sum(tensor.total_bytes for tensor in activations if tensor.name not in shapes)
-    return others / max(sum(tensor.total_bytes for tensor in activations), 1)
+def _working(liveness: machine.Liveness, shapes: Collection[str]) -> int:
+    """Bytes of activations at the worst step that look like nothing that is trained."""
+    alive = liveness.alive_at(liveness.worst)
+    activations = (tensor for tensor in alive if tensor.category == "activations")
+    return sum(tensor.total_bytes for tensor in activations if tensor.name not in shapes)
 
 
 def _remote(nodes: Iterable[ir.Node]) -> set[ir.ValueId]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ipujax._poplar_options import planner_options
 from ipujax._report.advice import advice
+from ipujax._report.costs import costs
 from ipujax._report.elements import elements_per_call
 from ipujax._report.stage_options import check_stage_options
 from ipujax.config import IPUConfig
@@ -41,6 +42,7 @@ def make_report(
         elements=elements_per_call(program) * program.replicas,
         advice=helps,
         arguments=arguments,
+        costs=costs(program, profile, options),
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ipujax._tables import table
 from lowering import machine
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def page(report: Report) -> str:
     parts = [
         headline(report),
         _pipeline(report),
+        _costs(report),
         _ipus(report),
         _categories(report),
         _operations(report),
@@ -96,14 +98,14 @@ def _tensor(report: Report, tensor: machine.Tensor) -> str:
     made = tensor.operation
     if made == "argument" and tensor.value is not None:
         made = report.arguments.get(tensor.value, made)
-    line = f", {_short(tensor.origin)}" if tensor.origin else ""
+    line = f", {short(tensor.origin)}" if tensor.origin else ""
     return (
         f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
         f"bytes of it on that tile ({made}{line})"
     )
 
 
-def _short(origin: str) -> str:
+def short(origin: str) -> str:
     """A line of an installed package without the way there."""
     return origin.rpartition("site-packages/")[2]
 
@@ -116,6 +118,16 @@ def _pipeline(report: Report) -> list[str]:
         f"Pipeline: {p.schedule}, {p.stages} stages, {p.micro_batches} micro-batches: {p.ticks} "
         f"ticks, bubble {p.bubble_fraction:.1%}, utilisation {p.utilisation:.1%}"
     ]
+
+
+def _costs(report: Report) -> list[str]:
+    """What takes most of the time, and what would help."""
+    lines: list[str] = []
+    for cost in report.costs:
+        where = f" ({short(cost.origin)})" if cost.origin else ""
+        lines += _wrapped(f"  {cost.share:5.1%}  {cost.title}{where}: {cost.detail}", 9)
+        lines += _wrapped(f"         fix: {cost.remedy}", 14)
+    return ["Time goes to:", *lines] if lines else []
 
 
 def _ipus(report: Report) -> list[str]:
@@ -177,7 +189,7 @@ def _operations(report: Report) -> list[str]:
         share = cycles / max(report.cycles * report.num_ipus, 1)
         runs = sum(o.runs for o in own)
         ipus = _ranges(sorted({o.ipu for o in own}))
-        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, _short(origin)])
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, short(origin)])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
@@ -203,25 +215,19 @@ def _basis(report: Report) -> list[str]:
     return [*lines, *(f"Assumed: {text}" for text in report.assumptions)]
 
 
-def table(rows: Sequence[Sequence[str]], texts: Collection[int] = ()) -> list[str]:
-    """Rows in columns: `texts` names those that are aligned to the left, as words are."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i in texts else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False)
+def _wrapped(text: str, indent: int = 2) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(number: int, word: str) -> str:
     """As `1 replica` or `2 replicas`."""
-    return f"{number} {word}{'s' * (number != 1)}"
+    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def size(bytes_: int) -> str:

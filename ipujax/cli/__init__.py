@@ -1,4 +1,4 @@
-"""Command line tools that show the virtual machine: gc-info, gc-inventory and gc-monitor.
+"""Command line tools: `ipujax`, and the gc-info, gc-inventory and gc-monitor that it has too.
 
-They load neither JAX nor the compiler, so that they answer at once.
+None of them loads JAX, and only those that show reports load NumPy, so that they answer at once.
 """

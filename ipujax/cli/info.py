@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 
 from ipujax._attachments import attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, ListedDevice, format_listing
+from ipujax.cli import style
 from ipujax.cli.inventory import describe, tile_clock_speed
 from ipujax.cli.pipe import ends_with_its_reader
 
+_EXAMPLES = (
+    ("-l", "all devices"),
+    ("-d 0 -i", "all about device 0"),
+    ("-d 24 --ipu-count", "one answer"),
+)
+
 
 @ends_with_its_reader
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
     """Prints what was asked for; returns the exit code.
 
     Exit codes: 0; 2 if the arguments are wrong, such as an id that no device has.
     """
-    parser = _parser()
+    parser = _parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.list_devices:
-        print(json.dumps(_listing(), indent=2) if arguments.json else format_listing())
+        if arguments.json:
+            style.print_json(_listing())
+        else:
+            print(format_listing())
         return 0
     asked = (
         arguments.device_info
@@ -35,20 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     device_id: int | None = arguments.device_id
     if device_id is None:
-        parser.error("say which device with -d ID; `gc-info -l` lists them")
+        parser.error(f"say which device with -d ID; `{prog} -l` lists them")
     if not 0 <= device_id < len(DEVICES):
         parser.error(
             f"there is no device with id {device_id}; ids go from 0 to "
-            f"{len(DEVICES) - 1}, see `gc-info -l`"
+            f"{len(DEVICES) - 1}, see `{prog} -l`"
         )
     _tell(DEVICES[device_id], arguments)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gc-info", description="Shows the devices of the virtual IPU machine."
-    )
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.parser(prog, "Shows the devices of the virtual machine.", _EXAMPLES)
     add = parser.add_argument
     add("-l", "--list-devices", action="store_true", help="list all devices")
     add("-d", "--device-id", type=int, metavar="ID", help="the device to tell about")
@@ -65,11 +72,9 @@ def _tell(device: ListedDevice, arguments: argparse.Namespace) -> None:
     if arguments.device_info:
         attributes = describe(device, attached_processes())
         if arguments.json:
-            print(json.dumps(attributes, indent=2))
-            return
-        print("Device Info:")
-        for key, value in attributes.items():
-            print(f"  {key}: {value}")
+            style.print_json(attributes)
+        else:
+            print("\n".join(style.fields("Device Info:", attributes)))
         return
     answers = {
         "ipu_arch": MACHINE.version,
@@ -78,7 +83,7 @@ def _tell(device: ListedDevice, arguments: argparse.Namespace) -> None:
     }
     chosen = {name: answer for name, answer in answers.items() if getattr(arguments, name)}
     if arguments.json:
-        print(json.dumps(chosen, indent=2))
+        style.print_json(chosen)
         return
     for answer in chosen.values():
         print(answer)

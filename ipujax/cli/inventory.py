@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
-import json
 from collections.abc import Sequence
 
+from ipujax import __version__
 from ipujax._attachments import AttachedProcess, attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, ListedDevice
+from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
 
 # A virtual IPU has no thermometer: better to say so than to make numbers up.
 SIMULATED = "N/A (simulated)"
 
-
-def version() -> str:
-    """The installed version of ipujax."""
-    try:
-        return importlib.metadata.version("ipujax")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+_EXAMPLES = (("", "all devices"), ("--json", "the same for other programs"))
 
 
 def describe(device: ListedDevice, processes: Sequence[AttachedProcess]) -> dict[str, str]:
@@ -50,7 +43,7 @@ def describe(device: ListedDevice, processes: Sequence[AttachedProcess]) -> dict
         "memory per tile": f"{MACHINE.bytes_per_tile} bytes",
         "clock": tile_clock_speed(),
         "remote buffers supported": str(int(MACHINE.remote_buffers)),
-        "driver version": f"ipujax {version()}",
+        "driver version": f"ipujax {__version__}",
         "firmware version": SIMULATED,
         "serial number": SIMULATED,
         "ipu error state": SIMULATED,
@@ -72,23 +65,20 @@ def tile_clock_speed() -> str:
 
 
 @ends_with_its_reader
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     """Prints the inventory; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="gc-inventory", description="Lists the devices of the virtual IPU machine."
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    parser = style.parser(prog, "Tells all about each device of the virtual machine.", _EXAMPLES)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     arguments = parser.parse_args(argv)
     processes = attached_processes()
     devices = [describe(device, processes) for device in DEVICES]
     if arguments.json:
-        print(json.dumps({"devices": devices}, indent=2))
+        style.print_json({"devices": devices})
         return 0
-    for number, attributes in enumerate(devices):
-        if number:
-            print()
-        for key, value in attributes.items():
-            print(f"{key}: {value}")
+    print(style.title("gc-inventory", f"Partition: 'ipujax' has {len(devices)} devices"))
+    for attributes in devices:
+        print()
+        print("\n".join(style.fields("Device Info:", attributes)))
     return 0
 
 

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Sequence
 
+from ipujax import __version__
 from ipujax._attachments import AttachedProcess, attached_processes
 from ipujax._chips import MACHINE
 from ipujax._machine import DEVICES, IPUS
-from ipujax.cli.inventory import tile_clock_speed, version
+from ipujax._tables import Row, boxed
+from ipujax.cli import style
+from ipujax.cli.inventory import tile_clock_speed
 from ipujax.cli.pipe import ends_with_its_reader
-from ipujax.cli.table import Row, boxed
 
 _NONE = "N/A"  # what a virtual IPU has no sensor for
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")
 _PROCESSES = ("PID", "Command", "Time", "User", "ID", "Clock", "Temp", "Temp", "Power")
+_EXAMPLES = (("", "two tables"), ("--json", "the same for other programs"))
 _PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
 
 
 @ends_with_its_reader
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     """Prints the two tables; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="gc-monitor",
-        description="Shows the virtual IPUs and the processes of this user that are attached.",
-    )
+    what = "Shows the virtual IPUs and the processes of this user that are attached."
+    parser = style.parser(prog, what, _EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     arguments = parser.parse_args(argv)
     processes = attached_processes()
     if arguments.json:
-        print(json.dumps(_as_json(processes), indent=2))
+        style.print_json(_as_json(processes))
         return 0
-    print(f"gc-monitor | Partition: 'ipujax' has {len(IPUS)} virtual IPUs")
+    print(style.title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"))
     for line in (*boxed(_IPUS, _ipu_rows()), *boxed(_PROCESSES, _process_rows(processes), _PARTS)):
         print(line)
     if not processes:
@@ -46,7 +45,7 @@ def _ipu_rows() -> list[list[Row]]:
     """One row for each IPU, with a group for each four that are linked."""
     fours = [device.ipus for device in DEVICES if len(device.ipus) == 4]
     fours.sort(key=lambda four: min(ipu.index for ipu in four))
-    server = f"ipujax {version()}"
+    server = f"ipujax {__version__}"
     kind = f"virtual {MACHINE.version}"
     return [
         [

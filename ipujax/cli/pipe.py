@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import ParamSpec
 
-Main = Callable[[Sequence[str] | None], int]
+Given = ParamSpec("Given")
 
 
-def ends_with_its_reader(main: Main) -> Callable[..., int]:
+def ends_with_its_reader(main: Callable[Given, int]) -> Callable[Given, int]:
     """A `main` that ends quietly when whoever reads its output has gone."""
 
     @functools.wraps(main)
-    def quiet(argv: Sequence[str] | None = None) -> int:
+    def quiet(*args: Given.args, **kwargs: Given.kwargs) -> int:
         try:
-            code = main(argv)
+            code = main(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
             # Python flushes once more when it ends; that must not fail either.

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from ipujax import events
 from lowering import collectives
 
 Axis = int | None
@@ -76,6 +77,10 @@ class Placement:
 
     def to_device(self, array: Any, ipu: int) -> jax.Array:
         """Brings a host array to an IPU; to all of its replicas, if it is the same for all."""
+        with events.span("load", f"ipu {ipu}"):
+            return self._to_device(array, ipu)
+
+    def _to_device(self, array: Any, ipu: int) -> jax.Array:
         if self.replicas == 1:
             if self.is_default and not getattr(array, "committed", False):
                 return array if isinstance(array, jax.Array) else jnp.asarray(array)
@@ -88,7 +93,8 @@ class Placement:
 
     def elements(self, arrays: Sequence[Any], ipu: int, axis: Axis) -> Sequence[jax.Array]:
         """Brings the arrays of an element, one per replica along `axis`, to an IPU."""
-        return _carrier(self.sharding(ipu, axis))(*arrays)
+        with events.span("load", f"ipu {ipu}"):
+            return _carrier(self.sharding(ipu, axis))(*arrays)
 
     def move(self, array: jax.Array, ipu: int) -> jax.Array:
         """Brings an array from another IPU."""

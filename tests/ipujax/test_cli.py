@@ -13,8 +13,8 @@ import pytest
 
 from ipujax import _attachments
 from ipujax._machine import DEVICES
+from ipujax._tables import boxed
 from ipujax.cli import info, inventory, monitor
-from ipujax.cli.table import boxed
 from ipujax.config import IPUConfig
 from tests.harness import ROOT
 

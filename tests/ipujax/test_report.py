@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax._report.data import runs
+from ipujax._report.document.runs import runs
 from ipujax._report.make import make_report
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
@@ -389,53 +390,76 @@ def test_reports_are_plain_json(tmp_path: Path) -> None:
     report.to_json(path)
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data == report.to_dict()
-    assert data["schema"] == 1
+    assert data["schema"] == 2
     assert data["cycles"] == report.cycles
-    assert data["memory"]["tile_peak_bytes"] == report.memory.tile_peak_bytes.tolist()
+    peaks = [repeated(ipu_) for ipu_ in data["memory"]["tile_peak_bytes"]]
+    assert peaks == report.memory.tile_peak_bytes.tolist()
     assert data["memory"]["by_category"] == report.memory.by_category
     assert report.pipeline is not None
     assert data["pipeline"]["bubble_fraction"] == report.pipeline.bubble_fraction
     assert len(data["operations"]) == len(report.operations)
     assert data["steps"]["count"] == len(report.steps)
-    written = Counter(_expanded(data["steps"]["nodes"], data["steps"]["root"]))
+    written = Counter(expanded(data, data["steps"]["root"]))
     modelled = Counter(
-        (s.ipu, s.kind, s.name, s.start_cycle, s.cycles, s.stage, s.micro_batch, s.phase)
+        (s.ipu, s.kind, s.name, s.origin, s.start_cycle, s.cycles, s.stage, s.micro_batch, s.phase)
         for s in report.steps
     )
     assert written == modelled
 
 
-def _expanded(nodes: Any, number: int, at: int = 0, labels: Any = (None, None, None)) -> list[Any]:
+def expanded(
+    data: Any, number: int, at: int = 0, labels: Any = (None, None, None), on: int | None = None
+) -> list[Any]:
     """The steps that a node of the JSON stands for, as its documentation says."""
-    node = nodes[number]
+    node = data["steps"]["nodes"][number]
     if node["type"] == "block":
-        return [
-            (ipu_, kind, node["names"][name], at + start, cycles, *labels)
-            for ipu_, kind, name, start, cycles in node["steps"]
-        ]
-    inside: list[tuple[int, int, Any]] = []
-    if node["type"] == "loop":
+        return block_steps(data, node, at, labels, on)
+    inside: list[tuple[int, int, Any, int | None]] = []
+    if node["type"] == "on":
+        inside = [(node["body"], at, labels, node["ipu"] if on is None else on)]
+    elif node["type"] == "loop":
         starts = [at + i * node["period"] for i in range(node["count"])]
-        inside = [(node["body"], start, labels) for start in starts]
+        inside = [(node["body"], start, labels, on) for start in starts]
     elif node["type"] == "group":
         for child, *run in node["parts"]:
-            inside += [(child, at + start, labels) for start in _numbers([run])]
+            inside += [(child, at + start, labels, on) for start in numbers([run])]
     else:
         for task in node["tasks"]:
-            pairs = zip(_numbers(task["starts"]), _numbers(task["micro_batches"]), strict=True)
+            pairs = zip(numbers(task["starts"]), numbers(task["micro_batches"]), strict=True)
             for start, batch in pairs:
                 own = (task["stage"], None if batch == -1 else batch, task["phase"])
-                inside.append((task["body"], at + start, own if task["phase"] else labels))
-    return [step for place in inside for step in _expanded(nodes, *place)]
+                inside.append((task["body"], at + start, own if task["phase"] else labels, on))
+    return [step for place in inside for step in expanded(data, *place)]
 
 
-def _numbers(given: list[list[int]]) -> list[int]:
+def block_steps(data: Any, node: Any, at: int, labels: Any, on: int | None) -> list[Any]:
+    kinds = ("compute", "exchange", "sync", "inter_ipu", "host", "remote")
+    text = data["strings"].__getitem__
+    count = len(node["kind"])
+    ipus = node["ipu"] if isinstance(node["ipu"], list) else [node["ipu"]] * count
+    one_by_one = [0, *itertools.accumulate(node["cycles"])][:count]
+    starts = one_by_one if node["start"] is None else node["start"]
+    columns = [node["kind"], node["name"], node["origin"], starts, node["cycles"]]
+    return [
+        (
+            *(ipu_ if on is None else on, kinds[kind], text(name), text(origin)),
+            *(at + start, cycles, *labels),
+        )
+        for ipu_, kind, name, origin, start, cycles in zip(ipus, *columns, strict=True)
+    ]
+
+
+def numbers(given: list[list[int]]) -> list[int]:
     return [first + i * step for first, step, count in given for i in range(count)]
 
 
+def repeated(given: list[list[int]]) -> list[int]:
+    return [value for value, count in given for _ in range(count)]
+
+
 @given(st.lists(st.integers(-5, 5)))
-def test_runs_stand_for_their_numbers(values: list[int]) -> None:
-    assert _numbers(runs(np.array(values, dtype=np.int64))) == values
+def test_runs_stand_for_theirnumbers(values: list[int]) -> None:
+    assert numbers(runs(np.array(values, dtype=np.int64))) == values
 
 
 def test_long_runs_are_short() -> None:

@@ -155,7 +155,7 @@ def test_numbers_of_ipus_are_of_devices_and_leave_work_space_alone() -> None:
     configured(ipu_model__tiles_per_ipu=4)
     found = list(advice_of(jnp.matmul, struct(1500, 1500), struct(1500, 1500)))
     assert not mentions(found, "split the model")
-    assert mentions(found, "work space of one operation fills an IPU")
+    assert mentions(found, "work space of dot_general float32[1500,1500] fills an IPU")
 
 
 def test_smaller_batches_do_not_shrink_what_lasts() -> None:

@@ -68,18 +68,18 @@ def resnet50(batch: int = 4, micro_batches: int = 8) -> Step:
     return _pipeline([front, back], element, micro_batches, optax.sgd(0.1, 0.9), 2)
 
 
-def bert_large(layers: int = 24, batch: int = 2, micro_batches: int = 20) -> Step:
-    """BERT-Large, sequences of 128, LAMB, over four IPUs; the loss is on the first."""
+def bert_large(layers: int = 24, batch: int = 2, micro_batches: int = 20, ipus: int = 4) -> Step:
+    """BERT-Large, sequences of 128, LAMB, over some IPUs; the loss is on the first."""
     sizes = dc.replace(bert.LARGE, layers=layers)
-    split = [layers * (number + 1) // 4 - layers * number // 4 for number in range(4)]
+    split = [layers * (number + 1) // ipus - layers * number // ipus for number in range(ipus)]
     labels = (struct(I32, batch, sizes.masked), struct(I32, batch))
     return _pipeline(
         sizes.stages(split, sizes.pretraining_loss),
         (struct(I32, batch, sizes.length), *labels),
         micro_batches,
         optax.lamb(1e-3),
-        4,
-        devices=[0, 1, 2, 3, 0],
+        ipus,
+        devices=[*range(ipus), 0],
     )
 
 

@@ -1,10 +1,16 @@
-"""Boxes of text."""
+"""Tables of text: plain ones, and boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 Row = Sequence[str]
+
+
+def table(rows: Sequence[Row], texts: Collection[int] = ()) -> list[str]:
+    """Rows in columns: `texts` names those that are aligned to the left, as words are."""
+    widths = _widths(rows)
+    return ["  ".join(_aligned(row, widths, texts)).rstrip() for row in rows]
 
 
 def boxed(
@@ -18,7 +24,7 @@ def boxed(
       spans: cells of a row above the header, each with how many columns it covers.
     """
     every = [header, *(row for group in groups for row in group)]
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    widths = _widths(every)
     rule = _rule(widths)
     lines = [rule]
     if spans:
@@ -44,5 +50,16 @@ def _rule(widths: list[int]) -> str:
 
 
 def _line(row: Row, widths: list[int]) -> str:
-    cells = (f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True))
-    return "|" + "|".join(cells) + "|"
+    return "| " + " | ".join(_aligned(row, widths, range(len(row)))) + " |"
+
+
+def _widths(rows: Sequence[Row]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _aligned(row: Row, widths: list[int], texts: Collection[int]) -> list[str]:
+    """Cells as wide as their columns; numbers end where their column does."""
+    return [
+        cell.ljust(width) if i in texts else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

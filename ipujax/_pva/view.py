@@ -1,0 +1,66 @@
+"""What all objects of `ipujax.pva` share: they look at a report and keep nothing of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class View:
+    """A part of a report.
+
+    A name that pva had, or may have had, and that the model cannot tell is an `AttributeError` that
+    says so; `instead` holds what it says, by name.
+    """
+
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property that failed says why itself
+            return super().__getattribute__(name)
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> AttributeError:
+        """The error for what the model cannot tell."""
+        kind = type(self).__name__
+        if name.startswith("__"):
+            return AttributeError(f"{kind!r} object has no attribute {name!r}")
+        advice = self.instead.get(name, f"use one of {', '.join(_names(type(self)))}")
+        return AttributeError(
+            f"pva.{kind}.{name} is not something that the model of an IPU knows\n"
+            f"  fix:   {advice}; everything that it knows is in ipu.report.load(path)"
+        )
+
+
+def _names(kind: type) -> list[str]:
+    return sorted(name for name in dir(kind) if not (name.startswith("_") or hasattr(View, name)))
+
+
+class Lazy(Sequence[T], Generic[S, T]):
+    """The entries of another sequence, seen through a function when they are looked at."""
+
+    def __init__(self, source: Sequence[S], make: Callable[[S], T]) -> None:
+        self._source, self._make = source, make
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return list(map(self._make, self._source[index]))
+        return self._make(self._source[index])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._make, self._source)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} entries>"

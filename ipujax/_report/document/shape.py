@@ -1,0 +1,223 @@
+"""Compares plain data with a JSON Schema, and says in a sentence what differs and where.
+
+The keywords are those that `schema` uses: `$ref`, `anyOf`, `const`, `enum`, `type`, `minimum`,
+`maximum`, `items`, `prefixItems`, `minItems`, `maxItems`, `properties`, `required` and
+`additionalProperties`.
+Unlike JSON Schema itself, whole numbers are those written without a fraction, and no number is
+infinite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Schema = Mapping[str, Any]
+
+_WORDS = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_BUT = ", but must be "
+_LABEL = "type"  # of objects of which there are several kinds
+_SHOWN = 40  # characters of what is wrong
+_WHOLE_LIMIT = 2**63  # arrays hold 64 bits
+
+
+class Difference(NamedTuple):
+    """What is wrong.
+
+    Attributes:
+      path: keys and indices that lead there.
+      what: what is there, and what must be.
+    """
+
+    path: tuple[str | int, ...]
+    what: str
+
+    def __str__(self) -> str:
+        return f"{place(self.path)} {self.what}"
+
+
+def place(path: Iterable[str | int]) -> str:
+    """A path as JavaScript writes it: `memory.biggest[3].name`."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif key.isidentifier():
+            text += f".{key}" if text else key
+        else:
+            text += f"[{json.dumps(key)}]"
+    return text or "the whole"
+
+
+def difference(data: Any, schema: Schema) -> Difference | None:
+    """The first place at which data is not what its schema says; None if there is none.
+
+    Args:
+      data: what came out of a JSON file.
+      schema: of the whole, with what it refers to in `$defs`.
+    """
+    return _Comparison(schema.get("$defs", {})).look(data, schema, ())
+
+
+class _Comparison:
+    def __init__(self, definitions: Mapping[str, Schema]):
+        self._definitions = definitions
+
+    def look(self, data: Any, schema: Schema, path: tuple[str | int, ...]) -> Difference | None:
+        schema = self._resolved(schema)
+        if "anyOf" in schema:
+            return self._any(data, schema["anyOf"], path)
+        wrong = _value(data, schema)
+        if wrong:
+            return Difference(path, f"is {_shown(data)}{_BUT}{wrong}")
+        if isinstance(data, dict):
+            return self._object(data, schema, path)
+        if isinstance(data, list):
+            return self._list(data, schema, path)
+        return None
+
+    def _any(
+        self, data: Any, schemas: Sequence[Schema], path: tuple[str | int, ...]
+    ) -> Difference | None:
+        """What is wrong with the alternative that is meant, or that comes closest."""
+        resolved = [self._resolved(schema) for schema in schemas]
+        if isinstance(data, dict):
+            labelled = {label: schema for schema in resolved if (label := _label(schema))}
+            if labelled:
+                return self._labelled(data, labelled, path)
+        found = [self.look(data, schema, path) for schema in resolved]
+        wrong = [each for each in found if each is not None]
+        if len(wrong) < len(found):
+            return None
+        deepest = max(wrong, key=lambda each: len(each.path))
+        if len(deepest.path) > len(path):
+            return deepest
+        wanted = " or ".join(each.what.split(_BUT)[1] for each in wrong)
+        return Difference(path, f"is {_shown(data)}{_BUT}{wanted}")
+
+    def _labelled(
+        self, data: dict[str, Any], labelled: Mapping[str, Schema], path: tuple[str | int, ...]
+    ) -> Difference | None:
+        """An object that says of itself which alternative it is."""
+        if _LABEL not in data:
+            return Difference((*path, _LABEL), "is missing")
+        for label, schema in labelled.items():
+            if data[_LABEL] == label:
+                return self.look(data, schema, path)
+        what = f"is {_shown(data[_LABEL])}{_BUT}{_one_of(labelled)}"
+        return Difference((*path, _LABEL), what)
+
+    def _resolved(self, schema: Schema) -> Schema:
+        if "$ref" not in schema:
+            return schema
+        return self._definitions[schema["$ref"].rpartition("/")[2]]
+
+    def _object(
+        self, data: dict[str, Any], schema: Schema, path: tuple[str | int, ...]
+    ) -> Difference | None:
+        for key in schema.get("required", ()):
+            if key not in data:
+                return Difference((*path, key), "is missing")
+        known = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        for key, value in data.items():
+            own = known.get(key, others)
+            found = self.look(value, own, (*path, key)) if own else None
+            if found:
+                return found
+        return None
+
+    def _list(
+        self, data: list[Any], schema: Schema, path: tuple[str | int, ...]
+    ) -> Difference | None:
+        each = schema.get("items")
+        first = schema.get("prefixItems", ())
+        if each and _are_whole(data, each):
+            return None
+        for i, value in enumerate(data):
+            own = first[i] if i < len(first) else each
+            if own is None:
+                return None
+            found = self.look(value, own, (*path, i))
+            if found:
+                return found
+        return None
+
+
+def _are_whole(data: list[Any], schema: Schema) -> bool:
+    """Whether all are whole numbers as they must be: the quick way for long columns."""
+    if schema.get("type") != "integer" or not all(type(value) is int for value in data):
+        return False
+    low, high = schema.get("minimum", -_WHOLE_LIMIT), schema.get("maximum", _WHOLE_LIMIT - 1)
+    return not data or (low <= min(data) and max(data) <= min(high, _WHOLE_LIMIT - 1))
+
+
+def _label(schema: Schema) -> str | None:
+    """By which an object says that it is of this kind."""
+    return schema.get("properties", {}).get(_LABEL, {}).get("const")
+
+
+def _one_of(values: Iterable[Any]) -> str:
+    return "one of " + ", ".join(map(json.dumps, values))
+
+
+def _value(data: Any, schema: Schema) -> str:
+    """What should be there instead of a value, as far as it concerns the value itself; or ""."""
+    if "const" in schema and data != schema["const"]:
+        return json.dumps(schema["const"])
+    if "enum" in schema and data not in schema["enum"]:
+        return _one_of(schema["enum"])
+    kind = schema.get("type")
+    if kind and not _is(data, kind):
+        return _WORDS[kind]
+    if kind in ("integer", "number"):
+        return _bounds(data, schema)
+    if kind == "array" and not (
+        schema.get("minItems", 0) <= len(data) <= schema.get("maxItems", len(data))
+    ):
+        return f"a list of {schema.get('maxItems', 'at least ' + str(schema.get('minItems')))}"
+    return ""
+
+
+def _bounds(data: float, schema: Schema) -> str:
+    if data < schema.get("minimum", data):
+        return f"at least {schema['minimum']}"
+    if data > schema.get("maximum", data):
+        return f"at most {schema['maximum']}"
+    return ""
+
+
+def _is(data: Any, kind: str) -> bool:
+    match kind:
+        case "object":
+            return isinstance(data, dict)
+        case "array":
+            return isinstance(data, list)
+        case "string":
+            return isinstance(data, str)
+        case "boolean":
+            return isinstance(data, bool)
+        case "null":
+            return data is None
+        case "integer":
+            return type(data) is int and -_WHOLE_LIMIT <= data < _WHOLE_LIMIT
+        case _:
+            return _is(data, "integer") or (type(data) is float and math.isfinite(data))
+
+
+def _shown(data: Any) -> str:
+    """What is there, cut short."""
+    if isinstance(data, (dict, list)):
+        return f"{_WORDS['object' if isinstance(data, dict) else 'array']} of {len(data)}"
+    text = json.dumps(data, default=repr)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

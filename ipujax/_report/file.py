@@ -1,0 +1,87 @@
+"""Files of JSON, compressed where their names end in `.gz`."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from ipujax.errors import ReportError
+
+_GZIP = b"\x1f\x8b"
+_EFFORT = 6  # as the command has it; 9 takes far longer for little
+_REWRITE = "  fix:   write it again with report.to_json(path)"
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Generator[TextIO]:
+    """A text file in UTF-8; compressed without a date, so that equal reports are equal files.
+
+    Raises:
+      OSError: a file that cannot be written.
+    """
+    path = Path(path)
+    if path.suffix != ".gz":
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", _EFFORT, raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+    ):
+        yield file
+
+
+def read_json(path: str | Path) -> Any:
+    """What a file holds; whether it is compressed, its first bytes tell.
+
+    Raises:
+      OSError: a file that cannot be read.
+      ReportError: (a `ValueError`) no JSON; the error says where it stops being that.
+    """
+    return parse_json(Path(path).read_bytes(), str(path))
+
+
+def parse_json(content: bytes, path: str) -> Any:
+    """What the bytes of a file hold.
+
+    Args:
+      content: the bytes.
+      path: what errors call the file.
+
+    Raises:
+      ReportError: (a `ValueError`) as `read_json`.
+    """
+    if not content:
+        raise ReportError(f"{path} is empty\n{_REWRITE}")
+    if content.startswith(_GZIP):
+        content = _unpacked(content, path)
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        end = " (the file ends there)" if error.pos >= len(error.doc.rstrip()) else ""
+        where = f"line {error.lineno}, column {error.colno}"
+        what = f"is not JSON: {error.msg} at {where}{end}"
+        raise ReportError(f"{path} {what}\n{_REWRITE}") from error
+    except UnicodeDecodeError as error:
+        what = f"is not text: byte {error.start} is no UTF-8"
+        raise ReportError(f"{path} {what}\n{_REWRITE}") from error
+    except (ValueError, RecursionError) as error:  # numbers too long, lists too deep
+        raise ReportError(f"{path} is not JSON of a report: {error}\n{_REWRITE}") from error
+
+
+def _unpacked(content: bytes, path: str) -> bytes:
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ReportError(f"{path} is compressed, and broken: {error}\n{_REWRITE}") from error
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")

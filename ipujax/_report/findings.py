@@ -1,0 +1,43 @@
+"""What rules find in a profile: data, which can be read without the rules and what they need."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Something that takes time.
+
+    Attributes:
+      title: what it is.
+      share: of the IPU-cycles of a call, `num_ipus * cycles`.
+      cycles: of all IPUs together.
+      detail: why it takes that long.
+      remedy: what would help.
+      origin: the user's `file:line`, or "".
+      ipu: the one that it concerns; None for several.
+    """
+
+    title: str
+    share: float
+    cycles: int
+    detail: str
+    remedy: str
+    origin: str = ""
+    ipu: int | None = None
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Advice:
+    """Something to change.
+
+    Attributes:
+      rule: a word for it, the same whatever the program.
+      text: what to do.
+      about_bytes: what it can take off the IPU with the fullest tile, at most.
+    """
+
+    rule: str
+    text: str
+    about_bytes: int

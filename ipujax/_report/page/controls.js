@@ -1,0 +1,68 @@
+// Small labelled controls that several views share.
+import {element} from "./format.js";
+
+/** Buttons of which one is chosen: `{root, set(value)}`. `options` are `[value, text]`. */
+export function choice(label, options, value, onchange) {
+  const buttons = new Map();
+  const show = (chosen) => {
+    for (const [key, button] of buttons) button.setAttribute("aria-pressed", String(key === chosen));
+  };
+  for (const [key, text] of options) {
+    const press = () => { show(key); onchange(key); };
+    buttons.set(key, element("button", { type: "button", text, onclick: press }));
+  }
+  show(value);
+  const root = element("div", { class: "control", role: "group", "aria-label": label },
+    element("span", { text: label }), element("div", { class: "switch" }, [...buttons.values()]));
+  return { root, set: show };
+}
+
+/** A choice of one IPU, or of all (-1): buttons, or a list where there are many; hidden if there is only one. */
+export function ipuChoice(report, value, onchange) {
+  const options = [[-1, "all"]];
+  for (let i = 0; i < report.num_ipus; i++) options.push([i, String(i)]);
+  if (options.length <= 9) {
+    const made = choice("IPU", options, value, onchange);
+    made.root.hidden = report.num_ipus === 1;
+    return made;
+  }
+  const list = element("select", { onchange: () => onchange(Number(list.value)) });
+  for (const [key, text] of options) list.append(element("option", { value: String(key), text }));
+  list.value = String(value);
+  return { root: control("IPU", list), set: (chosen) => { list.value = String(chosen); } };
+}
+
+/** A button that shows an IPU alone. */
+export function ipuLink(ipu, onclick) {
+  return element("button", { class: "link", type: "button", text: `IPU ${ipu}`, title: "Show this IPU alone", onclick });
+}
+
+/** A whole number from 0 to `most` that can be typed: `{root, set(value)}`. */
+export function numberField(label, most, value, onchange) {
+  const input = element("input", { type: "number", min: "0", max: String(most), step: "1" });
+  const show = (number) => { input.value = String(number); };
+  input.addEventListener("change", () => {
+    const number = Math.round(Number(input.value));
+    if (input.value !== "" && !Number.isNaN(number)) onchange(Math.min(most, Math.max(0, number)));
+  });
+  show(value);
+  return { root: control(label, input), set: show, limit: (last) => { input.max = String(last); } };
+}
+
+/** A box to tick. */
+export function tickBox(label, value, onchange) {
+  const input = element("input", { type: "checkbox" });
+  input.checked = value;
+  input.addEventListener("change", () => onchange(input.checked));
+  return element("label", { class: "control" }, input, label);
+}
+
+/** A button with a text. */
+export function pushButton(text, title, onclick) {
+  return element("button", { class: "button", type: "button", text, title, onclick });
+}
+
+/** A control with a label before it. */
+export function control(label, input) {
+  return element("label", { class: "control" }, element("span", { text: label }), input);
+}

@@ -1,0 +1,47 @@
+// The report documents of this page, unpacked; and the notations that they are written in.
+
+/** All report documents of the page, in order: parsed JSON as docs/report_format.md has it. */
+export async function loadReports() {
+  const packed = [...document.querySelectorAll("script.report")];
+  return Promise.all(packed.map((script) => unpackReport(script.textContent.trim())));
+}
+
+async function unpackReport(base64) {
+  const stream = new Blob([bytesOfBase64(base64)]).stream();
+  const unpacked = stream.pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(unpacked).text());
+}
+
+function bytesOfBase64(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const characters = atob(base64);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}
+
+/** Arithmetic runs `[[first, step, count], ...]` as a Float64Array. */
+export function fromRuns(runs) {
+  const numbers = new Float64Array(runs.reduce((sum, run) => sum + run[2], 0));
+  let i = 0;
+  for (const [first, step, count] of runs) {
+    for (let k = 0; k < count; k++) numbers[i++] = first + k * step;
+  }
+  return numbers;
+}
+
+/** Repeats `[[value, count], ...]` as a Float64Array. */
+export function fromRepeats(repeats) {
+  const numbers = new Float64Array(repeats.reduce((sum, pair) => sum + pair[1], 0));
+  let i = 0;
+  for (const [value, count] of repeats) {
+    numbers.fill(value, i, i + count);
+    i += count;
+  }
+  return numbers;
+}
+
+/** What a text number of a report stands for. */
+export function text(report, number) {
+  return report.strings[number];
+}

@@ -1,0 +1,87 @@
+// Numbers as texts, and elements of the page from plain descriptions.
+
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+const CYCLE_UNITS = ["", "k", "M", "G", "T"];
+const SECOND_UNITS = [
+  [1, "s"],
+  [1e-3, "ms"],
+  [1e-6, "µs"],
+  [1e-9, "ns"],
+];
+
+/** Three digits that count, without zeros at the end: 12.3, 0.123, 1230. */
+function threeDigits(number) {
+  return Math.abs(number) >= 100 ? Math.round(number).toString() : String(+number.toPrecision(3));
+}
+
+function scaled(number, step, units) {
+  let unit = 0;
+  while (Math.abs(number) >= 0.9995 * step && unit < units.length - 1) {
+    number /= step;
+    unit++;
+  }
+  return [threeDigits(number), units[unit]];
+}
+
+/** 1.5 MiB. */
+export function bytes(number) {
+  return scaled(number, 1024, BYTE_UNITS).join(" ");
+}
+
+/** 1.5 M; with the word: 1.5 M cycles. */
+export function cycles(number) {
+  return scaled(number, 1000, CYCLE_UNITS).join(" ").trim();
+}
+
+/** All digits, with a thin space between thousands. */
+export function exact(number) {
+  return Math.round(number)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, "\u2009");
+}
+
+/** 1.5 ms. */
+export function seconds(number) {
+  if (!number) return "0 s";
+  const [size, unit] = SECOND_UNITS.find(([least]) => Math.abs(number) >= least * 0.9995) ?? [1e-9, "ns"];
+  return `${threeDigits(number / size)} ${unit}`;
+}
+
+/** 0.1234 as 12.3 %. */
+export function percent(share) {
+  const hundredths = 100 * share;
+  if (hundredths && Math.abs(hundredths) < 0.05) return hundredths > 0 ? "< 0.1 %" : "> -0.1 %";
+  return `${+hundredths.toFixed(Math.abs(hundredths) < 99.95 ? 1 : 0)} %`;
+}
+
+/** 1 IPU, 2 IPUs. */
+export function counted(number, what) {
+  return `${exact(number)} ${what}${number === 1 ? "" : "s"}`;
+}
+
+/** The file's name and the line of `folders/file.py:12`, which a function's name may follow. */
+export function shortOrigin(origin) {
+  const line = (origin ?? "").split(" (")[0];
+  return line.slice(Math.max(line.lastIndexOf("/"), line.lastIndexOf("\\")) + 1);
+}
+
+/**
+ * A DOM element. Attributes: `class`, `text`, `style` (an object), `on...` (a function), any other as
+ * it is; those that are null, undefined or false are left out. Children are elements or texts.
+ */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) setAttribute(made, name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function setAttribute(made, name, value) {
+  if (name === "text") made.textContent = value;
+  else if (name === "style") {
+    for (const [property, setting] of Object.entries(value)) made.style.setProperty(property, setting);
+  } else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+  else made.setAttribute(name, value === true ? "" : value);
+}

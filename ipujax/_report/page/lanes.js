@@ -1,0 +1,204 @@
+// Paints lanes of a trace: what is wide enough as boxes, all else as columns of pixels whose height is a share.
+
+import {addBetween, firstAfter, firstFrom, LANE_CHANNELS, LANE_KINDS, LANE_PHASES} from "./trace.js";
+
+const NARROW = 2; // pixels; narrower things share columns
+const CROWDED = 2; // things for each pixel, from which on they are not looked at one by one
+
+/**
+ * What a range of time of one lane looks like: `columns`, cycles by channel for each pixel, and `boxes`,
+ * `{x, width, list, i, start}` of steps, or of tasks if `byTask`. `view` is that of a chart.
+ */
+export function laneShape(lane, view, { byTask = false, sumsOf = (list) => list.sums } = {}) {
+  const walk = new LaneWalk(view, byTask, sumsOf);
+  if (lane) walk.list(lane, 0);
+  return walk;
+}
+
+class LaneWalk {
+  constructor(view, byTask, sumsOf) {
+    this.left = Math.floor(view.toX(view.lo));
+    this.width = Math.max(Math.ceil(view.toX(view.hi)) - this.left, 1);
+    this.lo = view.lo;
+    this.hi = view.hi;
+    this.scale = this.width / (view.hi - view.lo);
+    this.byTask = byTask;
+    this.sumsOf = sumsOf;
+    this.columns = new Float64Array(this.width * LANE_CHANNELS);
+    this.boxes = [];
+  }
+
+  get cyclesPerPixel() {
+    return 1 / this.scale;
+  }
+
+  x(time) {
+    return (time - this.lo) * this.scale;
+  }
+
+  /** Whether there is anything to show of a list, between two of its items. */
+  has(sums, from, to) {
+    const [first, last] = this.byTask ? [LANE_KINDS.length, LANE_CHANNELS] : [0, LANE_KINDS.length];
+    for (let c = first; c < last; c++) if (sums[to * LANE_CHANNELS + c] > sums[from * LANE_CHANNELS + c]) return true;
+    return false;
+  }
+
+  list(list, offset) {
+    const from = firstAfter(list, this.lo - offset);
+    const to = firstFrom(list, this.hi - offset);
+    const sums = this.sumsOf(list);
+    if (from >= to || !this.has(sums, from, to)) return;
+    const begin = Math.max(this.x(offset + list.start[from]), 0);
+    const end = Math.min(this.x(offset + list.ends[to - 1]), this.width);
+    if (to - from > CROWDED * Math.max(end - begin, 1)) this.crowd(list, sums, offset, from, to);
+    else for (let i = from; i < to; i++) this.item(list, sums, i, offset);
+  }
+
+  /** Items of which many share a pixel: their sums by pixel, and those that are wide one by one. */
+  crowd(list, sums, offset, from, to) {
+    let i = from;
+    while (i < to) {
+      const column = Math.max(Math.floor(this.x(offset + list.start[i])), 0);
+      const next = Math.min(Math.max(firstFrom(list, this.lo + (column + 1) / this.scale - offset), i + 1), to);
+      if (column < this.width) addBetween(sums, i, next, 1, this.columns, column * LANE_CHANNELS);
+      i = next;
+    }
+    for (const wide of widest(list)) {
+      if (list.spans[wide] * this.scale < NARROW) break;
+      if (wide >= from && wide < to) this.item(list, sums, wide, offset, true);
+    }
+  }
+
+  item(list, sums, i, offset, again = false) {
+    const start = offset + list.start[i];
+    const span = list.spans[i];
+    if (!this.has(sums, i, i + 1) || start + span <= this.lo) return;
+    const item = list.items?.[i];
+    const whole = !item || (this.byTask && item.task);
+    if (again) this.takeBack(sums, i, start);
+    if (span * this.scale < NARROW) this.narrow(sums, i, start, span);
+    else if (whole) this.boxes.push({ x: this.left + this.x(start), width: span * this.scale, list, i, start });
+    else this.runs(item, start);
+  }
+
+  /** A wide item in a crowd is shown for itself, and must not stand in one column as well. */
+  takeBack(sums, i, start) {
+    const column = Math.max(Math.floor(this.x(start)), 0);
+    if (column < this.width) addBetween(sums, i, i + 1, -1, this.columns, column * LANE_CHANNELS);
+  }
+
+  narrow(sums, i, start, span) {
+    const x = Math.max(this.x(start), 0);
+    const column = Math.floor(x);
+    if (column >= this.width) return;
+    const share = Math.min(1, (column + 1 - x) / Math.max(span * this.scale, 1e-9));
+    addBetween(sums, i, i + 1, share, this.columns, column * LANE_CHANNELS);
+    if (share < 1 && column + 1 < this.width)
+      addBetween(sums, i, i + 1, 1 - share, this.columns, (column + 1) * LANE_CHANNELS);
+  }
+
+  /** The runs of an item: each for itself if they are wide, else so many for each pixel. */
+  runs(item, start) {
+    if (item.count === 1) return this.list(item.list, start);
+    const { period, list, count } = item;
+    const first = Math.max(0, Math.floor((this.lo - start - list.span) / period));
+    const last = Math.min(count, Math.ceil((this.hi - start) / period));
+    if (period * this.scale >= NARROW) {
+      for (let run = first; run < last; run++) this.list(list, start + run * period);
+      return undefined;
+    }
+    const sums = this.sumsOf(list);
+    const size = sums.length / LANE_CHANNELS - 1;
+    const [begin, end] = [Math.max(this.x(start), 0), Math.min(this.x(start + count * period), this.width)];
+    for (let column = Math.floor(begin); column < end; column++) {
+      const part = Math.min(column + 1, end) - Math.max(column, begin);
+      addBetween(sums, 0, size, part / this.scale / period, this.columns, column * LANE_CHANNELS);
+    }
+    return undefined;
+  }
+}
+
+/** The items of a list, the longest first. */
+function widest(list) {
+  list.widest ??= Uint32Array.from(list.start.keys()).sort((a, b) => list.spans[b] - list.spans[a]);
+  return list.widest;
+}
+
+/** Paints shares of columns from below, each `[channel, colour]` of `channels` on top of the one before. */
+export function paintColumns(ctx, shape, channels, top, height, whole = shape.cyclesPerPixel) {
+  const { columns, width, left } = shape;
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const colours = channels.map(([channel, colour]) => [channel, packedColour(colour)]);
+  for (let x = 0; x < width; x++) {
+    let y = height;
+    let exactly = height;
+    for (const [channel, colour] of colours) {
+      const cycles = columns[x * LANE_CHANNELS + channel];
+      if (cycles <= 0) continue;
+      exactly -= (cycles / whole) * height;
+      const to = Math.max(Math.min(Math.round(exactly), y - (y === height ? 1 : 0)), 0);
+      while (y > to) pixels[--y * width + x] = colour;
+    }
+  }
+  ctx.drawImage(canvasOf(image), left, top, width, height);
+}
+
+/** What several lanes do together, all in columns: their sums. Options as for `laneShape`. */
+export function wholeShape(lanes, view, options) {
+  const [first, ...others] = lanes.map((lane) => laneShape(lane, view, options));
+  spreadBoxes(first);
+  for (const other of others) {
+    spreadBoxes(other);
+    other.columns.forEach((value, i) => {
+      first.columns[i] += value;
+    });
+  }
+  return first;
+}
+
+/** Adds the boxes of a shape to the columns that they cover. */
+function spreadBoxes(shape) {
+  for (const { x, width, list, i } of shape.boxes) {
+    const task = list.items?.[i].task;
+    const channel = task ? LANE_KINDS.length + LANE_PHASES.indexOf(task.phase) : list.step.kind[i];
+    const from = Math.max(x - shape.left, 0);
+    const to = Math.min(x + width - shape.left, shape.width);
+    for (let column = Math.floor(from); column < to; column++) {
+      const part = Math.min(column + 1, to) - Math.max(column, from);
+      shape.columns[column * LANE_CHANNELS + channel] += part * shape.cyclesPerPixel;
+    }
+  }
+  shape.boxes.length = 0;
+}
+
+let columnCanvas = null;
+
+function canvasOf(image) {
+  columnCanvas ??= document.createElement("canvas");
+  columnCanvas.width = image.width; // also clears
+  columnCanvas.height = image.height;
+  columnCanvas.getContext("2d").putImageData(image, 0, 0);
+  return columnCanvas;
+}
+
+const packedColours = new Map();
+
+/** A colour such as `rgb(1, 2, 3)` as a pixel of an ImageData. */
+function packedColour(colour) {
+  if (!packedColours.has(colour)) {
+    const [red, green, blue] = colour.match(/[\d.]+/g).map(Number);
+    packedColours.set(colour, ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
+  }
+  return packedColours.get(colour);
+}
+
+/** Channels of phases, for `paintColumns`. */
+export function phaseChannels(colourOf) {
+  return LANE_PHASES.map((phase, i) => [LANE_KINDS.length + i, colourOf(phase)]);
+}
+
+/** Channels of kinds of steps. */
+export function kindChannels(colourOf) {
+  return LANE_KINDS.map((kind, i) => [i, colourOf(kind)]);
+}

@@ -1,0 +1,220 @@
+// The page: header, tabs, what is selected, and the views, each built when it is first shown.
+
+import {loadReports} from "./document.js";
+import {element, shortOrigin} from "./format.js";
+import {currentTheme, setTheme} from "./palette.js";
+import {Store} from "./store.js";
+import {compareView} from "./views/compare.js";
+import {hostView} from "./views/host.js";
+import {livenessView} from "./views/liveness.js";
+import {memoryView} from "./views/memory.js";
+import {operationsView} from "./views/operations.js";
+import {programView} from "./views/program.js";
+import {scheduleView} from "./views/schedule.js";
+import {summaryView} from "./views/summary.js";
+import {timelineView} from "./views/timeline.js";
+
+const PAGE_VIEWS = [
+  { name: "summary", title: "Summary", build: summaryView },
+  { name: "memory", title: "Memory", build: memoryView },
+  { name: "liveness", title: "Liveness", build: livenessView },
+  { name: "program", title: "Program", build: programView },
+  { name: "operations", title: "Operations", build: operationsView },
+  { name: "timeline", title: "Timeline", build: timelineView },
+  { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline },
+  { name: "host", title: "Host", build: hostView },
+];
+const COMPARE_VIEW = { name: "compare", title: "Compare" };
+const THEME_KEY = "ipujax-theme";
+
+class Page {
+  constructor(root, reports) {
+    this.root = root;
+    this.reports = reports;
+    this.store = new Store();
+    const views = PAGE_VIEWS.filter((view) => !view.has || reports.some(view.has));
+    this.views = reports.length > 1 ? [COMPARE_VIEW, ...views] : views;
+    this.tabs = this.views.map((view) => this.tab(view));
+    this.panels = this.views.map((view) =>
+      element("section", { id: `panel-${view.name}`, role: "tabpanel", "aria-label": view.title, hidden: true }),
+    );
+    root.replaceChildren(this.header(), element("main", {}, this.panels));
+    this.store.subscribe(() => this.showSelection());
+    this.showSelection();
+    this.show(this.asked() ?? this.views[0].name);
+    addEventListener("hashchange", () => this.asked() && this.show(this.asked()));
+    addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** The view that the address asks for, if it is there. */
+  asked() {
+    const name = location.hash.slice(1);
+    return this.views.some((view) => view.name === name) ? name : null;
+  }
+
+  show(name) {
+    this.views.forEach((view, i) => {
+      const own = view.name === name;
+      this.tabs[i].setAttribute("aria-selected", String(own));
+      this.tabs[i].tabIndex = own ? 0 : -1;
+      this.panels[i].hidden = !own;
+      if (own && !this.panels[i].childElementCount) this.build(view, this.panels[i]);
+      if (own) bringIntoSight(this.tabs[i]);
+    });
+    quietly(() => history.replaceState(null, "", `#${name}`));
+  }
+
+  build(view, panel) {
+    const roots = view === COMPARE_VIEW ? [null] : this.reports.filter((report) => !view.has || view.has(report));
+    const several = view !== COMPARE_VIEW && this.reports.length > 1;
+    for (const report of roots) {
+      const root = element("div", { class: "view", "data-view": view.name });
+      const title = several && element("h2", { class: "side-title", text: sideTitle(this.reports, report) });
+      panel.append(element("div", { class: "side" }, title || null, root));
+      if (report) view.build(root, report, this.store);
+      else compareView(root, this.reports, this.store);
+    }
+    panel.classList.toggle("sides", several);
+  }
+
+  header() {
+    const names = new Set(this.reports.map((report) => report.name || "program"));
+    const name = [...names].join(" and ");
+    this.chip = element("div", { class: "chip", "aria-live": "polite" });
+    this.theme = element("button", {
+      class: "theme",
+      type: "button",
+      title: "Light or dark",
+      "aria-label": "Light or dark",
+      text: "◐",
+      onclick: () => this.toggleTheme(),
+    });
+    return element(
+      "header",
+      {},
+      element(
+        "div",
+        { class: "title-row" },
+        element("h1", { title: name }, element("span", { class: "brand", text: "ipujax" }), name),
+        this.chip,
+        this.theme,
+      ),
+      element("div", { class: "tabs", role: "tablist", onkeydown: (event) => this.tabKey(event) }, this.tabs),
+    );
+  }
+
+  tab(view) {
+    return element("button", {
+      type: "button",
+      role: "tab",
+      "data-tab": view.name,
+      "aria-controls": `panel-${view.name}`,
+      text: view.title,
+      onclick: () => this.show(view.name),
+    });
+  }
+
+  tabKey(event) {
+    const moves = { ArrowRight: 1, ArrowLeft: -1 };
+    if (!moves[event.key]) return;
+    const now = this.tabs.findIndex((tab) => tab.getAttribute("aria-selected") === "true");
+    const next = (now + moves[event.key] + this.tabs.length) % this.tabs.length;
+    this.show(this.views[next].name);
+    this.tabs[next].focus();
+    event.preventDefault();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select")) return;
+    if (event.key === "Escape") this.store.clear();
+    const view = this.views[Number(event.key) - 1];
+    if (event.key >= "1" && event.key <= "9" && view) this.show(view.name);
+  }
+
+  showSelection() {
+    const parts = selectionTexts(this.store.selection);
+    this.chip.hidden = !parts.length;
+    const clear = element("button", {
+      type: "button",
+      title: "Select nothing (Esc)",
+      "aria-label": "Select nothing",
+      text: "×",
+      onclick: () => this.store.clear(),
+    });
+    const texts = parts.map(([what, value, full]) =>
+      element(
+        "span",
+        { class: "chip-part", title: full ?? value },
+        element("span", { class: "faint", text: what }),
+        value,
+      ),
+    );
+    this.chip.replaceChildren(...texts, clear);
+  }
+
+  toggleTheme() {
+    setTheme(currentTheme() === "dark" ? "light" : "dark");
+    quietly(() => localStorage.setItem(THEME_KEY, currentTheme()));
+  }
+}
+
+function selectionTexts({ origin, name, ipu, tile, step, tick, category }) {
+  const number = (value) => (value === null ? null : String(value));
+  const parts = [
+    ["", name],
+    ["", shortOrigin(origin), origin],
+    ["IPU", number(ipu)],
+    ["tile", number(tile)],
+    ["step", number(step)],
+    ["tick", number(tick)],
+    ["", category],
+  ];
+  return parts.filter(([, value]) => value);
+}
+
+function sideTitle(reports, report) {
+  return `${"AB"[reports.indexOf(report)]}: ${report.name || "program"}`;
+}
+
+/** Scrolls a row of tabs, and nothing around it, to where one of them can be seen. */
+function bringIntoSight(tab) {
+  const row = tab.parentElement;
+  if (!row) return;
+  const left = tab.offsetLeft - row.offsetLeft;
+  const most = left - 24;
+  const least = left + tab.offsetWidth + 24 - row.clientWidth;
+  row.scrollLeft = Math.min(Math.max(row.scrollLeft, least), most);
+}
+
+/** Does what a sandboxed frame may forbid. */
+function quietly(action) {
+  try {
+    return action();
+  } catch {
+    return null;
+  }
+}
+
+async function startPage() {
+  const root = document.getElementById("app");
+  const theme = quietly(() => localStorage.getItem(THEME_KEY));
+  if (theme) setTheme(theme);
+  try {
+    const reports = await loadReports();
+    const page = new Page(root, reports);
+    window.ipujax = { store: page.store, reports };
+  } catch (error) {
+    root.replaceChildren(
+      element("p", { class: "failed", role: "alert", text: `This report cannot be shown: ${error}` }),
+    );
+    throw error;
+  }
+  requestAnimationFrame(() =>
+    setTimeout(() => {
+      document.documentElement.dataset.ready = "true";
+      performance.mark("ipujax-ready");
+    }),
+  );
+}
+
+startPage();

@@ -1,0 +1,58 @@
+// Sums over operations, and groups of them.
+
+/** The sums of operations or of groups: `count` of operations, `runs`, `cycles`, `exchange_cycles`, `bytes`, `flops`,
+ * and `flop_utilisation` weighted by the cycles of those that have one, or null. */
+export function operationSums(rows) {
+  const sums = { count: 0, runs: 0, cycles: 0, exchange_cycles: 0, bytes: 0, flops: 0 };
+  let used = 0;
+  let rated = 0;
+  for (const row of rows) {
+    sums.count += row.rows ? row.rows.length : 1;
+    sums.runs += row.runs;
+    sums.cycles += row.cycles;
+    sums.exchange_cycles += row.exchange_cycles;
+    sums.bytes += row.bytes;
+    sums.flops += row.flops;
+    if (row.flop_utilisation === null) continue;
+    const weight = row.rated_cycles ?? row.cycles;
+    used += row.flop_utilisation * weight;
+    rated += weight;
+  }
+  return { ...sums, rated_cycles: rated, flop_utilisation: rated ? used / rated : null };
+}
+
+/** Operations in groups by `"origin"`, `"primitive"` or `"ipu"`: their sums, `name`, `ipu`, `ipus` and `rows`. */
+export function operationGroups(operations, by) {
+  const groups = new Map();
+  for (const operation of operations) {
+    const key = groupKey(operation, by);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(operation);
+  }
+  return [...groups].map(([name, rows]) => ({
+    ...operationSums(rows), name, rows, ipu: rows[0].ipu, ipus: rangesText(rows.map((row) => row.ipu)),
+  }));
+}
+
+function groupKey(operation, by) {
+  if (by === "origin") return operation.origin;
+  if (by === "ipu") return `IPU ${operation.ipu}`;
+  return primitivesOf(operation.name);
+}
+
+/** What stands before the shape: `sub exp` of `sub exp float16[2,128], backward`. */
+function primitivesOf(name) {
+  return name.replace(/\s\S*\[.*$/, "");
+}
+
+/** Numbers as text, such as "0-2, 5". */
+function rangesText(numbers) {
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  const ranges = [];
+  for (const number of sorted) {
+    const last = ranges.at(-1);
+    if (last && last[1] === number - 1) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(", ");
+}

@@ -1,0 +1,75 @@
+// Pieces that views are made of: panels, figures, legends, and bars painted into charts.
+
+import {element} from "./format.js";
+import {themeColour} from "./palette.js";
+
+/** A panel with a title, and what stands right of the title. */
+export function panel(title, tools, ...children) {
+  const head = element("div", { class: "panel-head" }, element("h2", { text: title }), ...tools);
+  return element("section", { class: "panel" }, head, ...children);
+}
+
+/** A number, and below it what it is; `detail` is said on hovering. */
+export function figure(value, label, detail = null) {
+  return element(
+    "div",
+    { class: "figure", title: detail },
+    element("div", { class: "figure-value", text: value }),
+    element("div", { class: "figure-label", text: label }),
+  );
+}
+
+/** What colours mean: `entries` are `[text, colour variable]`. */
+export function legend(entries) {
+  return element(
+    "div",
+    { class: "legend" },
+    entries.map(([text, colour]) =>
+      element("span", {}, element("span", { class: "swatch", style: { background: `var(--${colour})` } }), text),
+    ),
+  );
+}
+
+/** A kind of step or category in words. */
+export function inWords(name) {
+  return name === "inter_ipu" ? "between IPUs" : name.replaceAll("_", " ");
+}
+
+/** Paints a text that ends with an ellipsis where it has no room; nothing where there is none at all. */
+export function paintText(ctx, text, x, y, room) {
+  if (room < 8) return;
+  let shown = text;
+  if (ctx.measureText(shown).width > room) {
+    const fitting = Math.floor((shown.length * room) / ctx.measureText(shown).width) - 1;
+    if (fitting < 2) return;
+    shown = `${shown.slice(0, fitting)}…`;
+  }
+  ctx.fillText(shown, x, y);
+}
+
+/** Paints a pattern for nothing: hatched, so that it cannot be taken for a colour. */
+export function hatching(ctx) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const pen = tile.getContext("2d");
+  pen.fillStyle = themeColour("bubble");
+  pen.fillRect(0, 0, 6, 6);
+  pen.strokeStyle = themeColour("bubble-line");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.moveTo(-1, 7);
+  pen.lineTo(7, -1);
+  pen.stroke();
+  return ctx.createPattern(tile, "repeat");
+}
+
+/** Rows with a label left of a chart: "IPU 3" beside each. */
+export function paintRowLabels(ctx, rows, isSelected) {
+  ctx.save();
+  for (const { label, y, key } of rows) {
+    ctx.fillStyle = themeColour(isSelected(key) ? "accent" : "text-soft");
+    ctx.font = `${isSelected(key) ? 700 : 400} 12px ${getComputedStyle(document.body).fontFamily}`;
+    ctx.fillText(label, 2, y);
+  }
+  ctx.restore();
+}

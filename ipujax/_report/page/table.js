@@ -1,0 +1,233 @@
+// A table of any length: sorted, filtered, and only the rows that are in sight are in the page.
+
+import {element} from "./format.js";
+
+const ROW_HEIGHT = 26; // as --row of page.css
+const ROWS_BEYOND = 8;
+const WIDTH_SAMPLE = 200; // rows that tell how wide a column is
+let tableCount = 0;
+
+/**
+ * Adds a table. Columns are `{title, value(row), text(row), numeric, bar(row), colour(row), width}`: `value`
+ * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters,
+ * `hint(row)` is said on hovering, `tone(row)` a class of the cell such as good or bad.
+ * Options: `onclick(row)`, `isSelected(row)`, `name` (data-table), `sort` (a column's index, negative - 1 for
+ * falling), `height` (most pixels), `filter` (false: none), its `placeholder`, `empty` (said without rows),
+ * `onshown(rows)` (told which rows a filter leaves, in order).
+ * Gives `{element, refresh(), setRows(rows)}`; refresh marks selected rows anew.
+ */
+export function sortableTable(root, columns, rows, options = {}) {
+  const table = new VirtualTable(columns, rows, options);
+  root.append(table.element);
+  table.arrange();
+  return table;
+}
+
+class VirtualTable {
+  constructor(columns, rows, options) {
+    this.columns = columns;
+    this.options = { height: 420, filter: true, placeholder: "Filter", empty: "Nothing here.", ...options };
+    this.id = `table-${tableCount++}`;
+    this.sorted = { column: null, falling: false };
+    this.filter = "";
+    this.active = -1;
+    this.rows = rows;
+    this.build();
+    if (options.sort !== undefined) this.setSort(options.sort);
+  }
+
+  setRows(rows) {
+    this.rows = rows;
+    this.texts = null;
+    this.arrange();
+  }
+
+  refresh() {
+    this.draw();
+  }
+
+  /** Brings the first selected row into sight. */
+  reveal() {
+    const at = this.shown.findIndex((row) => this.options.isSelected?.(row));
+    if (at >= 0) this.scrollTo(at);
+  }
+
+  build() {
+    this.body = element("tbody");
+    this.heads = this.columns.map((column, i) => this.head(column, i));
+    const table = element(
+      "table",
+      { class: "rows", "data-table": this.options.name },
+      element(
+        "colgroup",
+        {},
+        this.widths().map((width) => element("col", { style: { width: `${width}ch` } })),
+      ),
+      element("thead", {}, element("tr", {}, this.heads)),
+      this.body,
+    );
+    table.style.setProperty("min-width", `${this.widths().reduce((sum, width) => sum + width, 0)}ch`);
+    this.table = table;
+    this.scroller = element(
+      "div",
+      {
+        class: "table-scroll",
+        tabindex: 0,
+        style: { "max-height": `${this.options.height}px` },
+        onscroll: () => this.draw(),
+        onkeydown: (event) => this.key(event),
+      },
+      table,
+    );
+    this.count = element("span", { class: "faint" });
+    this.input = element("input", {
+      type: "search",
+      placeholder: this.options.placeholder,
+      "aria-label": this.options.placeholder,
+      oninput: () => this.setFilter(this.input.value),
+    });
+    const tools = element("div", { class: "table-tools" }, this.input, this.count);
+    this.element = element("div", { class: "table" }, this.options.filter ? tools : null, this.scroller);
+    new ResizeObserver(() => this.draw()).observe(this.scroller);
+  }
+
+  widths() {
+    return this.columns.map((column) => {
+      if (column.width) return column.width;
+      const sample = this.rows.slice(0, WIDTH_SAMPLE).map((row) => this.textOf(column, row).length);
+      return Math.min(Math.max(column.title.length + 3, ...sample, 6) + 2, 44);
+    });
+  }
+
+  head(column, i) {
+    const button = element("button", { type: "button", text: column.title, onclick: () => this.toggleSort(i) });
+    return element("th", { class: column.numeric ? "numeric" : null, scope: "col" }, button);
+  }
+
+  textOf(column, row) {
+    return String((column.text ? column.text(row) : column.value(row)) ?? "");
+  }
+
+  setFilter(filter) {
+    this.filter = filter.toLowerCase();
+    this.arrange();
+  }
+
+  setSort(sort) {
+    this.sorted = sort < 0 ? { column: -sort - 1, falling: true } : { column: sort, falling: false };
+    this.arrange();
+  }
+
+  toggleSort(i) {
+    const falling = this.sorted.column === i ? !this.sorted.falling : Boolean(this.columns[i].numeric);
+    this.setSort(falling ? -i - 1 : i);
+  }
+
+  /** Filters and sorts. */
+  arrange() {
+    this.shown = this.filter ? this.rows.filter((row, i) => this.textAt(i).includes(this.filter)) : [...this.rows];
+    const { column, falling } = this.sorted;
+    if (column !== null) this.sortShown(this.columns[column].value, falling ? -1 : 1);
+    this.heads.forEach((head, i) => {
+      const order = falling ? "descending" : "ascending";
+      if (i === column) head.setAttribute("aria-sort", order);
+      else head.removeAttribute("aria-sort");
+    });
+    this.active = -1;
+    const all = this.shown.length === this.rows.length;
+    this.count.textContent = all ? `${this.rows.length} rows` : `${this.shown.length} of ${this.rows.length} rows`;
+    this.options.onshown?.(this.shown);
+    this.draw();
+  }
+
+  sortShown(value, sign) {
+    const keyed = this.shown.map((row) => [value(row), row]);
+    keyed.sort(([a], [b]) =>
+      typeof a === "string" ? sign * a.localeCompare(b) : sign * ((a ?? -Infinity) - (b ?? -Infinity)),
+    );
+    this.shown = keyed.map(([, row]) => row);
+  }
+
+  textAt(i) {
+    this.texts ??= this.rows.map((row) =>
+      this.columns
+        .map((column) => this.textOf(column, row))
+        .join("\n")
+        .toLowerCase(),
+    );
+    return this.texts[i];
+  }
+
+  /** Puts the rows that are in sight into the page. */
+  draw() {
+    const { scrollTop, clientHeight } = this.scroller;
+    const first = Math.max(0, Math.floor(scrollTop / ROW_HEIGHT) - ROWS_BEYOND);
+    const fitting = Math.ceil((clientHeight || this.options.height) / ROW_HEIGHT) + 2 * ROWS_BEYOND;
+    const last = Math.min(this.shown.length, first + fitting);
+    const rows = this.shown.slice(first, last).map((row, i) => this.row(row, first + i));
+    if (!this.shown.length) rows.push(this.emptyRow());
+    this.body.replaceChildren(this.gap(first), ...rows, this.gap(this.shown.length - last));
+    this.table.setAttribute("aria-rowcount", this.shown.length);
+  }
+
+  gap(rows) {
+    const cell = element("td", { colspan: this.columns.length });
+    return element("tr", { class: "gap", "aria-hidden": "true", style: { height: `${rows * ROW_HEIGHT}px` } }, cell);
+  }
+
+  emptyRow() {
+    return element("tr", {}, element("td", { colspan: this.columns.length, class: "faint", text: this.options.empty }));
+  }
+
+  row(row, i) {
+    const selected = Boolean(this.options.isSelected?.(row));
+    const classes = [selected && "selected", i === this.active && "active", this.options.onclick && "clicks"];
+    return element(
+      "tr",
+      {
+        id: `${this.id}-${i}`,
+        "data-row": i,
+        "aria-rowindex": i + 1,
+        "aria-selected": selected ? "true" : null,
+        class: classes.filter(Boolean).join(" ") || null,
+        onclick: () => this.options.onclick?.(row),
+      },
+      this.columns.map((column) => this.cell(column, row)),
+    );
+  }
+
+  cell(column, row) {
+    const shown = this.textOf(column, row);
+    const classes = [column.numeric && "numeric", column.tone?.(row)].filter(Boolean).join(" ");
+    const cell = element("td", { class: classes || null, title: column.hint?.(row) || shown });
+    if (column.colour) cell.append(element("span", { class: "swatch", style: { background: column.colour(row) } }));
+    if (column.bar) {
+      const share = Math.min(Math.max(column.bar(row) || 0, 0), 1);
+      cell.append(element("span", { class: "bar", style: { width: `${(100 * share).toFixed(2)}%` } }));
+    }
+    cell.append(element("span", { class: "cell-text", text: shown }));
+    return cell;
+  }
+
+  key(event) {
+    const page = Math.max(Math.floor(this.scroller.clientHeight / ROW_HEIGHT) - 2, 1);
+    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+    if (event.key in moves) {
+      const last = this.shown.length - 1;
+      this.active = Math.max(0, Math.min(last, this.active + moves[event.key]));
+      this.scrollTo(this.active);
+    } else if (event.key === "Enter" && this.shown[this.active] !== undefined) {
+      this.options.onclick?.(this.shown[this.active]);
+    } else return;
+    event.preventDefault();
+    this.draw();
+    this.scroller.setAttribute("aria-activedescendant", `${this.id}-${this.active}`);
+  }
+
+  scrollTo(i) {
+    const top = i * ROW_HEIGHT;
+    const room = this.scroller.clientHeight - 2 * ROW_HEIGHT;
+    if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
+    else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
+  }
+}

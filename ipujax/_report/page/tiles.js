@@ -1,0 +1,110 @@
+// What lies on which tile: a report's memory, unpacked once for each IPU.
+import {fromRepeats, text} from "./document.js";
+
+const TILE_CATEGORIES = [
+  "variables", "constants", "activations", "fifos", "temporaries",
+  "vertex_code", "vertex_state", "control_code", "exchange_code", "stack",
+];
+const tileCache = new WeakMap();
+
+/** The categories that a report has any bytes of, in a fixed order. */
+export function usedCategories(report) {
+  return TILE_CATEGORIES.filter((name) => report.memory.by_category[name] > 0);
+}
+
+/** One IPU's tiles: `{tiles, peak, parts: [{name, bytes}], worst}`, bytes as Float64Array. */
+export function tileMemory(report, ipu) {
+  if (!tileCache.has(report)) tileCache.set(report, []);
+  const known = tileCache.get(report);
+  known[ipu] ??= unpackTiles(report, ipu);
+  return known[ipu];
+}
+
+function unpackTiles(report, ipu) {
+  const peak = fromRepeats(report.memory.tile_peak_bytes[ipu]);
+  const packed = report.memory.tile_categories[ipu];
+  const parts = usedCategories(report)
+    .filter((name) => packed[name])
+    .map((name) => ({ name, bytes: fromRepeats(packed[name]) }));
+  return { tiles: peak.length, peak, parts, worst: fullestOf(peak, 0, peak.length) };
+}
+
+/** The bytes on each tile that are shown: of one category, or the peak of all. */
+export function shownBytes(memory, category) {
+  if (category === null) return memory.peak;
+  const part = memory.parts.find(({ name }) => name === category);
+  return part ? part.bytes : new Float64Array(memory.tiles);
+}
+
+/** The index of the largest of `values[from..to)`; the first of them if there are several. */
+export function fullestOf(values, from, to) {
+  let best = from;
+  for (let i = from + 1; i < to; i++) if (values[i] > values[best]) best = i;
+  return best;
+}
+
+/** How many tiles of an IPU hold more than a tile can. */
+export function countOver(memory, limit) {
+  let over = 0;
+  for (const bytes of memory.peak) if (bytes > limit) over += 1;
+  return over;
+}
+
+/** The i-th of numbers in the `repeats` notation. */
+function repeatAt(repeats, i) {
+  for (const [value, count] of repeats) {
+    if (i < count) return value;
+    i -= count;
+  }
+  return 0;
+}
+
+/** The tensors on a tile at a step of its IPU, largest first. */
+export function tensorsOnTile(report, ipu, tile, step) {
+  const { tensors, mappings } = report.liveness[ipu];
+  const here = mappings.map((mapping) => repeatAt(mapping, tile));
+  const found = [];
+  for (let i = 0; i < tensors.name.length; i++) {
+    const bytes = here[tensors.mapping[i]];
+    if (!bytes || !isAliveAt(tensors, i, step)) continue;
+    found.push({
+      name: tensorName(report, tensors, i),
+      category: text(report, tensors.category[i]),
+      operation: text(report, tensors.operation[i]),
+      origin: text(report, tensors.origin[i]),
+      bytes,
+      total: tensors.bytes[i],
+    });
+  }
+  return found.sort((a, b) => b.bytes - a.bytes);
+}
+
+function isAliveAt({ first, last }, i, step) {
+  return first[i] < 0 || (first[i] <= step && step <= last[i]);
+}
+
+/** A tensor's name; that of an argument has its path before its shape, as the user calls it. */
+export function tensorName(report, tensors, i) {
+  const path = tensors.value[i] < 0 ? undefined : report.arguments[String(tensors.value[i])];
+  const name = text(report, tensors.name[i]);
+  return path ? `${path} ${name}` : name;
+}
+
+/**
+ * Bytes on each tile, at the worst step of an IPU, of the tensors for which a test of
+ * `(origin, name)` holds; null if there are none.
+ */
+export function linkedOnTiles(report, ipu, test) {
+  const { tensors, mappings, worst } = report.liveness[ipu];
+  const uses = new Map();
+  for (let i = 0; i < tensors.name.length; i++) {
+    if (!isAliveAt(tensors, i, worst) || !test(text(report, tensors.origin[i]), tensorName(report, tensors, i))) continue;
+    uses.set(tensors.mapping[i], (uses.get(tensors.mapping[i]) ?? 0) + 1);
+  }
+  if (!uses.size) return null;
+  const sum = new Float64Array(tileMemory(report, ipu).tiles);
+  for (const [mapping, count] of uses) {
+    fromRepeats(mappings[mapping]).forEach((held, tile) => { sum[tile] += count * held; });
+  }
+  return sum;
+}

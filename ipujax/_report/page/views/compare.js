@@ -1,0 +1,256 @@
+// Two reports: what differs, in numbers. All other views show both, side by side.
+
+import {bytes, cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
+import {inWords, panel} from "../parts.js";
+import {linkable, linked} from "../store.js";
+import {sortableTable} from "../table.js";
+import {LANE_KINDS} from "../trace.js";
+
+const TELLING = 1e-9; // relative; less than that is no difference
+
+/** Two reports, A and B. */
+export function compareView(root, reports, store) {
+  const [a, b] = reports;
+  root.append(
+    headlinePanel(a, b),
+    element("div", { class: "columns" }, categoriesPanel(a, b, store), busyDeltasPanel(a, b, store)),
+    operationsPanel(a, b, store),
+  );
+}
+
+/** `[what, value(report), text(value), which is better: 1 more, -1 less, 0 neither]`. */
+const HEADLINES = [
+  ["cycles of a call", (report) => report.cycles, cycles, -1],
+  ["time of a call", (report) => report.seconds, seconds, -1],
+  ["elements per second", (report) => report.throughput, cycles, 1],
+  ["IPUs of a replica", (report) => report.num_ipus, exact, 0],
+  ["replicas", (report) => report.replication_factor, exact, 0],
+  ["the pipeline's utilisation", (report) => report.pipeline?.utilisation, percent, 1],
+  ["bubble of the pipeline's grid", (report) => report.pipeline?.bubble_fraction, percent, -1],
+  ["the fullest tile", (report) => fullestTile(report), bytes, -1],
+  ["instructions on the tile that has most", (report) => report.memory.most_code_bytes, bytes, -1],
+  ["memory of all IPUs at their worst steps", (report) => sumOf(report.memory.peak_bytes), bytes, -1],
+  ["streaming memory", (report) => sumOf(report.memory.remote_bytes), bytes, -1],
+  ["steps", (report) => report.steps.count, exact, 0],
+  ["compute that rests on defaults", (report) => report.default_share, percent, 0],
+];
+
+function headlinePanel(a, b) {
+  const head = element(
+    "tr",
+    {},
+    ["", "A", "B", "B − A", "B / A"].map((title, i) =>
+      element("th", { scope: "col", class: i ? "numeric" : null, text: title }),
+    ),
+  );
+  const rows = HEADLINES.map(([what, value, text, better]) => headlineRow(what, value(a), value(b), text, better));
+  const names = [a, b].map((report, i) =>
+    element("span", {
+      class: "soft",
+      text: `${"AB"[i]}: ${report.name || "program"} on ${report.num_ipus} × ${report.target.name}`,
+    }),
+  );
+  const table = element(
+    "table",
+    { class: "plain-table", "data-table": "compare-headlines" },
+    element("thead", {}, head),
+    element("tbody", {}, fitsRow(a, b), rows),
+  );
+  return panel("Compare", names, element("div", { class: "table-scroll" }, table));
+}
+
+function fitsRow(a, b) {
+  const verdict = (report) =>
+    element("td", {
+      class: report.memory.fits ? "numeric good" : "numeric bad",
+      text: report.memory.fits ? "yes" : `lacks ${bytes(report.memory.missing_bytes)}`,
+    });
+  return element(
+    "tr",
+    { "data-row": "fits" },
+    element("th", { scope: "row", text: "fits" }),
+    verdict(a),
+    verdict(b),
+    element("td"),
+    element("td"),
+  );
+}
+
+function headlineRow(what, a, b, text, better) {
+  const [known, other] = [a ?? null, b ?? null];
+  if (known === null && other === null) return null;
+  const shown = (value) => element("td", { class: "numeric", text: value === null ? "–" : text(value) });
+  const both = known !== null && other !== null;
+  const verdict = both ? verdictOf(other - known, better, known) : "";
+  const ratio = both && known ? `${(other / known).toPrecision(3)} ×` : "–";
+  return element(
+    "tr",
+    { "data-row": what },
+    element("th", { scope: "row", text: what }),
+    shown(known),
+    shown(other),
+    element("td", { class: `numeric ${verdict}`, text: both ? signed(other - known, text) : "–" }),
+    element("td", { class: `numeric ${verdict}`, text: ratio }),
+  );
+}
+
+/** The class of a difference: good, bad, or nothing where neither is better or nothing changed. */
+function verdictOf(difference, better, scale) {
+  if (!better || Math.abs(difference) <= TELLING * Math.abs(scale)) return "";
+  return difference * better > 0 ? "good" : "bad";
+}
+
+function signed(difference, text) {
+  if (!difference) return "0";
+  return `${difference > 0 ? "+" : "−"}${text(Math.abs(difference))}`;
+}
+
+function categoriesPanel(a, b, store) {
+  const names = [...new Set([...Object.keys(a.memory.by_category), ...Object.keys(b.memory.by_category)])];
+  const rows = names
+    .map((name) => ({ name, a: a.memory.by_category[name] ?? 0, b: b.memory.by_category[name] ?? 0 }))
+    .filter((row) => row.a || row.b);
+  const box = panel("Memory by category", []);
+  const table = sortableTable(
+    box,
+    [
+      {
+        title: "Category",
+        value: (row) => row.name,
+        text: (row) => inWords(row.name),
+        colour: (row) => `var(--category-${row.name})`,
+      },
+      ...differenceColumns(rows, bytes),
+    ],
+    rows,
+    {
+      name: "compare-categories",
+      sort: -2,
+      filter: false,
+      onclick: (row) => store.select({ category: row.name }),
+      isSelected: (row) => row.name === store.selection.category,
+    },
+  );
+  store.subscribe(() => table.refresh());
+  return box;
+}
+
+function differenceColumns(rows, text) {
+  const most = rows.reduce((largest, row) => Math.max(largest, row.a, row.b), 1e-12);
+  const column = (side) => ({
+    title: side.toUpperCase(),
+    value: (row) => row[side],
+    text: (row) => (row.missing === side ? "–" : text(row[side])),
+    numeric: true,
+    bar: (row) => row[side] / most,
+  });
+  const change = {
+    title: "B − A",
+    value: (row) => Math.abs(row.b - row.a),
+    text: (row) => signed(row.b - row.a, text),
+    numeric: true,
+    tone: (row) => verdictOf(row.b - row.a, -1, row.a || row.b),
+  };
+  return [change, column("a"), column("b")];
+}
+
+function busyDeltasPanel(a, b, store) {
+  const ipus = Math.max(a.num_ipus, b.num_ipus);
+  const kinds = LANE_KINDS.filter((kind) => [a, b].some((report) => report.busy_cycles[kind]?.some(Boolean)));
+  const busy = (report, kind, ipu) => report.busy_cycles[kind]?.[ipu] ?? 0;
+  const rows = Array.from({ length: ipus }, (_, ipu) => ({
+    ipu,
+    change: kinds.map((kind) => busy(b, kind, ipu) - busy(a, kind, ipu)),
+  }));
+  const box = panel("Busy cycles, B − A", []);
+  const table = sortableTable(
+    box,
+    [
+      { title: "IPU", value: (row) => row.ipu, numeric: true },
+      ...kinds.map((kind, i) => ({
+        title: inWords(kind),
+        value: (row) => row.change[i],
+        text: (row) => signed(row.change[i], cycles),
+        numeric: true,
+        tone: (row) => verdictOf(row.change[i], -1, 1),
+      })),
+    ],
+    rows,
+    {
+      name: "compare-busy",
+      filter: false,
+      onclick: (row) => store.select({ ipu: row.ipu }),
+      isSelected: (row) => row.ipu === store.selection.ipu,
+    },
+  );
+  store.subscribe(() => table.refresh());
+  return box;
+}
+
+function operationsPanel(a, b, store) {
+  const rows = matchedOperations(a, b);
+  const box = panel("Operations that changed most", [
+    element("span", { class: "faint", text: "Matched by name, line and IPU; a dash: not there." }),
+  ]);
+  const table = sortableTable(
+    box,
+    [
+      { title: "Operation", value: (row) => row.name, width: 28 },
+      ...differenceColumns(rows, cycles).map((column) => ({ ...column, title: `${column.title} cycles` })),
+      { title: "IPU", value: (row) => row.ipu, numeric: true },
+      {
+        title: "Runs",
+        value: (row) => row.runs.b - row.runs.a,
+        text: (row) => `${exact(row.runs.a)} → ${exact(row.runs.b)}`,
+        numeric: true,
+      },
+      { title: "Line", value: (row) => row.origin, text: (row) => shortOrigin(row.origin), hint: (row) => row.origin },
+    ],
+    rows,
+    {
+      name: "compare-operations",
+      sort: -2,
+      placeholder: "Filter operations",
+      onclick: (row) => store.select({ origin: row.origin || null, name: row.name, ipu: row.ipu }),
+      isSelected: (row) => linkable(store.selection) && linked(store.selection, row.origin, row.name),
+    },
+  );
+  store.subscribe(() => table.refresh());
+  return box;
+}
+
+/** Operations of both reports with the cycles of each: `{name, origin, ipu, a, b, runs: {a, b}}`. */
+function matchedOperations(a, b) {
+  const matched = new Map();
+  for (const [side, report] of [
+    ["a", a],
+    ["b", b],
+  ]) {
+    for (const operation of report.operations) {
+      const key = JSON.stringify([operation.name, operation.origin, operation.ipu]);
+      if (!matched.has(key))
+        matched.set(key, {
+          name: operation.name,
+          origin: operation.origin,
+          ipu: operation.ipu,
+          a: 0,
+          b: 0,
+          runs: { a: 0, b: 0 },
+          missing: side === "a" ? "b" : "a",
+        });
+      const row = matched.get(key);
+      if (row.missing === side) row.missing = null;
+      row[side] += operation.cycles;
+      row.runs[side] += operation.runs;
+    }
+  }
+  return [...matched.values()];
+}
+
+function fullestTile(report) {
+  return report.memory.tile_peak_bytes.flat().reduce((most, [value]) => Math.max(most, value), 0);
+}
+
+function sumOf(numbers) {
+  return numbers.reduce((sum, own) => sum + own, 0);
+}

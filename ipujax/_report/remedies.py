@@ -1,0 +1,194 @@
+"""What would make a cost smaller: sentences with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lowering import machine, schedules
+
+if TYPE_CHECKING:
+    from ipujax._report.facts import Facts
+
+_TIMES = 4  # as many micro-batches as now
+PRODUCTS = ("dot_general", "conv_general_dilated")
+"""What the units for products work on."""
+
+_SMALL = 2.0  # x the fixed cost of an exchange
+_FEW_TILES = 0.5
+_IO_TILES = 32
+_WORTH = 0.1  # of the cost; a remedy that takes less off it is none
+_HALVES = "float16 where its precision is enough"
+
+
+def about_bubble(lines: machine.PipelineProfile, schedule: schedules.Schedule) -> str:
+    """More micro-batches: what a schedule idles at its ends stays, and what lies between grows."""
+    if all(len(tick) == 1 for tick in schedule.ticks):  # nothing overlaps, however many there are
+        grouped = _passes(schedule) / (lines.micro_batches + _passes(schedule))
+        return (
+            f"another schedule: pipeline_schedule=PipelineSchedule.Grouped has a bubble of "
+            f"{grouped:.1%}"
+        )
+    now, idle = lines.micro_batches, lines.bubble_fraction
+    then = idle / (idle + (1 - idle) * _TIMES)
+    return (
+        f"gradient_accumulation_count {now} -> {_TIMES * now} cuts the bubble from {idle:.1%} to "
+        f"{then:.1%}; micro-batches of a {_TIMES}th keep the batch as it is"
+    )
+
+
+def _passes(schedule: schedules.Schedule) -> int:
+    return schedule.stages * (2 if schedule.training else 1)
+
+
+def about_imbalance(stages: Sequence[int], slowest: int, fastest: int) -> str:
+    """Layers from one stage to another."""
+    mean = sum(stages) / len(stages)
+    return (
+        f"move layers from stage {slowest} to stage {fastest}, which takes "
+        f"{stages[fastest] / max(mean, 1):.2g} x the mean; in equal stages the longest would take "
+        f"{mean / max(stages[slowest], 1):.0%} of what it takes now"
+    )
+
+
+def about_waiting(facts: Facts) -> str:
+    """For IPUs that wait outside of a pipeline."""
+    lines = facts.profile.pipeline
+    if lines is None:
+        return "a pipeline (pipelining_ops.pipeline): shards work one after the other"
+    return (
+        "the same work on every IPU in what is not pipelined, such as the weight update; a larger "
+        f"gradient_accumulation_count than {lines.micro_batches} makes that rarer"
+    )
+
+
+def about_exchange(facts: Facts, name: str, origin: str, average: float) -> str:
+    """Bytes, or the fixed cost of an exchange."""
+    fixed = facts.profile.target.exchange_cycles
+    if average < _SMALL * fixed:
+        return (
+            f"fewer, larger operations: {fixed} cycles of each exchange are fixed, so a larger "
+            "batch costs little more"
+        )
+    if "float32" in facts.dtypes(name, origin):
+        return f"{_HALVES}: half the bytes to exchange"
+    if name in PRODUCTS:
+        return "a larger batch: products grow with it, and weights are exchanged once all the same"
+    return f"operands of {name} that lie alike: no transposes, slices or reshapes just before it"
+
+
+def about_sync(facts: Facts) -> str:
+    """Syncs are by superstep, whatever the size of the operands."""
+    what = "micro-batches" if facts.profile.pipeline else "batches"
+    return f"larger {what}: more work for each step, and no more syncs"
+
+
+def about_copies(facts: Facts) -> str:
+    """Values that pass from IPU to IPU."""
+    if "float32" in facts.copied_dtypes:
+        return f"{_HALVES}: half the bytes to copy"
+    if facts.profile.pipeline:
+        return "cut the stages where fewer bytes pass from one to the next"
+    return "fewer changes of the ipu_shard, so that fewer values pass"
+
+
+def about_replicas(facts: Facts, steps: int) -> str:
+    """Collectives."""
+    lines = facts.profile.pipeline
+    if facts.shards_storage:
+        return (
+            "keep state whole where it fits: replicated sharding gathers it for every use, to save "
+            "memory"
+        )
+    if lines is not None:
+        return (
+            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches}: "
+            f"the sum of gradients comes once for {_TIMES} times the micro-batches"
+        )
+    if not facts.options.merged_bytes and steps > facts.profile.num_ipus:
+        return (
+            f"optimizations.maximum_cross_replica_sum_buffer_size: one sum instead of {steps:,} "
+            "small ones"
+        )
+    return "sum less often: gradient accumulation over several batches"
+
+
+def about_host(facts: Facts, cycles: int) -> str:
+    """Queues."""
+    options = facts.options
+    spared = 0 if options.overlaps_io else facts.spared_by_io_tiles
+    if spared >= _WORTH * cycles:
+        tiles = options.io_tiles or _IO_TILES
+        return (
+            f"io_tiles.num_io_tiles = {tiles} and io_tiles.place_ops_on_io_tiles = True: queues "
+            f"work beside compute, which hides up to {spared:,} cycles"
+        )
+    if "float32" in facts.queued_dtypes:
+        return "queues of float16 or uint8, made float32 on the IPU: half or a quarter of the bytes"
+    return "more work for each element, or elements of fewer bytes"
+
+
+def about_remote(facts: Facts) -> str:
+    """Offloading."""
+    memory, target = facts.profile.memory, facts.profile.target
+    ipu = int(memory.remote_bytes.argmax())
+    bytes_ = int(memory.remote_bytes[ipu])
+    room = memory.limit * target.tiles_per_ipu - int(memory.peak_bytes[ipu])
+    if bytes_ and bytes_ < room:
+        return (
+            "no offloading (the pipeline's offload_ arguments): the "
+            f"{_megabytes(bytes_)} of IPU {ipu} would fit in the "
+            f"{_megabytes(room)} that its tiles have left"
+        )
+    if facts.profile.replication_factor > 1 and not facts.shards_storage:
+        return (
+            "replicated_optimizer_state_sharding=True: each of the "
+            f"{facts.profile.replication_factor} replicas streams its part"
+        )
+    lines = facts.profile.pipeline
+    if lines is not None:
+        return (
+            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches}: "
+            "what the weight update needs is streamed for more micro-batches at once"
+        )
+    return "fewer loads and stores of remote buffers, of more bytes each"
+
+
+def _megabytes(bytes_: int) -> str:
+    return f"{bytes_ / 1e6:,.1f} MB"
+
+
+def about_compute(
+    facts: Facts, name: str, origin: str, operation: machine.OperationTotal | None
+) -> str:
+    """Cheaper numbers, more tiles, or more IPUs."""
+    if name in PRODUCTS:
+        faster = _faster_product(facts, name, origin)
+        if faster:
+            return faster
+    tiles = facts.options.compute_target.tiles_per_ipu
+    if operation is not None and 0 < operation.tiles < _FEW_TILES * tiles:
+        return (
+            f"larger operands, or a batch of them: only {operation.tiles:,} of {tiles:,} tiles work"
+        )
+    if name not in PRODUCTS and "float32" in facts.dtypes(name, origin):
+        return f"{_HALVES}: tiles load and store 64 bits at a time"
+    return "share it out: over more replicas, or more stages of a pipeline"
+
+
+def _faster_product(facts: Facts, name: str, origin: str) -> str:
+    rates = dict(facts.profile.target.macs_per_cycle)
+    dtypes = facts.dtypes(name, origin)
+    single, half = rates["float32", "float32"], rates["float16", "float32"]
+    quick = rates["float16", "float16"]
+    if "float32" in dtypes and max(half, quick) > single:
+        return f"{_HALVES}: a tile does {half} products a cycle instead of {single}" + (
+            f", and {quick} with partials of float16" if quick > half else ""
+        )
+    if dtypes == {"float16"} and not facts.half_sums and quick > half:
+        group = "matmuls" if name == "dot_general" else "convolutions"
+        return (
+            f'{group}.poplar_options["partialsType"] = "half" where that is precise enough: a tile '
+            f"does {quick} products a cycle instead of {half}"
+        )
+    return ""

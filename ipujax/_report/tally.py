@@ -1,0 +1,95 @@
+"""The cycles of a call by kind, name and line of its steps, counted on the tree of its trace."""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+import numpy as np
+
+from lowering import trace
+
+
+class Kind(NamedTuple):
+    """Steps that are alike.
+
+    Attributes:
+      kind: one of `trace.KINDS`.
+      name: what they do, without the part after a slash.
+      origin: the user's line, or "".
+    """
+
+    kind: str
+    name: str
+    origin: str
+
+
+class Amount(NamedTuple):
+    """How much there is of them, on all IPUs together."""
+
+    cycles: int
+    steps: int
+
+
+def tally(root: trace.Trace) -> dict[Kind, Amount]:
+    """Adds up the steps of a trace; loops and tasks are looked at once and multiplied."""
+    times = collections.Counter({id(root): 1})
+    cycles: collections.Counter[Kind] = collections.Counter()
+    steps: collections.Counter[Kind] = collections.Counter()
+    for node in reversed(_children_first(root)):
+        for child, count in _parts(node):
+            times[id(child)] += count * times[id(node)]
+        if isinstance(node, trace.Block) and node.num_steps:
+            _count(node, times[id(node)], cycles, steps)
+    return {kind: Amount(cycles[kind], steps[kind]) for kind in cycles}
+
+
+def _children_first(root: trace.Trace) -> list[trace.Trace]:
+    """Every node once, after those that it consists of."""
+    found: dict[int, trace.Trace] = {}
+    todo = [(root, False)]
+    while todo:
+        node, seen = todo.pop()
+        if id(node) in found:
+            continue
+        if seen:
+            found[id(node)] = node
+        else:
+            todo.append((node, True))
+            todo += [(child, False) for child, _ in _parts(node)]
+    return list(found.values())
+
+
+def _parts(node: trace.Trace) -> list[tuple[trace.Trace, int]]:
+    """The different children or bodies, and how often each is there."""
+    match node:
+        case trace.Block():
+            return []
+        case trace.Loop():
+            return [(node.body, node.count)]
+        case trace.On():
+            return [(node.body, 1)]
+        case trace.Group():
+            counts = collections.Counter(map(id, node.children))
+            return [(c, counts[key]) for key, c in {id(c): c for c in node.children}.items()]
+        case trace.Tasks():
+            counts = np.bincount(node.which, minlength=len(node.bodies)).tolist()
+            return list(zip(node.bodies, counts, strict=True))
+
+
+def _count(
+    block: trace.Block,
+    times: int,
+    cycles: collections.Counter[Kind],
+    steps: collections.Counter[Kind],
+) -> None:
+    keys = block.kind.astype(np.int64) * len(block.names) + block.name
+    spent = np.zeros(len(trace.KINDS) * len(block.names), dtype=np.int64)
+    np.add.at(spent, keys, block.cycles)
+    counts = np.bincount(keys, minlength=len(spent))
+    for key in np.flatnonzero(counts).tolist():
+        kind, name = divmod(key, len(block.names))
+        title = block.names[name].partition("/")[0]
+        which = Kind(trace.KINDS[kind], title, block.origins[name])
+        cycles[which] += int(spent[key]) * times
+        steps[which] += int(counts[key]) * times

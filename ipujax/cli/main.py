@@ -1,0 +1,56 @@
+"""ipujax: one command for all that the command line can show."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+
+from ipujax.cli import style
+
+_COMMANDS = {
+    "report": "shows what the machine model says of a program",
+    "info": "lists the virtual devices, and tells about one of them (gc-info)",
+    "inventory": "tells all about each virtual device (gc-inventory)",
+    "monitor": "shows the virtual IPUs and who is attached to them (gc-monitor)",
+}
+_EXAMPLES = (
+    ("report report.json", "a page of text"),
+    ("report report.json --html report.html", "a page for a browser"),
+    ("report --diff a.json b.json", "what a change did"),
+    ("report --serve reports/", "a directory, in a browser"),
+    ("monitor", "who uses which IPUs"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit code.
+
+    Exit codes: 0; 1 if something cannot be read or written; 2 if the arguments are wrong.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    module = importlib.import_module(f"ipujax.cli.{arguments.command}")
+    run: Callable[..., int] = module.main
+    return run(arguments.arguments, prog=f"ipujax {arguments.command}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = style.parser("ipujax", "Graphcore's IPU programming model on JAX.", _EXAMPLES)
+    listed = "\n".join(style.listed(list(_COMMANDS.items())))
+    parser.usage = "ipujax [-h] [--version] COMMAND ..."
+    parser.description = (
+        f"{parser.description}\n\ncommands (`ipujax COMMAND --help` says more):\n{listed}"
+    )
+    parser.add_argument(
+        "command", choices=_COMMANDS, nargs="?", metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,180 @@
+"""ipujax report: what the machine model says of a program, from the files that it left."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipujax.cli import style
+from ipujax.cli.pipe import ends_with_its_reader
+
+if TYPE_CHECKING:
+    from ipujax.report import Report
+
+PORT = 8474
+"""Where reports are served if nobody says."""
+
+_EXAMPLES = (
+    ("report.json", "a page of text"),
+    ("report.json --html report.html", "a page for a browser"),
+    ("report.json --perfetto steps.json", "for ui.perfetto.dev"),
+    ("--diff a.json b.json", "what a change did"),
+    ("--diff a.json b.json --html ab.html", "the two side by side"),
+    ("--serve reports/", "a directory, in a browser"),
+)
+_LAST_PORT = 2**16 - 1
+_GOES_WITH = {
+    "FILE": {"html", "perfetto", "json"},
+    "--diff": {"html"},
+    "--serve": {"port"},
+}
+
+
+class _Failed(Exception):
+    """Something that cannot be read or written; the message is for the user."""
+
+
+@ends_with_its_reader
+def main(argv: Sequence[str] | None = None, prog: str = "ipujax report") -> int:
+    """Shows a report, compares two or serves many; returns the exit code.
+
+    Exit codes: 0; 1 if a report cannot be read or written, or the port is taken; 2 if the arguments
+    are wrong.
+    """
+    parser = _parser(prog)
+    arguments = parser.parse_args(argv)
+    _check(parser, arguments)
+    try:
+        if arguments.serve is not None:
+            return _serve(arguments.serve or [Path()], arguments.port)
+        if arguments.diff is not None:
+            return _diff(arguments)
+        return _show(arguments)
+    except _Failed as error:
+        return style.fail(prog, str(error))
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    what = "Shows what the machine model says of a program."
+    parser = style.parser(prog, what, _EXAMPLES)
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="what report.to_json(path) wrote; - is stdin")
+    add("--diff", nargs=2, metavar=("A", "B"), help="compare two reports")
+    add(
+        "--serve",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="serve reports, and those in directories, to a browser on this machine",
+    )
+    add("--html", metavar="OUT", help="write a page for a browser")
+    add("--perfetto", metavar="OUT", help="write what each IPU does when, for ui.perfetto.dev")
+    add("--json", action="store_true", help="print the report's document")
+    add("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
+    return parser
+
+
+def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Whether the arguments go together."""
+    if arguments.serve is not None and arguments.file is not None:  # `FILE --serve`
+        arguments.serve.insert(0, Path(arguments.file))
+        arguments.file = None
+    given = {"FILE": arguments.file, "--diff": arguments.diff, "--serve": arguments.serve}
+    modes = [mode for mode, value in given.items() if value is not None]
+    if len(modes) != 1:
+        parser.error("give a FILE, or --diff A B, or --serve PATH")
+    for option in ("html", "perfetto", "json", "port"):
+        if getattr(arguments, option) not in (None, False) and option not in _GOES_WITH[modes[0]]:
+            parser.error(f"--{option} does not go with {modes[0]}")
+    if arguments.port is not None and not 0 <= arguments.port <= _LAST_PORT:
+        parser.error(f"--port is a number from 0 to {_LAST_PORT}, not {arguments.port}")
+    if arguments.diff == ["-", "-"]:
+        parser.error("only one of the two reports can come from stdin")
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    report = _load(arguments.file)
+    if arguments.html is not None:
+        _written(arguments.html, report.to_html)
+    if arguments.perfetto is not None:
+        _written(arguments.perfetto, report.to_perfetto)
+    if arguments.json:
+        print(json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False))
+    elif arguments.html is None and arguments.perfetto is None:
+        print(report)
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from ipujax._report import html
+    from ipujax._report.difference import difference
+
+    before, after = map(_load, arguments.diff)
+    if arguments.html is None:
+        print(difference(before, after))
+        return 0
+    page = html.page([before.to_dict(), after.to_dict()])
+    _written(arguments.html, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    return 0
+
+
+def _serve(paths: Sequence[Path], port: int | None) -> int:
+    from ipujax.cli.serving import Library, Server
+
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise _Failed(f"{', '.join(missing)}: there is no such file or directory")
+    port = PORT if port is None else port
+    try:
+        server = Server(Library(paths), port)
+    except OSError as error:
+        free = "use --port with another number, or --port 0 for any that is free"
+        raise _Failed(f"cannot serve at port {port}: {error.strerror}\n  fix:   {free}") from error
+    with server:
+        print(style.title("ipujax report", f"{server.url} (Ctrl-C ends it)"), flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return 0
+
+
+def _load(path: str) -> Report:
+    """The report of a file, or that comes from stdin.
+
+    Raises:
+      _Failed: there is none.
+    """
+    from ipujax import report
+    from ipujax._report import document, file
+    from ipujax.errors import ReportError
+
+    try:
+        if path != "-":
+            return report.load(path)
+        data = file.parse_json(sys.stdin.buffer.read(), "stdin")
+        return report.Report(**document.read(data, "stdin"))
+    except OSError as error:
+        raise _Failed(f"{path} cannot be read: {error.strerror or error}") from error
+    except ReportError as error:
+        raise _Failed(str(error)) from error
+
+
+def _written(path: str, write: Callable[[Path], object]) -> None:
+    """Writes a file, and says so.
+
+    Raises:
+      _Failed: a file that cannot be written.
+    """
+    try:
+        write(Path(path))
+    except OSError as error:
+        raise _Failed(f"{path} cannot be written: {error.strerror or error}") from error
+    print(f"wrote {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,152 @@
+"""Which reports there are."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import gzip
+import hashlib
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from ipujax import report
+from ipujax._report import text
+from ipujax.errors import ReportError
+
+_ENDINGS = (".json", ".json.gz")
+_BEGINNING = 1024  # bytes
+_SURE = ("report.json", "report.json.gz")  # what is called so is meant to be one
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Summary:
+    """What a report says in a line.
+
+    Attributes:
+      name: the program's.
+      system: its replicas, IPUs and chip.
+      cycles: of one call.
+      seconds: of one call.
+      fits: whether its memory does.
+    """
+
+    name: str
+    system: str
+    cycles: int
+    seconds: float
+    fits: bool
+
+
+_Known: TypeAlias = dict[Path, tuple[tuple[int, int], Summary | str | None]]
+"""What files held, and when they were written and how large they were then."""
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Entry:
+    """A file that holds a report, or should.
+
+    Attributes:
+      key: stands for the path in addresses.
+      path: where it is.
+      written: when, in seconds since the epoch.
+      size: in bytes.
+      found: what it holds; a text says why that cannot be read.
+    """
+
+    key: str
+    path: Path
+    written: float
+    size: int
+    found: Summary | str
+
+
+class Library:
+    """The reports among some files, and in some directories and those below them.
+
+    Files are looked for again each time, and read again only when they have changed. In
+    directories, JSON of other kinds is passed over, and so are names that begin with a dot.
+
+    Args:
+      paths: files and directories; files are shown whatever they hold.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(paths)
+        self._known: _Known = {}
+        self._lock = threading.Lock()
+
+    @property
+    def places(self) -> str:
+        """Where it looks."""
+        return ", ".join(map(str, self._paths))
+
+    def entries(self) -> list[Entry]:
+        """All reports there are, the newest first."""
+        with self._lock:
+            known, self._known = self._known, {}
+            entries = {entry.key: entry for entry in self._entries(known)}
+        return sorted(entries.values(), key=lambda entry: (-entry.written, str(entry.path)))
+
+    def entry(self, key: str) -> Entry | None:
+        """The one of a key, if it is still there."""
+        return next((entry for entry in self.entries() if entry.key == key), None)
+
+    def _entries(self, known: _Known) -> Iterator[Entry]:
+        for path, sure in self._files():
+            try:
+                status = path.stat()
+            except OSError:  # taken away meanwhile
+                continue
+            state = (status.st_mtime_ns, status.st_size)
+            if path in known and known[path][0] == state:
+                found = known[path][1]
+            else:
+                found = _read(path, sure)
+            self._known[path] = state, found
+            if found is not None:
+                key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+                yield Entry(key, path, status.st_mtime, status.st_size, found)
+
+    def _files(self) -> Iterator[tuple[Path, bool]]:
+        """Files that may hold reports, and whether they surely should."""
+        for given in self._paths:
+            if not given.is_dir():
+                yield given, True
+                continue
+            for folder, below, names in os.walk(given):
+                below[:] = sorted(name for name in below if not name.startswith("."))
+                for name in sorted(names):
+                    if name.endswith(_ENDINGS) and not name.startswith("."):
+                        yield Path(folder, name), name in _SURE
+
+
+def _read(path: Path, sure: bool) -> Summary | str | None:
+    """What a file holds; None for one that need not hold a report and does not."""
+    try:
+        if not sure and not _looks_like_a_report(path):
+            return None
+        found = report.load(path)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+    except ReportError as error:
+        return str(error)
+    return Summary(
+        name=found.name,
+        system=text.system(found),
+        cycles=found.cycles,
+        seconds=found.seconds,
+        fits=found.memory.fits,
+    )
+
+
+def _looks_like_a_report(path: Path) -> bool:
+    """Whether a file begins like one: a trace beside it may be large, and need not be read."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            return b'"schema"' in file.read(_BEGINNING)
+    except (EOFError, zlib.error):
+        return True  # whoever reads all of it says what is wrong

@@ -1,0 +1,94 @@
+"""The pages that are not reports: the index, and what went wrong. They need no scripts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from html import escape
+
+from ipujax._report.text import duration
+from ipujax.cli.serving.library import Entry, Summary
+
+_STYLE = """
+:root { color-scheme: light dark; --line: light-dark(#d0d4da, #3a4048);
+  --quiet: light-dark(#59616b, #a4adb8); --bad: light-dark(#a33c00, #ff9d66);
+  --link: light-dark(#00568f, #7cc4f5); }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
+  padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin: 0; }
+p, .quiet { color: var(--quiet); }
+a { color: var(--link); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { padding: .4rem .75rem .4rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+th { color: var(--quiet); font-weight: 600; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td:nth-child(2) { min-width: 14rem; width: 60%; }
+td:nth-child(3) { white-space: nowrap; }
+.path { font-size: .85em; overflow-wrap: anywhere; }
+.bad { color: var(--bad); }
+pre { font: .85em/1.4 ui-monospace, monospace; white-space: pre-wrap; margin: 0;
+  overflow-wrap: anywhere; }
+button { font: inherit; padding: .35rem .9rem; margin-top: 1rem; }
+"""
+
+
+def index(places: str, entries: Sequence[Entry]) -> str:
+    """All reports, with links to look at one and boxes to choose two.
+
+    Args:
+      places: where they were looked for.
+      entries: in the order in which to show them.
+    """
+    found = f"<p>{len(entries)} in {escape(places)}; reload to see new ones</p>"
+    if not entries:
+        hint = "<p>Reports come here by report.to_json(path), or from autoReport.</p>"
+        return _page("Reports", found + hint)
+    heads = "".join(
+        f'<th scope="col"{" class=number" if number else ""}>{head}</th>'
+        for head, number in (
+            *(("", False), ("program", False), ("written", False), ("cycles", True)),
+            *(("time", True), ("memory", False), ("", False)),
+        )
+    )
+    rows = "".join(map(_row, entries))
+    table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
+    button = "<button>Compare the two that are chosen</button>"
+    form = f'<form action="/compare"><div class="wide"><table>{table}</table></div>{button}</form>'
+    return _page("Reports", found + form)
+
+
+def _row(entry: Entry) -> str:
+    path = f'<div class="path quiet">{escape(str(entry.path))}</div>'
+    written = escape(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written)))
+    found = entry.found
+    if not isinstance(found, Summary):
+        trouble = f'<pre class="bad">{escape(found)}</pre>'
+        return f'<tr><td></td><td>{path}{trouble}</td><td>{written}</td><td colspan="4"></td></tr>'
+    address, name = f"/report/{entry.key}", escape(found.name or "program")
+    fits = "fits" if found.fits else '<span class="bad">does not fit</span>'
+    box = f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {name}">'
+    link = f'<a href="{address}">{name}</a> <span class="quiet">{escape(found.system)}</span>'
+    cells = (
+        f"<td>{box}</td><td>{link}{path}</td><td>{written}</td>",
+        f'<td class="number">{found.cycles:,}</td>',
+        f'<td class="number">{escape(duration(found.seconds))}</td>',
+        f'<td>{fits}</td><td><a href="{address}.json">JSON</a></td>',
+    )
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def failure(title: str, message: str) -> str:
+    """What went wrong, and the way back."""
+    back = '<p><a href="/">All reports</a></p>'
+    return _page(title, f"<pre>{escape(message)}</pre>{back}")
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)} - ipujax</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{escape(title)}</h1>{body}</body></html>\n"
+    )

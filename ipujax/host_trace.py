@@ -1,0 +1,184 @@
+"""What the host does in a real run: where its time goes, by wall clock.
+
+with ipu.host_trace.record() as trace:
+    with ipu.host_trace.span("an epoch"):
+        step(x)
+print(trace)                                      # seconds by kind
+step.lower(x).report(host=trace).to_perfetto("trace.json.gz")
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses as dc
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from ipujax import events
+from ipujax.errors import ConfigTypeError
+
+KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report")
+"""What ipujax records of itself; see `record`."""
+
+# What JAX says when XLA has compiled something, or has found it in its cache.
+_XLA_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@dc.dataclass(frozen=True)
+class HostSpan:
+    """Something that a thread of the host did for a while.
+
+    Attributes:
+      kind: one of `KINDS`, or what was passed to `span`.
+      name: what it was done to: a program, a queue, an IPU, or the user's own word.
+      start: in seconds since the recording began; one that was under way by then starts at 0.
+      seconds: how long it took.
+      thread: the name of the thread that did it.
+    """
+
+    kind: str
+    name: str
+    start: float
+    seconds: float
+    thread: str
+
+
+class HostTrace:
+    """What was recorded; it may be read while the recording goes on.
+
+    Args:
+      spans: what it holds to begin with.
+    """
+
+    def __init__(self, spans: Iterable[HostSpan] = ()):
+        self._spans = list(spans)
+
+    @property
+    def spans(self) -> tuple[HostSpan, ...]:
+        """The spans that have ended by now, in order of their starts, outer before inner."""
+        return tuple(sorted(self._spans[:], key=lambda span: (span.start, -span.seconds)))
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By kind, the seconds that threads spent on it, most first.
+
+        What lies inside another span of its thread counts for the inner one alone. Several threads
+        may spend more seconds than pass.
+        """
+        total: dict[str, float] = collections.defaultdict(float)
+        around: dict[str, list[HostSpan]] = {}
+        for span in self.spans:
+            outer = around.setdefault(span.thread, [])
+            while outer and outer[-1].start + outer[-1].seconds <= span.start:
+                outer.pop()
+            if outer:
+                total[outer[-1].kind] -= span.seconds
+            total[span.kind] += span.seconds
+            outer.append(span)
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def __repr__(self) -> str:
+        kinds = collections.Counter(span.kind for span in self.spans)
+        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        return f"<HostTrace of {kinds.total()} spans{': ' if counted else ''}{counted}>"
+
+    def __str__(self) -> str:
+        """A small table: spans and seconds by kind."""
+        spans = self.spans
+        counts = collections.Counter(span.kind for span in spans)
+        width = max(map(len, ["kind", *counts]))
+        lines = [f"{'kind':{width}}  {'spans':>7}  {'seconds':>9}"]
+        for kind, seconds in self.seconds.items():
+            lines.append(f"{kind:{width}}  {counts[kind]:>7}  {seconds:>9.4f}")
+        return "\n".join(lines)
+
+    def add(self, span: HostSpan) -> None:
+        """Adds a span that has ended; any thread may."""
+        self._spans.append(span)
+
+
+@contextlib.contextmanager
+def record() -> Generator[HostTrace]:
+    """Records what all threads do until the block ends; recordings may nest or overlap.
+
+    While anybody records, a call of a compiled function returns when its results are ready, so
+    that its `execute` span is as long as it took; what JAX would have done beside it waits.
+
+    Yields:
+      A trace that grows while the block runs. The spans are of these kinds:
+
+      * `trace`: JAX traces a function; `lower`: it becomes a Program;
+      * `compile`: XLA compiles it or, inside `execute`, a kernel of it that is needed first then;
+      * `load`: devices are attached, and arrays are brought to them;
+      * `feed`: a data set makes elements, mostly in a thread of its own;
+      * `execute`: one call, until its results are ready; the first one of a function that runs as
+        a single kernel has its `trace`, `lower` and `compile` inside;
+      * `dequeue`: results are taken from an outfeed, waiting for them included;
+      * `report`: a report is modelled and written, as `POPLAR_ENGINE_OPTIONS` asks.
+
+      A span that fails is recorded as well; one that has not ended when the recording does is not.
+    """
+    trace, began = HostTrace(), time.perf_counter()
+
+    def keep(span: events.Span) -> None:
+        start = max(span.begin, began)
+        trace.add(HostSpan(span.kind, span.name, start - began, span.end - start, span.thread))
+
+    with events.listening(events.Span, keep), _compilations(keep):
+        yield trace
+
+
+def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[events.Span]:
+    """What the block does is a span of every recording that is going on.
+
+    Args:
+      name: what to call it.
+      kind: a word by which spans are told apart in pictures and sums.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) a name or kind that is no text.
+    """
+    if not isinstance(name, str) or not isinstance(kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigTypeError(
+            f"host_trace.span({name!r}, kind={kind!r}): the name and the kind of a span are texts"
+        )
+    return events.span(kind, name)
+
+
+def checked(trace: Any) -> HostTrace:
+    """The trace, if it is one.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) otherwise.
+    """
+    if not isinstance(trace, HostTrace):
+        raise ConfigTypeError(
+            f"host={trace!r} is no HostTrace; pass what `with ipu.host_trace.record() as trace:` "
+            "gives"
+        )
+    return trace
+
+
+@contextlib.contextmanager
+def _compilations(keep: Callable[[events.Span], None]) -> Generator[None]:
+    """Keeps a span of everything that XLA compiles; JAX tells when it is done."""
+    import jax.monitoring  # late: reading a report needs no JAX
+
+    def heard(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        around = events.enclosing()
+        if event != _XLA_COMPILED or (around is not None and around.kind == "compile"):
+            return
+        now = time.perf_counter()
+        name, begin = str(kwargs.get("fun_name", "")), now - duration_secs
+        if around is not None:  # JAX's clock is another one: what is inside shall look so
+            name, begin = around.name, max(begin, around.begin)
+        keep(events.Span("compile", name, begin, now, threading.current_thread().name))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        yield
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)

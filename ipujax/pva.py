@@ -1,0 +1,74 @@
+"""Reports for scripts, under the names that Graphcore's `pva` gave to things.
+
+    from ipujax import pva
+
+    report = pva.openReport("report.json")
+    print(report.compilation.target.numTiles, report.execution.totalCycles)
+    print(sum(step.ipus[0].cycles for step in report.execution.steps))
+    print(max(tile.memory.total.includingGaps for tile in report.compilation.tiles))
+
+All of it is about one replica and one call, and looks at an `ipu.report.Report`; nothing is copied.
+What pva measured and a model cannot know raises an `AttributeError` that names what to use instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from pathlib import Path
+
+from ipujax import __version__
+from ipujax import report as _report
+from ipujax._pva.compilation import IPU as IPU
+from ipujax._pva.compilation import CompilationReport as CompilationReport
+from ipujax._pva.execution import ExecutionReport as ExecutionReport
+from ipujax._pva.programs import Program as Program
+from ipujax._pva.programs import ProgramVisitor as ProgramVisitor
+from ipujax._pva.view import View
+
+
+@dc.dataclass(frozen=True)
+class Version:
+    """What made a report.
+
+    Attributes:
+      string: as `ipujax 0.1.0`.
+    """
+
+    string: str
+
+
+class Report(View):
+    """A report.
+
+    Attributes:
+      source: the `ipu.report.Report` that all is read from.
+    """
+
+    def __init__(self, source: _report.Report) -> None:
+        self.source = source
+
+    @functools.cached_property
+    def compilation(self) -> CompilationReport:
+        """What was compiled, for which chip, and what its memory holds."""
+        return CompilationReport(self.source)
+
+    @functools.cached_property
+    def execution(self) -> ExecutionReport:
+        """One call of it."""
+        return ExecutionReport(self.source)
+
+    @property
+    def poplarVersion(self) -> Version:
+        """The ipujax that reads the report, in place of a Poplar."""
+        return Version(f"ipujax {__version__}")
+
+
+def openReport(path: str | Path) -> Report:
+    """Opens the report in a file that `Report.to_json` wrote.
+
+    Raises:
+      ReportError: a file that holds no report.
+      OSError: a file that cannot be read.
+    """
+    return Report(_report.load(path))

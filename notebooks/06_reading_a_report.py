@@ -1,0 +1,298 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Reading a report
+#
+# Somebody has cut a model over four IPUs, and asks: does it fit, why is it slow, and what should I
+# change? This notebook answers as one would at a colleague's desk, with the report open. Each
+# answer is followed by the change, and by a look at whether the change did what was promised.
+#
+# Every number here is modelled: nothing has to run to get it. At the end the training runs for
+# real, to see that the changes have not changed what is learned.
+
+# %%
+import functools
+import itertools
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import ipujax as ipu
+from ipujax.demo.digits import load_digits
+from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+
+# %% [markdown]
+# ## The patient
+#
+# A residual network of twelve layers that reads handwritten digits, trained with Adam. So that a
+# small model is a tight fit, the IPUs are small, too: 32 tiles each instead of 1 472. All that is
+# said below holds for large ones.
+#
+# What we shall change are the arguments of `training`: how many layers each stage has, how many
+# micro-batches there are to an update, and in which numbers the layers compute.
+
+# %%
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 4
+config.ipu_model.tiles_per_ipu = 32
+config.configure_ipu_system()
+
+WIDTH, LAYERS, BATCH, CLASSES = 512, 12, 16, 10
+images, labels, _, _ = load_digits()
+batches = [
+    (images[start : start + BATCH], labels[start : start + BATCH].astype(np.int32))
+    for start in range(0, 64 * BATCH, BATCH)
+]
+
+
+def parameters(dtype):
+    keys = iter(jax.random.split(jax.random.key(0), LAYERS + 2))
+
+    def dense(rows, columns):
+        return (jax.random.normal(next(keys), (rows, columns)) / (2 * rows**0.5)).astype(dtype)
+
+    return {
+        "into": dense(64, WIDTH),
+        "layers": [dense(WIDTH, WIDTH) for _ in range(LAYERS)],
+        "out": dense(WIDTH, CLASSES),
+    }
+
+
+def layers(weights, hidden):
+    for matrix in weights:
+        hidden = hidden + jax.nn.gelu(hidden @ matrix)
+    return hidden
+
+
+def training(cut, micro_batches, dtype=jnp.float32, updates=1):
+    """The compiled function, its arguments, and the queue of its losses."""
+    ends = np.cumsum(cut)
+    elements = ipu.ipu_infeed_queue.IPUInfeedQueue(functools.partial(itertools.cycle, batches))
+    losses = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def stage(number):
+        own = slice(ends[number] - cut[number], ends[number])
+
+        def first(weights, images, labels):
+            hidden = images.reshape(BATCH, -1).astype(dtype) @ weights["into"]
+            return layers(weights["layers"][own], hidden), labels
+
+        def middle(weights, hidden, labels):
+            return layers(weights["layers"][own], hidden), labels
+
+        def last(weights, hidden, labels):
+            logits = layers(weights["layers"][own], hidden) @ weights["out"]
+            logits = logits.astype(jnp.float32)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+        return first if number == 0 else last if number == len(cut) - 1 else middle
+
+    @ipu.compile
+    def train(weights):
+        return pipeline(
+            [stage(number) for number in range(len(cut))],
+            micro_batches,
+            repeat_count=updates,
+            infeed_queue=elements,
+            outfeed_queue=losses,
+            optimizer_function=lambda loss: OptimizerFunctionOutput(
+                optax.adam(1e-3, eps=1e-4), loss
+            ),
+            variables=weights,
+            reduction_method="MEAN",
+        )
+
+    return train, parameters(dtype), losses
+
+
+def report_of(*arguments, **more):
+    train, weights, _ = training(*arguments, **more)
+    return train.lower(weights).report()
+
+
+# %% [markdown]
+# This is how we found it. The stages have 2, 3, 3 and 4 layers, and an update takes 8 micro-batches.
+
+# %%
+found = report_of(cut=(2, 3, 3, 4), micro_batches=8)
+print(found)
+
+# %% [markdown]
+# ## Does it fit?
+#
+# No. The second line says so, and the line after it where: a tile of IPU 3 needs more than it has.
+# A program is as large as its fullest tile, so the other IPUs being half empty does not help.
+#
+# What fills IPU 3? `liveness` knows what is alive at each step. We take the step that needs most,
+# and add up by category.
+
+# %%
+ipu_3 = found.liveness[3]
+print(f"at step {ipu_3.worst}, `{ipu_3.names[ipu_3.worst]}`:")
+for category, bytes_ in found.memory.ipu_categories.items():
+    if bytes_[3]:
+        print(f"  {category:<14} {bytes_[3] / 1e6:6.2f} MB")
+
+for tensor in ipu_3.alive_at(ipu_3.worst)[:6]:
+    print(f"{tensor.name:<20} {tensor.category:<12} {tensor.operation}")
+
+# %% [markdown]
+# It is full of variables: for each layer a matrix of a megabyte, the sum of its gradients, and the
+# two moments that Adam keeps. That is four megabytes a layer, and this IPU has four layers. Nothing
+# is wrong with any operation; there is one layer too many here.
+
+# %%
+assert not found.memory.fits
+assert found.memory.worst[0] == 3
+assert max(found.memory.by_category, key=found.memory.by_category.get) == "variables"
+
+# %% [markdown]
+# ## Why is it slow?
+#
+# Three things can make a pipeline slow, and they look alike from outside: the IPUs wait because
+# there is nothing for them to do yet (the bubble), they wait because another stage takes longer
+# (imbalance), or they work, but on moving data (exchange). The report tells them apart.
+
+# %%
+for cost in found.costs:
+    print(f"{cost.share:5.1%}  {cost.title}\n       {cost.remedy}")
+
+# %% [markdown]
+# Half of the grid of IPUs and ticks is empty: with eight micro-batches, a grouped pipeline of four
+# stages fills and drains all the time. And the stages differ, which the cycles of a task show.
+
+# %%
+for (stage, phase), cycles in sorted(found.pipeline.stage_cycles.items()):
+    print(f"stage {stage} {phase}: {cycles:7,} cycles {'#' * round(cycles / 4000)}")
+
+busy = found.busy_cycles
+for kind in ("compute", "exchange", "inter_ipu", "sync"):
+    shares = busy[kind] / found.cycles
+    print(f"{kind:<10}", *(f"{share:6.1%}" for share in shares))
+
+# %% [markdown]
+# So it is not the exchange, which takes a small share on every IPU. It is the bubble first, and
+# then the imbalance: stage 3 takes twice as long as stage 0, and everybody waits for it in every
+# tick.
+#
+# ## First change: move a layer
+#
+# One layer from the last stage to the first. It is the same remedy for memory and for balance,
+# because it is the same illness.
+
+# %%
+balanced = report_of(cut=(3, 3, 3, 3), micro_batches=8)
+fullest = balanced.memory.tile_peak_bytes.max(axis=1) / balanced.memory.limit
+print("fullest tiles:", *(f"{share:.0%}" for share in fullest))
+print(f"cycles: {found.cycles:,} -> {balanced.cycles:,}")
+print(f"utilisation: {found.pipeline.utilisation:.0%} -> {balanced.pipeline.utilisation:.0%}")
+assert balanced.memory.fits
+assert balanced.cycles < found.cycles
+
+# %% [markdown]
+# It fits. The time is better, and the bubble is what it was: it depends on the number of
+# micro-batches and not on the stages.
+#
+# ## Second change: more micro-batches
+#
+# A grouped pipeline of four stages is idle for eight ticks in an update, however many micro-batches
+# there are. With 8 of them that is half of the time; with 32 it is a fifth. What it costs is a
+# larger batch for each update, which is a question of learning and not of speed.
+
+# %%
+longer = report_of(cut=(3, 3, 3, 3), micro_batches=32)
+print(f"bubble: {balanced.pipeline.bubble_fraction:.0%} -> {longer.pipeline.bubble_fraction:.0%}")
+print(f"elements a second: {balanced.throughput:,.0f} -> {longer.throughput:,.0f}")
+np.testing.assert_allclose(longer.pipeline.bubble_fraction, 8 / (32 + 8))
+assert longer.throughput > 1.4 * balanced.throughput
+
+# %% [markdown]
+# ## Third change: half precision
+#
+# What is left is mostly work. The report names the lines that it goes to, and how well they use the
+# chip.
+
+# %%
+for cost in longer.costs:
+    print(f"{cost.share:5.1%}  {cost.title}\n       {cost.remedy}")
+for operation in longer.operations[:6]:
+    used = "" if operation.flop_utilisation is None else f"{operation.flop_utilisation:.0%} of peak"
+    print(f"{operation.cycles:12,.0f} cycles on IPU {operation.ipu}  {operation.name}  {used}")
+
+# %% [markdown]
+# The units of an IPU multiply float16 several times as fast as float32, and half as many bytes are
+# moved and kept.
+
+# %%
+half = report_of(cut=(3, 3, 3, 3), micro_batches=32, dtype=jnp.float16)
+print(f"elements a second: {longer.throughput:,.0f} -> {half.throughput:,.0f}")
+print(
+    f"fullest tile: {longer.memory.tile_peak_bytes.max():,} -> {half.memory.tile_peak_bytes.max():,}"
+)
+assert half.throughput > 1.3 * longer.throughput
+assert half.memory.tile_peak_bytes.max() < 0.7 * longer.memory.tile_peak_bytes.max()
+
+# %% [markdown]
+# ## The same, to look at
+#
+# All of this is easier to see than to print. At the end of a cell a report shows itself, with views
+# of memory by tile, of what is alive when, of the program, its operations and its timeline. They
+# are linked: click on an operation, and the others show where it is.
+
+# %%
+half
+
+# %% [markdown]
+# `to_html` writes the same page to a file that needs nothing else, `to_json` one that programs can
+# read, and `to_perfetto` a trace for ui.perfetto.dev. On the command line, `ipujax report --diff`
+# compares two of them.
+
+# %%
+folder = Path(tempfile.mkdtemp())
+for name, report in {"before": found, "after": half}.items():
+    report.to_json(folder / f"{name}.json")
+    report.to_html(folder / f"{name}.html")
+for path in sorted(folder.iterdir()):
+    print(f"{path.name:<12} {path.stat().st_size / 1e3:7.1f} kB")
+
+# %%
+# !ipujax report --diff {folder}/before.json {folder}/after.json
+
+# %% [markdown]
+# ## And it still learns
+#
+# Now it runs: six updates before and after, which see the same batches if each update has as many.
+# While it runs, `host_trace` notes what the host does. Beside the modelled call this shows whether
+# the IPUs would wait for the host.
+
+# %%
+losses = {}
+for name, cut, dtype in (
+    ("before", (2, 3, 3, 4), jnp.float32),
+    ("after", (3, 3, 3, 3), jnp.float16),
+):
+    train, weights, queue = training(cut, 32, dtype, updates=6)
+    with ipu.host_trace.record() as trace:
+        executable = train.lower(weights).compile()
+        executable(weights)
+        losses[name] = queue.dequeue()[0].reshape(6, -1).mean(axis=1)
+    print(f"{name:<7}", " ".join(f"{loss:.3f}" for loss in losses[name]))
+
+np.testing.assert_allclose(losses["after"], losses["before"], rtol=0.05)
+assert losses["after"][-1] < losses["after"][0] / 2
+
+# %%
+seen = executable.report(host=trace)
+for span in sorted(seen.host.spans, key=lambda span: -span.seconds)[:6]:
+    print(f"{span.kind:<8} {span.seconds * 1e3:8.1f} ms  {span.name}")
+print(f"modelled on IPUs: {seen.seconds * 1e3:.1f} ms for a call of six updates")

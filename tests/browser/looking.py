@@ -1,0 +1,117 @@
+"""How tests look at a page: opened as a file, with an ear on what it says on the console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
+
+READY = "html[data-ready=true]"
+
+
+class Visit:
+    """Pages of one browser, and what went wrong on them.
+
+    Args:
+      browser: to open them in.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> Page:
+        """A page, a file or its text, that has painted its first view."""
+        tab = self.tab(width=width, height=height, dark=dark)
+        if isinstance(page, Path):
+            tab.goto(page.as_uri())
+        else:
+            tab.set_content(page)
+        tab.wait_for_selector(READY)
+        return tab
+
+    def tab(self, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        """An empty page."""
+        context = self._browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+        )
+        self._contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", self._heard)
+        tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        tab.on("request", self._asked)
+        return tab
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:", "about:")):
+            self.requests.append(request.url)
+
+    def leave(self) -> None:
+        """Closes everything, and says what went wrong."""
+        for context in self._contexts:
+            context.close()
+        if self.complaints or self.requests:
+            raise AssertionError(f"console: {self.complaints}, network: {self.requests}")
+
+
+def views_of(tab: Page) -> list[str]:
+    """The views that a page offers."""
+    return tab.locator("[data-tab]").evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)")
+
+
+def show(tab: Page, view: str) -> Locator:
+    """Goes to a view and gives its element; of two reports, the first one's."""
+    tab.click(f"[data-tab={view}]")
+    frames(tab)
+    return tab.locator(f"[data-view={view}]").first
+
+
+def frames(tab: Page, count: int = 3) -> None:
+    """Lets a page draw some frames: charts are drawn with the next one."""
+    tab.evaluate(
+        """count => new Promise(done => {
+          const next = left => left ? requestAnimationFrame(() => next(left - 1)) : done();
+          next(count);
+        })""",
+        count,
+    )
+
+
+def pixels(tab: Page, chart: str) -> np.ndarray:
+    """uint32 [pixels]: the colours of a chart's canvas."""
+    values = tab.evaluate(
+        """name => {
+          const canvas = document.querySelector(`canvas[data-chart="${name}"]`);
+          // Chromium warns if a canvas that is drawn to is read often; a copy may be.
+          const copy = new OffscreenCanvas(canvas.width, canvas.height);
+          const pen = copy.getContext("2d", {willReadFrequently: true});
+          pen.drawImage(canvas, 0, 0);
+          const {data} = pen.getImageData(0, 0, canvas.width, canvas.height);
+          return Array.from(new Uint32Array(data.buffer));
+        }""",
+        chart,
+    )
+    return np.array(values, dtype=np.uint32)
+
+
+def colours(tab: Page, chart: str) -> int:
+    """How many colours cover more than a few pixels of a chart."""
+    _, counts = np.unique(pixels(tab, chart), return_counts=True)
+    return int((counts > 20).sum())
+
+
+def selection(tab: Page) -> dict[str, Any]:
+    """What is selected."""
+    return tab.evaluate("() => ({...window.ipujax.store.selection})")

@@ -1,0 +1,120 @@
+"""What the views for memory, liveness, program and operations say, against the Report itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from ipujax.report import Report
+from tests.browser.looking import Visit, selection
+
+Open = Callable[[str], tuple[Page, Locator, Report]]
+
+
+@pytest.fixture
+def opened(pages: dict[str, Path], reports: dict[str, Report], visit: Visit) -> Open:
+    """Opens the page of the small sample at a view."""
+
+    def open_view(view: str) -> tuple[Page, Locator, Report]:
+        page = visit.open(pages["small"])
+        page.click(f"[data-tab={view}]")
+        return page, page.locator(f"[data-view={view}]"), reports["small"]
+
+    return open_view
+
+
+def rows_said(view: Locator) -> int:
+    """How many rows a table says that it has."""
+    return int(view.locator(".table-tools .faint").inner_text().split()[0])
+
+
+def test_memory_shows_the_tensors_of_the_tile_that_is_typed(opened: Open) -> None:
+    page, view, report = opened("memory")
+    live = report.liveness[0]
+    for tile in (0, 700, 1471):
+        view.get_by_label("Tile", exact=True).fill(str(tile))
+        view.get_by_label("Tile", exact=True).press("Enter")
+        expected = [t for t in live.alive_at(live.worst) if t.mapping.bytes_per_tile()[tile]]
+        assert f"Tile {tile} of IPU 0" in view.locator("h2").nth(1).inner_text()
+        assert rows_said(view) == len(expected)
+    assert selection(page)["tile"] == 1471
+
+
+def test_memory_shows_one_category_alone(opened: Open) -> None:
+    _, view, report = opened("memory")
+    names = [name for name, held in report.memory.by_category.items() if held]
+    assert view.locator("[data-category]").count() == len(names)
+    button = view.locator("[data-category=stack]")
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert "Only stack" in view.inner_text()
+
+
+def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
+    page, view, report = opened("liveness")
+    live = report.liveness[0]
+    for step in range(len(live.names)):
+        view.get_by_label("Step", exact=True).fill(str(step))
+        view.get_by_label("Step", exact=True).press("Enter")
+        assert selection(page)["step"] == step
+        alive = [tensor for tensor in live.alive_at(step) if tensor.first is not None]
+        assert rows_said(view) == len(alive)
+        if alive:
+            first = view.locator("tr[data-row='0'] td").all_inner_texts()
+            assert first[0].endswith(alive[0].name)
+    view.get_by_label("include what is always alive").check()
+    assert rows_said(view) == len(live.alive_at(len(live.names) - 1))
+
+
+def test_program_opens_with_the_keyboard_and_selects(opened: Open) -> None:
+    page, view, report = opened("program")
+    tree = view.get_by_role("treegrid")
+    assert report.program.name in view.locator("[data-row='0']").inner_text()
+    shown = int(tree.get_attribute("aria-rowcount") or 0)
+    tree.press("Home")
+    tree.press("ArrowLeft")
+    assert tree.get_attribute("aria-rowcount") == "1"
+    tree.press("ArrowRight")
+    tree.press("*")
+    assert int(tree.get_attribute("aria-rowcount") or 0) >= shown
+    tree.press("ArrowDown")
+    tree.press("Enter")
+    assert selection(page)["name"] == report.program.children[0].name
+
+
+def test_operations_add_up(opened: Open) -> None:
+    _, view, report = opened("operations")
+    assert rows_said(view) == len(report.operations)
+    view.get_by_label("Filter operations").fill("dot_general")
+    found = [operation for operation in report.operations if "dot_general" in operation.name]
+    assert rows_said(view) == len(found)
+    share = sum(operation.cycles for operation in found) / (report.cycles * report.num_ipus)
+    assert (
+        f"{round(100 * share, 1):g} % of the IPU-cycles" in view.locator("[data-sum]").inner_text()
+    )
+
+
+def test_operations_go_in_groups(opened: Open) -> None:
+    _, view, report = opened("operations")
+    view.get_by_role("button", name="line", exact=True).first.click()
+    lines = {operation.origin for operation in report.operations}
+    assert rows_said(view) == len(lines)
+    view.locator("tr[data-row='0']").click()
+    totals = {
+        line: sum(one.cycles for one in report.operations if one.origin == line) for line in lines
+    }
+    most = max(lines, key=lambda line: totals[line])
+    assert rows_said(view) == sum(one.origin == most for one in report.operations)
+
+
+def test_an_operation_that_is_selected_is_found_everywhere(opened: Open) -> None:
+    page, view, report = opened("operations")
+    operation = next(one for one in report.operations if one.origin)
+    view.locator(f"tr[data-row='{report.operations.index(operation)}']").click()
+    assert selection(page)["origin"] == operation.origin
+    assert view.locator("tr.selected").count() > 0
+    page.click("[data-tab=program]")
+    assert page.locator("[data-view=program] .is-linked.is-cursor").count() == 1

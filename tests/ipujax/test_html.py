@@ -1,0 +1,158 @@
+"""The HTML page of a report: what is in the file, and what is not."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html as escapes
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from ipujax._report import html
+from tests.harness import ROOT
+
+PAGE = ROOT / "ipujax" / "_report" / "page"
+MODULES = sorted(path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.js"))
+MAX_LINES = 400
+STEPS = 100_000
+
+_TOP_LEVEL = re.compile(
+    r"^(?:export )?(?:async )?(?:function\*?|class|const|let|var) "
+    r"(?:\[([^\]]*)\]|\{([^}]*)\}|(\w+))",
+    re.MULTILINE,
+)
+_ANY_IMPORT = re.compile(r"^import\b.*$", re.MULTILINE)
+_PLAIN_IMPORT = re.compile(r'^import \{(\w+(?:, \w+)*)\} from "(\.\.?/[\w./]+\.js)";$')
+
+
+def document(name: str = "train", **sections: Any) -> dict[str, Any]:
+    """As little as the bundler reads of a document."""
+    return {"schema": 2, "name": name, **sections}
+
+
+def steps(count: int) -> dict[str, Any]:
+    """A section as large as that of a program of so many different steps."""
+    draw = random.Random(0)
+    columns = {
+        key: [draw.randrange(most) for _ in range(count)]
+        for key, most in (("name", 20_000), ("origin", 2000), ("cycles", 10**5))
+    }
+    return {"type": "block", "ipu": 0, "start": list(range(0, 50 * count, 50)), **columns}
+
+
+def source(path: str) -> str:
+    return (PAGE / path).read_text("utf-8")
+
+
+def packed(page: str) -> list[Any]:
+    """The documents in a page, unpacked as a browser does it."""
+    found = re.findall(r'<script type="application/octet-stream" class="report">(.*?)<', page)
+    return [json.loads(gzip.decompress(base64.b64decode(each))) for each in found]
+
+
+def test_the_page_holds_the_document() -> None:
+    report = document(strings=["", "a </script><script>alert(1)</script> ü"])
+    assert packed(html.page([report])) == [report]
+
+
+def test_two_documents_are_compared_on_one_page() -> None:
+    page = html.page([document("before"), document("after")])
+    assert [each["name"] for each in packed(page)] == ["before", "after"]
+    assert "<title>before and after - ipujax report</title>" in page
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_other_numbers_of_documents_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"was given {count}"):
+        html.page([document()] * count)
+
+
+def test_texts_of_the_user_are_no_markup() -> None:
+    page = html.page([document("</title><script>alert(1)</script>{{script}}")])
+    assert "<script>alert" not in page
+    assert page.count("</script>") == 2  # the document and the modules
+    assert page.count("</title>") == 1
+    assert page.count("async function loadReports") == 1
+
+
+def test_a_page_of_a_document_is_always_the_same() -> None:
+    assert html.page([document()]) == html.page([document()])
+
+
+def test_a_frame_is_sandboxed_and_holds_the_page() -> None:
+    frame = html.inline([document('a "quoted" name')])
+    match = re.fullmatch(
+        r'<iframe sandbox="allow-scripts" style="[^"]*resize:vertical[^"]*" '
+        r'srcdoc="([^"]*)"></iframe>',
+        frame,
+    )
+    assert match
+    assert escapes.unescape(match[1]) == html.page([document('a "quoted" name')])
+
+
+def test_nothing_comes_from_a_network() -> None:
+    page = html.page([document()])
+    assert "default-src 'none'" in page
+    for forbidden in ("http:", "https:", "//cdn", "url(", "@import", "fetch(", "XMLHttpRequest"):
+        assert forbidden not in page, forbidden
+    assert not re.search(r"<(?:link|img|script)[^>]*\b(?:src|href)=", page)
+
+
+def test_large_programs_make_files_of_bearable_size() -> None:
+    page = html.page([document(steps={"count": STEPS, "root": 0, "nodes": [steps(STEPS)]})])
+    assert len(page) < 20e6
+
+
+def test_modules_come_after_those_that_they_import() -> None:
+    script = html.script()
+    assert not _ANY_IMPORT.findall(script)
+    assert not re.findall(r"^export\b", script, re.MULTILINE)
+    places = {path: script.index(html._stripped(source(path))) for path in MODULES}
+    for path in MODULES:
+        for line in _ANY_IMPORT.findall(source(path)):
+            match = _PLAIN_IMPORT.match(line)
+            assert match, f"{path}: {line}"
+            assert places[html._resolve(path, match[2])] < places[path]
+
+
+def test_imports_name_what_their_modules_export() -> None:
+    for path in MODULES:
+        for names, imported in html._IMPORT.findall(source(path)):
+            exported = source(html._resolve(path, imported))
+            for name in names.split(", "):
+                pattern = rf"^export (?:async )?(?:function\*?|class|const|let) {name}\b"
+                assert re.search(pattern, exported, re.MULTILINE), f"{path}: {name}"
+                assert len(re.findall(rf"\b{name}\b", source(path))) > 1, f"{path}: unused {name}"
+
+
+def test_modules_share_one_scope_without_clashes() -> None:
+    owners: dict[str, str] = {}
+    for path in MODULES:
+        for several, fields, one in _TOP_LEVEL.findall(source(path)):
+            for name in re.findall(r"\w+", several or fields or one):
+                assert name not in owners, f"{name} is in {owners[name]} and in {path}"
+                owners[name] = path
+    assert len(owners) > 100
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_modules_keep_to_the_rules(path: str) -> None:
+    text = source(path)
+    assert len(text.splitlines()) <= MAX_LINES
+    assert text.startswith("//")
+    for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert forbidden not in text
+    assert "</script" not in text.lower()
+    assert "import(" not in text
+
+
+def test_every_colour_that_scripts_name_is_in_the_style() -> None:
+    style = source("page.css") + source("views.css")
+    named = {
+        name for path in MODULES for name in re.findall(r'themeColour\("([\w-]+)"\)', source(path))
+    }
+    assert {name for name in named if f"--{name}:" not in style} == set()

@@ -1,0 +1,253 @@
+"""`ipujax report --serve`: reports in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ipujax.cli import main as command
+from ipujax.cli.serving import Library, Server
+from tests.harness import ROOT
+from tests.ipujax.small_report import small_report
+
+
+@contextlib.contextmanager
+def served(*paths: Path) -> Iterator[Server]:
+    """A server of some files and directories."""
+    with Server(Library(paths), 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(
+    server: Server, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, str, http.client.HTTPResponse]:
+    """The status, the text and the response to a request."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.server_port)) as client:
+        client.request(method, path, headers={} if host is None else {"Host": host})
+        response = client.getresponse()
+        return response.status, response.read().decode(), response
+
+
+def index(server: Server) -> str:
+    status, text, _ = ask(server, "/")
+    assert status == 200
+    return text
+
+
+def keys(server: Server) -> list[str]:
+    return re.findall(r'<a href="/report/(\w+)">', index(server))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two reports, one of them of a program that does not fit and compressed."""
+    (tmp_path / "first").mkdir()
+    small_report(name="first").to_json(tmp_path / "first" / "report.json")
+    crowded = small_report(name="second", cycles=1300)
+    peaks = crowded.memory.tile_peak_bytes
+    peaks[0, 0] = 10**6
+    crowded.to_json(tmp_path / "second.json.gz")
+    return tmp_path
+
+
+def test_the_index(folder: Path):
+    with served(folder) as server:
+        text = index(server)
+        assert text.count("<tr>") == 3
+        assert "3 replicas of 2 IPUs (tiny)" in text
+        assert '<td class="number">130</td>' in text
+        assert '<td class="number">1,300</td>' in text
+        assert text.count("<td>fits</td>") == 1
+        assert text.count("does not fit") == 1
+        small_report(name="third").to_json(folder / "third.json")
+        assert ">third</a>" in index(server)
+        (folder / "third.json").unlink()
+        assert ">third</a>" not in index(server)
+
+
+def test_views(folder: Path):
+    with served(folder) as server:
+        first, second = keys(server)
+        status, page, response = ask(server, f"/report/{first}")
+        assert (status, page.count('class="report"')) == (200, 1)
+        assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+        status, page, _ = ask(server, f"/compare?report={first}&report={second}")
+        assert (status, page.count('class="report"')) == (200, 2)
+        status, text, response = ask(server, f"/report/{first}.json")
+        assert response.headers["Content-Type"] == "application/json"
+        assert json.loads(text)["name"] in ("first", "second")
+        status, text, response = ask(server, f"/report/{first}", method="HEAD")
+        assert (status, text) == (200, "")
+        assert int(response.headers["Content-Length"]) > 1000
+
+
+def test_only_what_is_in_the_index(folder: Path):
+    secret = folder.parent / "secret.json"
+    secret.write_text("{}")
+    with served(folder) as server:
+        (folder / "first" / "report.json").rename(folder.parent / "moved.json")
+        for path in (
+            *("/report/../../secret.json", "/report/%2e%2e%2fsecret.json", "/../secret.json"),
+            *("/secret.json", "//secret.json", "/report/", "/report/.json", "/first/report.json"),
+            f"/report/{secret}",
+        ):
+            assert ask(server, path)[0] == 404, path
+        for path in ("/compare", "/compare?report=1", "/compare?report=1&report=2&report=3"):
+            assert ask(server, path)[0] == 400, path
+        assert ask(server, "/compare?report=1&report=2")[0] == 404
+
+
+def test_only_this_machine_by_its_name(folder: Path):
+    with served(folder) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        for host in ("localhost", f"localhost:{server.server_port}", "LOCALHOST", "127.0.0.1:1"):
+            assert ask(server, "/", host=host)[0] == 200, host
+        for host in ("[::1]", "[::1]:8080"):
+            assert ask(server, "/", host=host)[0] == 200, host
+        for host in ("example.org", "example.org:80", "localhost.example.org", "", "127.0.0.1.x"):
+            status, text, _ = ask(server, "/", host=host)
+            assert status == 403, host
+            assert server.url in text
+            assert "first" not in text
+
+
+def test_only_reading(folder: Path):
+    with served(folder) as server:
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert ask(server, "/", method=method)[0] == 501
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://example.org/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"GET / HTTP/1.1\r\n\r\n", 403),
+        (b"GET /\x00\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET\r\n\r\n", 400),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+    ],
+)
+def test_strange_requests(
+    request_: bytes, status: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    with served(tmp_path) as server:
+        with socket.create_connection(("127.0.0.1", server.server_port), 10) as connection:
+            connection.sendall(request_)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.makefile("rb").read()
+        assert str(status).encode() in answer[:300]
+        assert index(server)
+    assert capfd.readouterr().err == ""
+
+
+def test_broken_files_are_shown(folder: Path):
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "report.json").write_text("{")
+    whole = (folder / "first" / "report.json").read_text()
+    (broken / "cut.json").write_text(whole[: len(whole) // 2])
+    (broken / "old.json").write_text('{"schema": 1}')
+    (broken / "other.json").write_text('{"traceEvents": []}')
+    (broken / "no.json.gz").write_bytes(b"no gzip")
+    with served(folder, broken / "other.json") as server:
+        text = index(server)
+        for name in ("report.json", "cut.json", "old.json", "other.json", "no.json.gz"):
+            assert f"{broken / name}</div>" in text
+        assert text.count('<pre class="bad">') == 5
+        assert len(keys(server)) == 2
+
+
+def test_other_files_are_passed_over(folder: Path):
+    (folder / "package.json").write_text('{"name": "x"}')
+    (folder / "trace.json").write_text('{"traceEvents": [')
+    (folder / ".hidden.json").write_text('{"schema": 2}')
+    (folder / ".git").mkdir()
+    (folder / ".git" / "report.json").write_text("{")
+    (folder / "report.txt").write_text("{")
+    with served(folder) as server:
+        assert index(server).count("<tr>") == 3
+
+
+def test_a_report_that_breaks_after_the_index(folder: Path):
+    with served(folder) as server:
+        found = keys(server)
+        (folder / "first" / "report.json").write_text("{")
+        answers = [ask(server, f"/report/{key}") for key in found]
+        assert sorted(status for status, *_ in answers) == [200, 404]
+        assert any("is not JSON" in text for _, text, _ in answers)
+        assert len(keys(server)) == 1
+
+
+def test_texts_are_escaped(tmp_path: Path):
+    folder = tmp_path / "<b>&"
+    folder.mkdir()
+    small_report(name="<script>alert(1)</script>").to_json(folder / "report.json")
+    (folder / "<i>.json").write_text('{"schema": "<u>"}')
+    with served(folder) as server:
+        text = index(server)
+        for tag in ("<script", "<b>", "<i>", "<u>"):
+            assert tag not in text
+        assert "&lt;script&gt;" in text
+        assert "<u>" not in ask(server, "/report/<u>")[1]
+
+
+def test_nothing_to_show(tmp_path: Path):
+    with served(tmp_path) as server:
+        assert "report.to_json(path)" in index(server)
+
+
+def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert command.main(["report", "--serve", str(tmp_path / "none")]) == 1
+    assert "none: there is no such file or directory" in capsys.readouterr().err
+    with served(tmp_path) as server:
+        port = str(server.server_port)
+        assert command.main(["report", "--serve", str(tmp_path), "--port", port]) == 1
+        error = capsys.readouterr().err
+        assert f"cannot serve at port {port}: Address already in use" in error
+        assert "--port 0" in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signals to send")
+def test_the_command_ends_quietly(folder: Path):
+    shutil.move(folder / "second.json.gz", folder / "first" / "second.json.gz")
+    arguments = [sys.executable, "-m", "ipujax", "report", "--serve", "first", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.fullmatch(r"ipujax report \| (http://127\.0\.0\.1:(\d+)/) \(.*\)\n", line)
+        assert found is not None
+        client = http.client.HTTPConnection("127.0.0.1", int(found[2]))
+        with contextlib.closing(client):
+            client.request("GET", "/")
+            assert client.getresponse().read().count(b"second.json.gz") == 1
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
