@@ -19,6 +19,8 @@
 # %%
 import functools
 import itertools
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -55,11 +57,11 @@ batches = [
 ]
 
 
-def parameters(dtype):
+def parameters():
     keys = iter(jax.random.split(jax.random.key(0), LAYERS + 2))
 
     def dense(rows, columns):
-        return (jax.random.normal(next(keys), (rows, columns)) / (2 * rows**0.5)).astype(dtype)
+        return jax.random.normal(next(keys), (rows, columns)) / (2 * rows**0.5)
 
     return {
         "into": dense(64, WIDTH),
@@ -70,7 +72,7 @@ def parameters(dtype):
 
 def layers(weights, hidden):
     for matrix in weights:
-        hidden = hidden + jax.nn.gelu(hidden @ matrix)
+        hidden = hidden + jax.nn.gelu(hidden @ matrix.astype(hidden.dtype))
     return hidden
 
 
@@ -84,15 +86,15 @@ def training(cut, micro_batches, dtype=jnp.float32, updates=1):
         own = slice(ends[number] - cut[number], ends[number])
 
         def first(weights, images, labels):
-            hidden = images.reshape(BATCH, -1).astype(dtype) @ weights["into"]
+            hidden = (images.reshape(BATCH, -1) @ weights["into"]).astype(dtype)
             return layers(weights["layers"][own], hidden), labels
 
         def middle(weights, hidden, labels):
             return layers(weights["layers"][own], hidden), labels
 
         def last(weights, hidden, labels):
-            logits = layers(weights["layers"][own], hidden) @ weights["out"]
-            logits = logits.astype(jnp.float32)
+            hidden = layers(weights["layers"][own], hidden).astype(jnp.float32)
+            logits = hidden @ weights["out"]
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
         return first if number == 0 else last if number == len(cut) - 1 else middle
@@ -105,14 +107,12 @@ def training(cut, micro_batches, dtype=jnp.float32, updates=1):
             repeat_count=updates,
             infeed_queue=elements,
             outfeed_queue=losses,
-            optimizer_function=lambda loss: OptimizerFunctionOutput(
-                optax.adam(1e-3, eps=1e-4), loss
-            ),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(1e-3), loss),
             variables=weights,
             reduction_method="MEAN",
         )
 
-    return train, parameters(dtype), losses
+    return train, parameters(), losses
 
 
 def report_of(*arguments, **more):
@@ -121,7 +121,7 @@ def report_of(*arguments, **more):
 
 
 # %% [markdown]
-# This is how we found it. The stages have 2, 3, 3 and 4 layers, and an update takes 8 micro-batches.
+# This is how we found it. The stages have 2, 3, 3 and 4 layers; an update takes 8 micro-batches.
 
 # %%
 found = report_of(cut=(2, 3, 3, 4), micro_batches=8)
@@ -230,17 +230,27 @@ for operation in longer.operations[:6]:
     print(f"{operation.cycles:12,.0f} cycles on IPU {operation.ipu}  {operation.name}  {used}")
 
 # %% [markdown]
-# The units of an IPU multiply float16 several times as fast as float32, and half as many bytes are
-# moved and kept.
+# The lines are those of the layers, as they should be, and the units of an IPU multiply float16
+# twice as fast as float32. Parameters and optimizer stay in float32, and the layers compute in
+# float16.
 
 # %%
 half = report_of(cut=(3, 3, 3, 3), micro_batches=32, dtype=jnp.float16)
 print(f"elements a second: {longer.throughput:,.0f} -> {half.throughput:,.0f}")
-print(
-    f"fullest tile: {longer.memory.tile_peak_bytes.max():,} -> {half.memory.tile_peak_bytes.max():,}"
-)
-assert half.throughput > 1.3 * longer.throughput
-assert half.memory.tile_peak_bytes.max() < 0.7 * longer.memory.tile_peak_bytes.max()
+fullest = [report.memory.tile_peak_bytes.max() for report in (longer, half)]
+print(f"fullest tile: {fullest[0]:,} -> {fullest[1]:,}")
+assert half.throughput > 1.2 * longer.throughput
+assert half.memory.fits
+
+# %% [markdown]
+# A quarter faster, not twice as fast: adding up gradients stays what it was, and each use of a
+# matrix now makes a copy of it in float16, which takes time, and room beside the matrix. It still
+# fits. Over all three changes the throughput has doubled, and each step of the way was told before
+# it was taken.
+
+# %%
+print(f"elements a second: {found.throughput:,.0f} -> {half.throughput:,.0f}")
+assert half.throughput > 2 * found.throughput
 
 # %% [markdown]
 # ## The same, to look at
@@ -250,7 +260,7 @@ assert half.memory.tile_peak_bytes.max() < 0.7 * longer.memory.tile_peak_bytes.m
 # are linked: click on an operation, and the others show where it is.
 
 # %%
-half
+half  # noqa: B018
 
 # %% [markdown]
 # `to_html` writes the same page to a file that needs nothing else, `to_json` one that programs can
@@ -266,7 +276,8 @@ for path in sorted(folder.iterdir()):
     print(f"{path.name:<12} {path.stat().st_size / 1e3:7.1f} kB")
 
 # %%
-# !ipujax report --diff {folder}/before.json {folder}/after.json
+command = [sys.executable, "-m", "ipujax", "report", "--diff", "before.json", "after.json"]
+print(subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout)
 
 # %% [markdown]
 # ## And it still learns

@@ -222,7 +222,7 @@ export function paintTileMap(ctx, view, shown) {
   const { memory, limit, top, category, tile } = shown;
   const { columns, cell } = mapShape(view, memory.tiles);
   const values = shownBytes(memory, category);
-  const gap = cell > 7 ? 1 : 0;
+  const gap = cell > 7 ? 1 : -0.5; // small cells overlap, lest seams show
   const place = (i) => [(i % columns) * cell, Math.floor(i / columns) * cell];
   for (let i = 0; i < memory.tiles; i++) {
     const [x, y] = place(i);
