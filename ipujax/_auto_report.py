@@ -50,7 +50,7 @@ _KNOWN = (_ALL, _DIRECTORY, *_FILES, *_NEEDLESS)
 
 _LONG_SECONDS = 3.0  # after which whoever waits is told for what
 _TRACE_STEPS = 200_000  # more than a screen can show; some seconds to write, a few MB
-_NAME_LENGTH = 80  # of a program in the name of a folder
+_NAME_BYTES = 80  # of a program in the name of a folder; names may have 255
 
 _lock = threading.Lock()
 _written: set[tuple[AutoReport, str, str]] = set()
@@ -94,7 +94,7 @@ def asked_for(options: EngineOptions) -> AutoReport:
         raise ConfigError(f"{options.where(_DIRECTORY)} is {directory!r}, but must be a path")
     if directory and not files:
         _warn(f'{options.where(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "true"')
-    return AutoReport(Path(directory), frozenset(files))
+    return AutoReport(Path(directory).expanduser().absolute(), frozenset(files))
 
 
 def _hint(name: str) -> str:
@@ -120,23 +120,22 @@ def write(lowered: Lowered, options: EngineOptions) -> None:
             f"{problem.strerror}; name another one"
         ) from problem
     name = lowered.program.name
-    if not _is_new(wanted, name, _executable_cache.fingerprint(lowered)):
-        return
-    with events.span("report", name), _told_if_long(name):
-        _write(lowered, wanted)
-
-
-def _is_new(wanted: AutoReport, name: str, fingerprint: str) -> bool:
-    """Whether this process has not yet written the report; from now on it has."""
-    key = (wanted, name, fingerprint)
+    key = (wanted, name, _executable_cache.fingerprint(lowered))
     with _lock:
-        is_new = key not in _written
-        _written.add(key)
-    return is_new
+        if key in _written:
+            return
+        _written.add(key)  # before it is: several threads may compile one program
+    with events.span("report", name), _told_if_long(name):
+        if not _write(lowered, wanted):
+            _written.discard(key)
 
 
-def _write(lowered: Lowered, wanted: AutoReport) -> None:
-    """Writes what can be written; for the rest there is a warning, as the run can do without."""
+def _write(lowered: Lowered, wanted: AutoReport) -> bool:
+    """Writes what can be written; for the rest there is a warning, as the run can do without.
+
+    Returns:
+      Whether all of it was written.
+    """
     name, begin = lowered.program.name, time.perf_counter()
     with _warned_of_failure(name, "report"):
         report = lowered.report()
@@ -144,9 +143,12 @@ def _write(lowered: Lowered, wanted: AutoReport) -> None:
         for file in sorted(wanted.files):
             with _warned_of_failure(name, file, folder / file):
                 _write_file(lowered, report, folder / file)
-        seconds = time.perf_counter() - begin
-        if any(folder.iterdir()):
+        written = {path.name for path in folder.iterdir()}
+        if written:
+            seconds = time.perf_counter() - begin
             log.get_logger().info("`%s`: report written to %s (%.1f s)", name, folder, seconds)
+        return written >= wanted.files
+    return False
 
 
 @contextlib.contextmanager
@@ -179,8 +181,9 @@ def _write_file(lowered: Lowered, report: Report, path: Path) -> None:
 def _new_folder(directory: Path, program: str) -> Path:
     """A folder that nobody else has, whichever programs and processes write at the same time."""
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S")
-    plain = re.sub(r"[^\w.-]+", "_", program).strip("_.")[:_NAME_LENGTH] or "program"
-    folder = first = directory / f"{now}__{os.getpid()}__{plain}"
+    plain = re.sub(r"[^\w.-]+", "_", program).strip("_.").encode()[:_NAME_BYTES]
+    name = plain.decode(errors="ignore") or "program"
+    folder = first = directory / f"{now}__{os.getpid()}__{name}"
     number = 1
     while True:
         try:

@@ -7,6 +7,7 @@ import difflib
 import functools
 import json
 import os
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _CONFIG = "compilation_poplar_options"
 
 _ALIKE = 0.85  # of difflib; Poplar's own names for other options are less alike
+_SHOWN = 200  # characters of a value that is wrong
 _DTYPES = ("half", "float", "float16", "float32")
 
 
@@ -117,9 +119,10 @@ def _parsed(text: str) -> Mapping[str, Any]:
     example = 'write it like \'{"autoReport.all": "true"}\''
     try:
         options = json.loads(text)
-    except json.JSONDecodeError as broken:
+    except (ValueError, RecursionError) as broken:  # broken, or numbers or nests without end
+        shown = textwrap.shorten(text, _SHOWN)
         raise ConfigError(
-            f"{VARIABLE} holds {text!r}, which is no JSON: {broken}; {example}"
+            f"{VARIABLE} holds {shown!r}, which is no JSON: {broken}; {example}"
         ) from None
     if not isinstance(options, dict):
         raise ConfigError(f"{VARIABLE} holds {text!r}, which is no JSON object; {example}")

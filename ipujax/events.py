@@ -55,12 +55,11 @@ class Span:
     """Something that a thread of the host did for a while.
 
     Attributes:
-      kind: what it was: `trace`, `lower`, `compile`, `load`, `feed`, `execute`, `dequeue`, or a
-        user's own word.
+      kind: what it was: one of `host_trace.KINDS`, or a user's own word.
       name: of what it was done to.
       begin: `time.perf_counter()` at its start.
       end: and at its end; before that, the same as `begin`.
-      thread: the name of the thread.
+      thread: that did it; several may have one name.
       told: whether listeners will hear of it.
     """
 
@@ -68,7 +67,7 @@ class Span:
     name: str
     begin: float
     end: float
-    thread: str
+    thread: threading.Thread
     told: bool = True
 
 
@@ -143,7 +142,7 @@ def enclosing() -> Span | None:
 @contextlib.contextmanager
 def _measured(kind: str, name: str) -> Generator[Span]:
     spans, begin = _open_spans(), time.perf_counter()
-    new = Span(kind, name, begin, begin, threading.current_thread().name)
+    new = Span(kind, name, begin, begin, threading.current_thread())
     spans.append(new)
     try:
         yield new
@@ -171,4 +170,4 @@ def _look() -> None:
     ACTIVE = any(_listeners.values())  # pyright: ignore[reportConstantRedefinition]
 
 
-_NOBODY_LISTENS = contextlib.nullcontext(Span("", "", 0.0, 0.0, ""))
+_NOBODY_LISTENS = contextlib.nullcontext(Span("", "", 0.0, 0.0, threading.main_thread()))

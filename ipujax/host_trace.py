@@ -34,9 +34,9 @@ class HostSpan:
     Attributes:
       kind: one of `KINDS`, or what was passed to `span`.
       name: what it was done to: a program, a queue, an IPU, or the user's own word.
-      start: in seconds since the recording began; one that was under way by then starts at 0.
+      start: in seconds since the recording began; 0 for one that another recording already knew.
       seconds: how long it took.
-      thread: the name of the thread that did it.
+      thread: the name of the thread that did it, with a number if there are several of that name.
     """
 
     kind: str
@@ -121,11 +121,12 @@ def record() -> Generator[HostTrace]:
 
       A span that fails is recorded as well; one that has not ended when the recording does is not.
     """
-    trace, began = HostTrace(), time.perf_counter()
+    trace, threads, began = HostTrace(), _ThreadNames(), time.perf_counter()
 
     def keep(span: events.Span) -> None:
         start = max(span.begin, began)
-        trace.add(HostSpan(span.kind, span.name, start - began, span.end - start, span.thread))
+        thread = threads.name(span.thread)
+        trace.add(HostSpan(span.kind, span.name, start - began, span.end - start, thread))
 
     with events.listening(events.Span, keep), _compilations(keep):
         yield trace
@@ -162,6 +163,24 @@ def checked(trace: Any) -> HostTrace:
     return trace
 
 
+class _ThreadNames:
+    """Names that tell threads apart, which their own need not do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[threading.Thread, str] = {}
+        self._counts = collections.Counter[str]()
+
+    def name(self, thread: threading.Thread) -> str:
+        """The thread's own name if it was the first to have it."""
+        with self._lock:
+            if thread not in self._names:
+                self._counts[thread.name] += 1
+                number = self._counts[thread.name]
+                self._names[thread] = f"{thread.name} ({number})" if number > 1 else thread.name
+            return self._names[thread]
+
+
 @contextlib.contextmanager
 def _compilations(keep: Callable[[events.Span], None]) -> Generator[None]:
     """Keeps a span of everything that XLA compiles; JAX tells when it is done."""
@@ -175,7 +194,7 @@ def _compilations(keep: Callable[[events.Span], None]) -> Generator[None]:
         name, begin = str(kwargs.get("fun_name", "")), now - duration_secs
         if around is not None:  # JAX's clock is another one: what is inside shall look so
             name, begin = around.name, max(begin, around.begin)
-        keep(events.Span("compile", name, begin, now, threading.current_thread().name))
+        keep(events.Span("compile", name, begin, now, threading.current_thread()))
 
     jax.monitoring.register_event_duration_secs_listener(heard)
     try:

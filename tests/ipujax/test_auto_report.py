@@ -161,7 +161,13 @@ def test_programs_driven_by_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("<lambda>", "lambda"), ("../a/b c", "a_b_c"), ("x" * 300, "x" * 80)]
+    ("name", "shown"),
+    [
+        ("<lambda>", "lambda"),
+        ("../a/b c", "a_b_c"),
+        ("x" * 300, "x" * 80),
+        ("x" + "ü" * 300, "x" + "ü" * 39),  # 79 bytes; a half letter is none
+    ],
 )
 def test_names_of_folders(
     name: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +224,8 @@ def test_the_environment_overrides_the_program(
     ("text", "words"),
     [
         ("{autoReport", "holds '{autoReport', which is no JSON: .* write it like"),
+        ("[" * 100_000, "which is no JSON: .* write it like"),
+        ("1" * 5000, "which is no JSON: .* write it like"),
         ("[]", "holds '\\[\\]', which is no JSON object"),
         (
             '{"autoReport.al": "true"}',
@@ -315,11 +323,39 @@ def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
         broken.setattr(_auto_report, "_new_folder", fail)
         ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[0]
-    configured(ipu_model__version="ipu21")  # the other is not tried again
+    configured(ipu_model__version="ipu21")
     monkeypatch.setattr("ipujax._report.make.make_report", fail)
     ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[1]
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_not_written_is_written_when_it_compiles_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(report: Report, path: Path, **arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    ask(monkeypatch, outputExecutionProfile="true", directory=str(tmp_path))
+    with monkeypatch.context() as full:
+        full.setattr(Report, "to_perfetto", fail)
+        ipu.compile(product)(X)
+    assert len(warnings(caplog)) == 1
+    for _ in range(2):
+        ipu.compile(product).lower(X).compile()
+    written = [file.name for folder in tmp_path.iterdir() for file in folder.iterdir()]
+    assert written == ["trace.json.gz"]
+
+
+def test_another_working_directory_gets_reports_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(monkeypatch, outputExecutionProfile="true", directory="reports")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        ipu.compile(product)(X)
+        assert len(list((tmp_path / name / "reports").iterdir())) == 1
 
 
 def test_one_that_takes_long_says_so(

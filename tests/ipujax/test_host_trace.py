@@ -297,3 +297,19 @@ def test_a_trace_of_another_kind() -> None:
     lowered = ipu.compile(product).lower(X)
     with events.record() as trace, pytest.raises(ConfigTypeError, match="HostTrace"):
         lowered.report(host=trace)  # pyright: ignore[reportArgumentType]
+
+
+def test_threads_of_one_name_are_told_apart() -> None:
+    def work() -> None:
+        with ipu.host_trace.span("work"):
+            together.wait()
+
+    together = threading.Barrier(2)
+    with ipu.host_trace.record() as trace:
+        threads = [threading.Thread(target=work, name="worker") for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(span.thread for span in trace.spans) == ["worker", "worker (2)"]
+    assert trace.seconds["user"] == pytest.approx(sum(span.seconds for span in trace.spans))
