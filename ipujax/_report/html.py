@@ -27,26 +27,34 @@ _LEVEL = 6  # of gzip: higher ones take several times as long and save a few per
 _INLINE_HEIGHT = 640  # pixels
 
 
-def page(documents: Sequence[Mapping[str, Any]]) -> str:
+def page(documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = None) -> str:
     """The page of a report, or of two that are compared.
 
     Args:
       documents: one or two, as `Report.to_dict` gives them.
+      labels: what to call each of them, such as the names of their files; by default the names of
+        their programs.
 
     Raises:
-      ValueError: none, or more than two.
+      ValueError: no documents, more than two, or another number of labels.
     """
     if len(documents) not in (1, 2):
         raise ValueError(
             f"an HTML page shows one report or compares two, but was given {len(documents)}: "
             "write further pages for the others"
         )
-    names = dict.fromkeys(str(document["name"] or "program") for document in documents)
+    if labels is not None and len(labels) != len(documents):
+        raise ValueError(f"{len(documents)} documents have {len(labels)} labels: give one for each")
+    given = labels or [""] * len(documents)
+    names = dict.fromkeys(
+        label or str(document["name"] or "program")
+        for label, document in zip(given, documents, strict=True)
+    )
     parts = {
         "title": html.escape(f"{' and '.join(names)} - ipujax report"),
         "style": "\n".join(_read(path) for path in _STYLES),
         "script": script(),
-        "reports": "\n".join(_packed(document) for document in documents),
+        "reports": "\n".join(map(_packed, documents, given)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
 
@@ -99,12 +107,13 @@ def _stripped(source: str) -> str:
     return _EXPORT.sub("", _IMPORT.sub("", source)).strip() + "\n"
 
 
-def _packed(document: Mapping[str, Any]) -> str:
+def _packed(document: Mapping[str, Any], label: str) -> str:
     """Compressed, and in letters that need no escaping."""
     text = json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # Without a time of writing, equal reports are equal files.
     packed = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
-    return f'<script type="application/octet-stream" class="report">{packed}</script>'
+    named = f' data-label="{html.escape(label)}"' if label else ""
+    return f'<script type="application/octet-stream" class="report"{named}>{packed}</script>'
 
 
 def _read(path: str) -> str:

@@ -65,6 +65,19 @@ def test_two_documents_are_compared_on_one_page() -> None:
     assert "<title>before and after - ipujax report</title>" in page
 
 
+def test_documents_may_have_labels() -> None:
+    page = html.page([document("train"), document("train")], ["a/<b>.json", 'the "new" one'])
+    labels = re.findall(r'class="report" data-label="([^"]*)">', page)
+    assert [escapes.unescape(label) for label in labels] == ["a/<b>.json", 'the "new" one']
+    title = "<title>a/&lt;b&gt;.json and the &quot;new&quot; one - ipujax report</title>"
+    assert title in page
+
+
+def test_every_document_has_a_label_or_none_has() -> None:
+    with pytest.raises(ValueError, match="2 documents have 1 labels"):
+        html.page([document(), document()], ["before.json"])
+
+
 @pytest.mark.parametrize("count", [0, 3])
 def test_other_numbers_of_documents_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"was given {count}"):

@@ -1,9 +1,10 @@
 // A canvas with an x axis: zoom, pan, hover, click, keyboard; what it shows is drawn by its owner.
 
 import {element} from "./format.js";
-import {onTheme} from "./palette.js";
+import {onTheme, themeColour} from "./palette.js";
 
 const ZOOM_STEP = 1.6;
+const CROSS_STEP = 8; // pixels
 const CLICK_SLACK = 4; // pixels that a pointer may move and still click
 const SCROLL_REST = 300; // milliseconds after which a wheel no longer belongs to a page's scrolling
 
@@ -21,14 +22,16 @@ addEventListener(
  * Options: `height` (pixels), `label` (said by screen readers), `name` (data-chart), `domain` `[lo, hi]`,
  * `draw(ctx, view)`, `hover(x, y, view)` (lines of a tooltip, or null), `click(x, y, view)`,
  * `fixed` (no zoom), `least` (the narrowest range to zoom to), `moved(view)` (after zoom and pan),
- * `left` and `right` (pixels of the canvas beside the x axis' range).
+ * `left` and `right` (pixels of the canvas beside the x axis' range), `row` (pixels that the arrow keys up and
+ * down move the keyboard's cross by; Enter clicks there, in the middle without a cross).
  * A view is `{width, height, lo, hi, toX(value), fromX(pixel)}`, with pixels of the canvas.
  */
 export class Chart {
   constructor(root, options) {
-    this.options = { left: 0, right: 0, least: 1e-9, height: 120, ...options };
+    this.options = { left: 0, right: 0, least: 1e-9, height: 120, row: 20, ...options };
     [this.lo, this.hi] = this.options.domain;
     this.width = 0;
+    this.cross = null; // where the keyboard is
     this.canvas = element("canvas", {
       class: "chart",
       tabindex: 0,
@@ -87,6 +90,22 @@ export class Chart {
     this.draw();
   }
 
+  /** Another range is the whole. */
+  setDomain(domain) {
+    const whole = this.lo === this.options.domain[0] && this.hi === this.options.domain[1];
+    this.options.domain = domain;
+    this.show(whole ? domain[0] : this.lo, whole ? domain[1] : this.hi);
+    this.draw();
+  }
+
+  /** Takes it off the page, and off what it listens to. */
+  remove() {
+    this.resizes.disconnect();
+    this.forgetTheme();
+    cancelAnimationFrame(this.pending);
+    this.element.remove();
+  }
+
   setHeight(height) {
     this.options.height = height;
     this.canvas.style.height = `${height}px`;
@@ -126,12 +145,21 @@ export class Chart {
     ctx.font = `12px ${getComputedStyle(document.body).fontFamily}`;
     ctx.textBaseline = "middle";
     this.options.draw(ctx, this.view);
+    if (this.cross) this.drawCross(ctx, width, height);
+  }
+
+  drawCross(ctx, width, height) {
+    const { x, y } = this.cross;
+    ctx.fillStyle = themeColour("accent");
+    ctx.fillRect(Math.round(x), 0, 1, height);
+    ctx.fillRect(0, Math.round(y), width, 1);
   }
 
   listen() {
-    new ResizeObserver(() => this.draw()).observe(this.element);
-    onTheme(() => this.draw());
     const { canvas } = this;
+    this.resizes = new ResizeObserver(() => this.draw());
+    this.resizes.observe(this.element);
+    this.forgetTheme = onTheme(() => this.draw());
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", (event) => this.release(event));
@@ -140,6 +168,7 @@ export class Chart {
     });
     canvas.addEventListener("pointerleave", hideTooltip);
     canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("blur", () => this.leaveCross());
     canvas.addEventListener("dblclick", () => this.all());
     if (!this.options.fixed) {
       canvas.classList.add("zooms");
@@ -149,6 +178,7 @@ export class Chart {
 
   press(event) {
     if (event.button !== 0) return;
+    this.leaveCross();
     this.drag = { x: event.offsetX, y: event.offsetY, lo: this.lo, hi: this.hi, moved: false };
     this.canvas.setPointerCapture(event.pointerId);
   }
@@ -190,7 +220,7 @@ export class Chart {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (this.options.key?.(event)) return event.preventDefault();
+    if (this.options.key?.(event) || this.crossKey(event)) return event.preventDefault();
     const actions = {
       ArrowLeft: () => this.pan(-0.1),
       ArrowRight: () => this.pan(0.1),
@@ -203,6 +233,41 @@ export class Chart {
     if (this.options.fixed || !actions[event.key]) return undefined;
     event.preventDefault();
     return actions[event.key]();
+  }
+
+  /** Moves the cross, or clicks where it is; false for keys that do neither. */
+  crossKey(event) {
+    const sideways = event.shiftKey || this.options.fixed ? { ArrowLeft: -CROSS_STEP, ArrowRight: CROSS_STEP } : {};
+    const { row } = this.options;
+    const [dx, dy] = [sideways[event.key] ?? 0, { ArrowUp: -row, ArrowDown: row }[event.key] ?? 0];
+    if (dx || dy) this.moveCross(dx, dy);
+    else if (event.key === "Enter") {
+      this.cross ??= this.middle();
+      this.options.click?.(this.cross.x, this.cross.y, this.view);
+      this.draw();
+    } else return false;
+    return true;
+  }
+
+  middle() {
+    return { x: (this.options.left + this.width - this.options.right) / 2, y: this.options.row / 2 };
+  }
+
+  moveCross(dx, dy) {
+    const { left, right, height } = this.options;
+    const from = this.cross ?? { ...this.middle(), y: this.middle().y - dy };
+    const x = Math.min(Math.max(from.x + dx, left), this.width - right - 1);
+    this.cross = { x, y: Math.min(Math.max(from.y + dy, 0), height - 1) };
+    const { left: across, top } = this.canvas.getBoundingClientRect();
+    showTooltip(this.options.hover?.(this.cross.x, this.cross.y, this.view), across + x, top + this.cross.y);
+    this.draw();
+  }
+
+  leaveCross() {
+    if (!this.cross) return;
+    this.cross = null;
+    hideTooltip();
+    this.draw();
   }
 
   zoomButtons() {

@@ -2,17 +2,16 @@
 import {bytes, shortOrigin} from "./format.js";
 import {inWords} from "./parts.js";
 
-const NARROW_WINDOW = 600; // pixels under which costs matter more than whole names
-
 /** What a row is called. */
 export function nameColumn(title) {
-  return { title, value: (row) => row.name, width: innerWidth < NARROW_WINDOW ? 24 : 36 };
+  return { title, value: (row) => row.name, width: 34 };
 }
 
 /** The user's line. */
 export function lineColumn(width) {
   const short = (row) => shortOrigin(row.origin);
-  return { title: "line", value: (row) => row.origin, text: short, title_text: (row) => row.origin, width };
+  const whole = (row) => row.origin;
+  return { title: "line", value: whole, text: short, hint: whole, search: whole, width, about: "The user's line." };
 }
 
 /** A category of memory, with its colour. */

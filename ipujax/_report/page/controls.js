@@ -37,13 +37,19 @@ export function ipuLink(ipu, onclick) {
   return element("button", { class: "link", type: "button", text: `IPU ${ipu}`, title: "Show this IPU alone", onclick });
 }
 
-/** A whole number from 0 to `most` that can be typed: `{root, set(value)}`. */
+/** A whole number from 0 to `most` that can be typed; others become the nearest: `{root, set(value), limit(most)}`. */
 export function numberField(label, most, value, onchange) {
   const input = element("input", { type: "number", min: "0", max: String(most), step: "1" });
-  const show = (number) => { input.value = String(number); };
+  let known = value;
+  const show = (number) => {
+    known = number;
+    input.value = String(number);
+  };
   input.addEventListener("change", () => {
-    const number = Math.round(Number(input.value));
-    if (input.value !== "" && !Number.isNaN(number)) onchange(Math.min(most, Math.max(0, number)));
+    const typed = Math.round(Number(input.value));
+    const valid = input.value !== "" && Number.isFinite(typed);
+    show(valid ? Math.min(Number(input.max), Math.max(0, typed)) : known);
+    if (valid) onchange(known);
   });
   show(value);
   return { root: control(label, input), set: show, limit: (last) => { input.max = String(last); } };

@@ -6,6 +6,11 @@ export async function loadReports() {
   return Promise.all(packed.map((script) => unpackReport(script.textContent.trim())));
 }
 
+/** What the reports of the page are called, by file or otherwise; null for those that are only named. */
+export function reportLabels() {
+  return [...document.querySelectorAll("script.report")].map((script) => script.dataset.label ?? null);
+}
+
 async function unpackReport(base64) {
   const stream = new Blob([bytesOfBase64(base64)]).stream();
   const unpacked = stream.pipeThrough(new DecompressionStream("gzip"));

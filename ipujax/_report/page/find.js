@@ -85,6 +85,30 @@ function hasPart(sums, i) {
   return false;
 }
 
+/** The task of a lane at a time: `{stage, phase, microBatch, start, cycles}`, or null. */
+export function taskAt(list, time, offset = 0) {
+  if (list.step) return null;
+  for (let i = firstFrom(list, time - offset) - 1; i >= 0 && offset + list.ends[i] > time; i--) {
+    const item = list.items[i];
+    const start = offset + item.start;
+    if (time >= start + item.span) continue;
+    if (item.task) return { ...item.task, start, cycles: item.span };
+    const run = item.count === 1 ? 0 : Math.min(Math.floor((time - start) / item.period), item.count - 1);
+    const found = taskAt(item.list, time, start + run * item.period);
+    if (found) return found;
+  }
+  return null;
+}
+
+/** From when to when a lane does nothing around a time, in a call of so many cycles: `{start, cycles}`. */
+export function gapAt(lane, time, whole) {
+  const sumsOf = (list) => list.sums;
+  const before = lane && previousStep(lane, sumsOf, time);
+  const after = lane && nextStep(lane, sumsOf, time);
+  const start = before ? before.start + before.cycles : 0;
+  return { start, cycles: (after ? after.start : whole) - start };
+}
+
 /** When the ticks of the report's pipeline begin and end in its first run, as one array; null without one. */
 export function tickTimes(report, tickCycles) {
   const begin = firstTask(report.steps, report.steps.root);

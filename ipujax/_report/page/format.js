@@ -1,6 +1,6 @@
 // Numbers as texts, and elements of the page from plain descriptions.
 
-const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"];
 const CYCLE_UNITS = ["", "k", "M", "G", "T"];
 const SECOND_UNITS = [
   [1, "s"],
@@ -23,9 +23,9 @@ function scaled(number, step, units) {
   return [threeDigits(number), units[unit]];
 }
 
-/** 1.5 MiB. */
+/** 1.5 MB, in powers of 1000. */
 export function bytes(number) {
-  return scaled(number, 1024, BYTE_UNITS).join(" ");
+  return scaled(number, 1000, BYTE_UNITS).join(" ");
 }
 
 /** 1.5 M; with the word: 1.5 M cycles. */
@@ -47,11 +47,17 @@ export function seconds(number) {
   return `${threeDigits(number / size)} ${unit}`;
 }
 
-/** 0.1234 as 12.3 %. */
+/** 0.1234 as 12.3 %; 0 of 0 is 0 %. */
 export function percent(share) {
-  const hundredths = 100 * share;
+  const hundredths = 100 * (share || 0);
   if (hundredths && Math.abs(hundredths) < 0.05) return hundredths > 0 ? "< 0.1 %" : "> -0.1 %";
   return `${+hundredths.toFixed(Math.abs(hundredths) < 99.95 ? 1 : 0)} %`;
+}
+
+/** A difference of shares: 0.1234 as 12.3 points, of 100. */
+export function points(share) {
+  const hundredths = 100 * share;
+  return `${Math.abs(hundredths) < 0.1 ? +hundredths.toPrecision(1) : threeDigits(hundredths)} points`;
 }
 
 /** 1 IPU, 2 IPUs. */

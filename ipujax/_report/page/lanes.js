@@ -1,28 +1,31 @@
 // Paints lanes of a trace: what is wide enough as boxes, all else as columns of pixels whose height is a share.
 
-import {addBetween, firstAfter, firstFrom, LANE_CHANNELS, LANE_KINDS, LANE_PHASES} from "./trace.js";
+import {addBetween, firstAfter, firstFrom, kindsBetween, LANE_CHANNELS, LANE_KINDS, LANE_PHASES, phaseChannel} from "./trace.js";
 
 const NARROW = 2; // pixels; narrower things share columns
 const CROWDED = 2; // things for each pixel, from which on they are not looked at one by one
 
 /**
  * What a range of time of one lane looks like: `columns`, cycles by channel for each pixel, and `boxes`,
- * `{x, width, list, i, start}` of steps, or of tasks if `byTask`. `view` is that of a chart.
+ * `{x, width, list, i, start, phase (of the task around, or null)}` of steps, or of tasks if `byTask`. With `phases`,
+ * steps count for the channel of their task's phase as well. `view` is that of a chart.
  */
-export function laneShape(lane, view, { byTask = false, sumsOf = (list) => list.sums } = {}) {
-  const walk = new LaneWalk(view, byTask, sumsOf);
+export function laneShape(lane, view, { byTask = false, phases = false, sumsOf = (list) => list.sums } = {}) {
+  const walk = new LaneWalk(view, byTask, phases, sumsOf);
   if (lane) walk.list(lane, 0);
   return walk;
 }
 
 class LaneWalk {
-  constructor(view, byTask, sumsOf) {
+  constructor(view, byTask, phases, sumsOf) {
     this.left = Math.floor(view.toX(view.lo));
     this.width = Math.max(Math.ceil(view.toX(view.hi)) - this.left, 1);
     this.lo = view.lo;
     this.hi = view.hi;
     this.scale = this.width / (view.hi - view.lo);
     this.byTask = byTask;
+    this.phases = phases;
+    this.phase = null; // of the task that is walked through
     this.sumsOf = sumsOf;
     this.columns = new Float64Array(this.width * LANE_CHANNELS);
     this.boxes = [];
@@ -43,6 +46,13 @@ class LaneWalk {
     return false;
   }
 
+  /** Adds what lies between two items to a column. */
+  add(sums, from, to, times, column) {
+    addBetween(sums, from, to, times, this.columns, column * LANE_CHANNELS);
+    if (!this.phases || this.phase === null) return;
+    this.columns[column * LANE_CHANNELS + phaseChannel(this.phase)] += times * kindsBetween(sums, from, to);
+  }
+
   list(list, offset) {
     const from = firstAfter(list, this.lo - offset);
     const to = firstFrom(list, this.hi - offset);
@@ -60,7 +70,7 @@ class LaneWalk {
     while (i < to) {
       const column = Math.max(Math.floor(this.x(offset + list.start[i])), 0);
       const next = Math.min(Math.max(firstFrom(list, this.lo + (column + 1) / this.scale - offset), i + 1), to);
-      if (column < this.width) addBetween(sums, i, next, 1, this.columns, column * LANE_CHANNELS);
+      if (column < this.width) this.add(sums, i, next, 1, column);
       i = next;
     }
     for (const wide of widest(list)) {
@@ -77,14 +87,20 @@ class LaneWalk {
     const whole = !item || (this.byTask && item.task);
     if (again) this.takeBack(sums, i, start);
     if (span * this.scale < NARROW) this.narrow(sums, i, start, span);
-    else if (whole) this.boxes.push({ x: this.left + this.x(start), width: span * this.scale, list, i, start });
-    else this.runs(item, start);
+    else if (whole) {
+      this.boxes.push({ x: this.left + this.x(start), width: span * this.scale, list, i, start, phase: this.phase });
+    } else {
+      const around = this.phase;
+      this.phase = item.task?.phase ?? around;
+      this.runs(item, start);
+      this.phase = around;
+    }
   }
 
   /** A wide item in a crowd is shown for itself, and must not stand in one column as well. */
   takeBack(sums, i, start) {
     const column = Math.max(Math.floor(this.x(start)), 0);
-    if (column < this.width) addBetween(sums, i, i + 1, -1, this.columns, column * LANE_CHANNELS);
+    if (column < this.width) this.add(sums, i, i + 1, -1, column);
   }
 
   narrow(sums, i, start, span) {
@@ -92,9 +108,8 @@ class LaneWalk {
     const column = Math.floor(x);
     if (column >= this.width) return;
     const share = Math.min(1, (column + 1 - x) / Math.max(span * this.scale, 1e-9));
-    addBetween(sums, i, i + 1, share, this.columns, column * LANE_CHANNELS);
-    if (share < 1 && column + 1 < this.width)
-      addBetween(sums, i, i + 1, 1 - share, this.columns, (column + 1) * LANE_CHANNELS);
+    this.add(sums, i, i + 1, share, column);
+    if (share < 1 && column + 1 < this.width) this.add(sums, i, i + 1, 1 - share, column + 1);
   }
 
   /** The runs of an item: each for itself if they are wide, else so many for each pixel. */
@@ -112,7 +127,7 @@ class LaneWalk {
     const [begin, end] = [Math.max(this.x(start), 0), Math.min(this.x(start + count * period), this.width)];
     for (let column = Math.floor(begin); column < end; column++) {
       const part = Math.min(column + 1, end) - Math.max(column, begin);
-      addBetween(sums, 0, size, part / this.scale / period, this.columns, column * LANE_CHANNELS);
+      this.add(sums, 0, size, part / this.scale / period, column);
     }
     return undefined;
   }

@@ -11,7 +11,7 @@ export const STEP_AXIS = 18; // pixels of the marks under the curve
 
 /**
  * The curve, in the upper `height` pixels. `shown` is `{life, height, top, base (bytes always there that
- * are shown, or 0), capacity (or null), linked (a Uint8Array over steps, or null), step, worst (whether to
+ * are shown, or 0), capacity, always (bytes always there that are not shown, or 0), linked (a Uint8Array over steps, or null), step, worst (whether to
  * mark it), small}`.
  */
 export function paintCurve(ctx, view, shown) {
@@ -104,17 +104,22 @@ function linkedRanges(view, life, linked) {
   return ranges;
 }
 
-function paintCapacity(ctx, view, { capacity, top, small }, toY) {
-  if (capacity === null || capacity > top) return;
+function paintCapacity(ctx, view, { capacity, always, top, small }, toY) {
+  if (capacity > top || capacity < 0) return;
   const y = toY(capacity);
   paintLimitLine(ctx, view, y);
   if (small) return;
   ctx.textAlign = "center";
-  haloText(ctx, `all tiles can hold ${bytes(capacity)}`, view.width / 2, y - 3);
+  const said = `all tiles can hold ${bytes(capacity)}`;
+  const whole = always ? `${said} beside what is always alive` : said;
+  const short = ctx.measureText(whole).width > view.width - 40;
+  haloText(ctx, short ? `limit ${bytes(capacity)}` : whole, view.width / 2, y - 3);
 }
 
 /** The worst step and the selected one. */
-function paintMarks(ctx, view, { life, step, base, height, small }, toY) {
+function paintMarks(ctx, view, { life, step, base, always, height, small }, toY) {
+  if (!life.steps) return;
+  const beside = always && view.width > 500 ? ` + ${bytes(always)} always alive` : "";
   const mark = (at, colour, label, dash) => {
     const x = view.toX(at + 0.5);
     if (x < 0 || x > view.width) return;
@@ -134,7 +139,7 @@ function paintMarks(ctx, view, { life, step, base, height, small }, toY) {
     const y = Math.max(16, toY(base + life.bytes[at]) - 4);
     haloText(ctx, label, x + (left ? 5 : -5), y);
   };
-  const label = (at) => `step ${at}: ${bytes(base + life.bytes[at])}`;
+  const label = (at) => `step ${at}: ${bytes(base + life.bytes[at])}${beside}`;
   mark(life.worst, themeColour("text-soft"), `worst ${label(life.worst)}`, [2, 3]);
   if (step !== null) mark(step, themeColour("accent"), step === life.worst ? "" : label(step), []);
 }

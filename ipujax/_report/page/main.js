@@ -1,8 +1,10 @@
 // The page: header, tabs, what is selected, and the views, each built when it is first shown.
 
-import {loadReports} from "./document.js";
+import {tickBox} from "./controls.js";
+import {loadReports, reportLabels} from "./document.js";
 import {element, shortOrigin} from "./format.js";
 import {currentTheme, setTheme} from "./palette.js";
+import {SameScale} from "./scale.js";
 import {Store} from "./store.js";
 import {compareView} from "./views/compare.js";
 import {hostView} from "./views/host.js";
@@ -25,13 +27,17 @@ const PAGE_VIEWS = [
   { name: "host", title: "Host", build: hostView },
 ];
 const COMPARE_VIEW = { name: "compare", title: "Compare" };
+const SCALED_VIEWS = ["memory", "timeline"];
 const THEME_KEY = "ipujax-theme";
 
 class Page {
   constructor(root, reports) {
     this.root = root;
     this.reports = reports;
+    this.labels = reportLabels().map((label, i) => label || reports[i].name || "program");
+    this.scale = new SameScale(reports);
     this.store = new Store();
+    this.store.opener = (name) => this.goTo(this.views.some((view) => view.name === name) ? name : "timeline");
     const views = PAGE_VIEWS.filter((view) => !view.has || reports.some(view.has));
     this.views = reports.length > 1 ? [COMPARE_VIEW, ...views] : views;
     this.tabs = this.views.map((view) => this.tab(view));
@@ -42,7 +48,8 @@ class Page {
     this.store.subscribe(() => this.showSelection());
     this.showSelection();
     this.show(this.asked() ?? this.views[0].name);
-    addEventListener("hashchange", () => this.asked() && this.show(this.asked()));
+    quietly(() => history.replaceState(null, "", `#${this.shown}`));
+    for (const moved of ["hashchange", "popstate"]) addEventListener(moved, () => this.show(this.asked() ?? this.shown));
     addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -52,7 +59,16 @@ class Page {
     return this.views.some((view) => view.name === name) ? name : null;
   }
 
+  /** Shows a view, from which the browser's way back leads to the one before. */
+  goTo(name) {
+    if (name === this.shown) return;
+    this.show(name);
+    scrollTo(0, 0);
+    quietly(() => history.pushState(null, "", `#${name}`));
+  }
+
   show(name) {
+    this.shown = name;
     this.views.forEach((view, i) => {
       const own = view.name === name;
       this.tabs[i].setAttribute("aria-selected", String(own));
@@ -61,25 +77,39 @@ class Page {
       if (own && !this.panels[i].childElementCount) this.build(view, this.panels[i]);
       if (own) bringIntoSight(this.tabs[i]);
     });
-    quietly(() => history.replaceState(null, "", `#${name}`));
   }
 
   build(view, panel) {
     const roots = view === COMPARE_VIEW ? [null] : this.reports.filter((report) => !view.has || view.has(report));
     const several = view !== COMPARE_VIEW && this.reports.length > 1;
+    if (several && SCALED_VIEWS.includes(view.name)) panel.append(this.scaleSwitch());
     for (const report of roots) {
       const root = element("div", { class: "view", "data-view": view.name });
-      const title = several && element("h2", { class: "side-title", text: sideTitle(this.reports, report) });
+      const title = several && element("h2", { class: "side-title", text: this.sideTitle(report) });
       panel.append(element("div", { class: "side" }, title || null, root));
-      if (report) view.build(root, report, this.store);
-      else compareView(root, this.reports, this.store);
+      if (report) view.build(root, report, this.store, this.scale);
+      else compareView(root, this.reports, this.store, this.labels);
     }
     panel.classList.toggle("sides", several);
   }
 
+  /** One switch for all views. */
+  scaleSwitch() {
+    const box = tickBox("same scale on both sides", this.scale.on, (on) => this.scale.set(on));
+    this.scale.subscribe(() => {
+      box.querySelector("input").checked = this.scale.on;
+    });
+    return element("div", { class: "controls same-scale" }, box);
+  }
+
+  sideTitle(report) {
+    const i = this.reports.indexOf(report);
+    const name = report.name || "program";
+    return `${"AB"[i]}: ${this.labels[i]}${this.labels[i] === name ? "" : ` (${name})`}`;
+  }
+
   header() {
-    const names = new Set(this.reports.map((report) => report.name || "program"));
-    const name = [...names].join(" and ");
+    const name = [...new Set(this.labels)].join(" and ");
     this.chip = element("div", { class: "chip", "aria-live": "polite" });
     this.theme = element("button", {
       class: "theme",
@@ -110,7 +140,7 @@ class Page {
       "data-tab": view.name,
       "aria-controls": `panel-${view.name}`,
       text: view.title,
-      onclick: () => this.show(view.name),
+      onclick: () => this.goTo(view.name),
     });
   }
 
@@ -119,7 +149,7 @@ class Page {
     if (!moves[event.key]) return;
     const now = this.tabs.findIndex((tab) => tab.getAttribute("aria-selected") === "true");
     const next = (now + moves[event.key] + this.tabs.length) % this.tabs.length;
-    this.show(this.views[next].name);
+    this.goTo(this.views[next].name);
     this.tabs[next].focus();
     event.preventDefault();
   }
@@ -128,7 +158,7 @@ class Page {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select")) return;
     if (event.key === "Escape") this.store.clear();
     const view = this.views[Number(event.key) - 1];
-    if (event.key >= "1" && event.key <= "9" && view) this.show(view.name);
+    if (event.key >= "1" && event.key <= "9" && view) this.goTo(view.name);
   }
 
   showSelection() {
@@ -162,7 +192,7 @@ function selectionTexts({ origin, name, ipu, tile, step, tick, category }) {
   const number = (value) => (value === null ? null : String(value));
   const parts = [
     ["", name],
-    ["", shortOrigin(origin), origin],
+    [name && origin ? "and, weaker, its line" : "", shortOrigin(origin), origin],
     ["IPU", number(ipu)],
     ["tile", number(tile)],
     ["step", number(step)],
@@ -170,10 +200,6 @@ function selectionTexts({ origin, name, ipu, tile, step, tick, category }) {
     ["", category],
   ];
   return parts.filter(([, value]) => value);
-}
-
-function sideTitle(reports, report) {
-  return `${"AB"[reports.indexOf(report)]}: ${report.name || "program"}`;
 }
 
 /** Scrolls a row of tabs, and nothing around it, to where one of them can be seen. */

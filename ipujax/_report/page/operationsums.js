@@ -1,4 +1,5 @@
 // Sums over operations, and groups of them.
+import {primitivesOf} from "./store.js";
 
 /** The sums of operations or of groups: `count` of operations, `runs`, `cycles`, `exchange_cycles`, `bytes`, `flops`,
  * and `flop_utilisation` weighted by the cycles of those that have one, or null. */
@@ -21,7 +22,10 @@ export function operationSums(rows) {
   return { ...sums, rated_cycles: rated, flop_utilisation: rated ? used / rated : null };
 }
 
-/** Operations in groups by `"origin"`, `"primitive"` or `"ipu"`: their sums, `name`, `ipu`, `ipus` and `rows`. */
+/**
+ * Operations in groups by `"same"` (name and line, over all IPUs), `"origin"`, `"primitive"` or `"ipu"`: their
+ * sums, `name`, `origin`, `ipu`, `ipus` (such as "0-3"), `tiles`, `source` and `rows`.
+ */
 export function operationGroups(operations, by) {
   const groups = new Map();
   for (const operation of operations) {
@@ -30,19 +34,22 @@ export function operationGroups(operations, by) {
     groups.get(key).push(operation);
   }
   return [...groups].map(([name, rows]) => ({
-    ...operationSums(rows), name, rows, ipu: rows[0].ipu, ipus: rangesText(rows.map((row) => row.ipu)),
+    ...operationSums(rows),
+    name: by === "same" ? rows[0].name : name,
+    origin: rows[0].origin,
+    ipu: rows[0].ipu,
+    ipus: rangesText(rows.map((row) => row.ipu)),
+    tiles: rows.reduce((most, row) => Math.max(most, row.tiles), 0),
+    source: [...new Set(rows.map((row) => row.source))].join(", "),
+    rows,
   }));
 }
 
 function groupKey(operation, by) {
+  if (by === "same") return `${operation.name}\n${operation.origin}`;
   if (by === "origin") return operation.origin;
   if (by === "ipu") return `IPU ${operation.ipu}`;
   return primitivesOf(operation.name);
-}
-
-/** What stands before the shape: `sub exp` of `sub exp float16[2,128], backward`. */
-function primitivesOf(name) {
-  return name.replace(/\s\S*\[.*$/, "");
 }
 
 /** Numbers as text, such as "0-2, 5". */

@@ -1,7 +1,7 @@
 // Colours by meaning. They are CSS variables of page.css; canvases need them resolved.
 
 const resolvedColours = new Map();
-const themeListeners = [];
+const themeListeners = new Set();
 let colourProbe = null;
 
 /** The colour of a kind of step: compute, exchange, sync, inter_ipu, host, remote, waiting. */
@@ -25,9 +25,10 @@ export function themeColour(name) {
   return resolvedColours.get(name);
 }
 
-/** Calls a function whenever the theme changes. */
+/** Calls a function whenever the theme changes; gives what ends that. */
 export function onTheme(listener) {
-  themeListeners.push(listener);
+  themeListeners.add(listener);
+  return () => themeListeners.delete(listener);
 }
 
 /** Puts a theme in force: "light", "dark", or "" for the system's. */

@@ -16,6 +16,13 @@ export class Store {
   constructor() {
     this.selection = { ...NOTHING_SELECTED };
     this.listeners = [];
+    this.opener = () => {};
+  }
+
+  /** Selects, and goes to the view that shows it best. */
+  open(view, patch) {
+    this.select(patch);
+    this.opener(view);
   }
 
   /**
@@ -64,7 +71,30 @@ export function linked(selection, origin, name) {
   return name === selection.name || firstPart(name) === firstPart(selection.name);
 }
 
-function firstPart(name) {
+/**
+ * Whether something linked is the very thing that is selected, and not only of the same line: it has the name
+ * of it and, if both say one, its IPU. A step such as `dot_general/Convolve` belongs to the operation
+ * `dot_general float16[8,8]`.
+ */
+export function exactly(selection, origin, name, ipu = -1) {
+  if (!selection.name || !linked(selection, origin, name)) return false;
+  if (selection.ipu !== null && ipu >= 0 && ipu !== selection.ipu) return false;
+  return isSame(selection.name, name);
+}
+
+function isSame(a, b) {
+  if (a === b || a.replace("/", " ") === b.replace("/", " ")) return true;
+  const told = (a.includes("[") && b.includes("[")) || (a.includes("/") && b.includes("/"));
+  return !told && primitivesOf(firstPart(a)) === primitivesOf(firstPart(b));
+}
+
+/** What stands before the shape: `sub exp` of `sub exp float16[2,128], backward`. */
+export function primitivesOf(name) {
+  return name.replace(/\s\S*\[.*$/, "");
+}
+
+/** The name of a step without that of its kernel: `dot_general` of `dot_general/Convolve`. */
+export function firstPart(name) {
   const slash = name.indexOf("/");
   return slash < 0 ? name : name.slice(0, slash);
 }

@@ -4,15 +4,17 @@ import {element} from "./format.js";
 
 const ROW_HEIGHT = 26; // as --row of page.css
 const ROWS_BEYOND = 8;
+const NARROW_WINDOW = 600; // pixels under which the first column, which stays in sight, is narrow
 const WIDTH_SAMPLE = 200; // rows that tell how wide a column is
 let tableCount = 0;
 
 /**
  * Adds a table. Columns are `{title, value(row), text(row), numeric, bar(row), colour(row), width}`: `value`
  * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters,
- * `hint(row)` is said on hovering, `tone(row)` a class of the cell such as good or bad.
+ * `hint(row)` is said on hovering, `about` on hovering over the title, `tone(row)` a class of the cell such as
+ * good or bad; `search(row)` is found by the filter beside what is shown.
  * Options: `onclick(row)`, `isSelected(row)`, `name` (data-table), `sort` (a column's index, negative - 1 for
- * falling), `height` (most pixels), `filter` (false: none), its `placeholder`, `empty` (said without rows),
+ * falling), `isExact(row)` (whether a selected row is the very thing), `height` (most pixels), `filter` (false: none), its `placeholder`, `empty` (said without rows),
  * `onshown(rows)` (told which rows a filter leaves, in order).
  * Gives `{element, refresh(), setRows(rows)}`; refresh marks selected rows anew.
  */
@@ -48,7 +50,8 @@ class VirtualTable {
 
   /** Brings the first selected row into sight. */
   reveal() {
-    const at = this.shown.findIndex((row) => this.options.isSelected?.(row));
+    const exact = this.shown.findIndex((row) => this.options.isExact?.(row));
+    const at = exact >= 0 ? exact : this.shown.findIndex((row) => this.options.isSelected?.(row));
     if (at >= 0) this.scrollTo(at);
   }
 
@@ -92,15 +95,17 @@ class VirtualTable {
   }
 
   widths() {
-    return this.columns.map((column) => {
-      if (column.width) return column.width;
+    const most = (i) => (i === 0 && innerWidth < NARROW_WINDOW ? 24 : 44);
+    return this.columns.map((column, i) => {
+      if (column.width) return Math.min(column.width, most(i));
       const sample = this.rows.slice(0, WIDTH_SAMPLE).map((row) => this.textOf(column, row).length);
-      return Math.min(Math.max(column.title.length + 3, ...sample, 6) + 2, 44);
+      return Math.min(Math.max(column.title.length + 3, ...sample, 6) + 2, most(i));
     });
   }
 
   head(column, i) {
-    const button = element("button", { type: "button", text: column.title, onclick: () => this.toggleSort(i) });
+    const title = [column.about, "Click to sort."].filter(Boolean).join(" ");
+    const button = element("button", { type: "button", text: column.title, title, onclick: () => this.toggleSort(i) });
     return element("th", { class: column.numeric ? "numeric" : null, scope: "col" }, button);
   }
 
@@ -151,7 +156,7 @@ class VirtualTable {
   textAt(i) {
     this.texts ??= this.rows.map((row) =>
       this.columns
-        .map((column) => this.textOf(column, row))
+        .map((column) => `${this.textOf(column, row)}\n${column.search?.(row) ?? ""}`)
         .join("\n")
         .toLowerCase(),
     );
@@ -181,7 +186,8 @@ class VirtualTable {
 
   row(row, i) {
     const selected = Boolean(this.options.isSelected?.(row));
-    const classes = [selected && "selected", i === this.active && "active", this.options.onclick && "clicks"];
+    const exact = selected && Boolean(this.options.isExact?.(row));
+    const classes = [selected && "selected", exact && "exact", i === this.active && "active", this.options.onclick && "clicks"];
     return element(
       "tr",
       {

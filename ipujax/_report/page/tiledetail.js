@@ -4,7 +4,7 @@ import {numberField} from "./controls.js";
 import {text} from "./document.js";
 import {bytes, element, percent} from "./format.js";
 import {inWords, legend, panel} from "./parts.js";
-import {linked} from "./store.js";
+import {exactly, linked} from "./store.js";
 import {sortableTable} from "./table.js";
 import {tensorsOnTile, tileMemory} from "./tiles.js";
 
@@ -53,7 +53,7 @@ export class TileDetail {
     const said = over
       ? `${bytes(held)}: ${bytes(held - limit)} more than it has.`
       : `${bytes(held)} of ${bytes(limit)}, ${percent(held / limit)}.`;
-    const other = held > atWorst ? ` At the IPU's worst step it holds ${bytes(atWorst)}; its own worst is another.` : "";
+    const other = bytes(held) !== bytes(atWorst) ? ` At the IPU's worst step it holds ${bytes(atWorst)}; its own worst is another.` : "";
     return element("p", { class: "soft" }, element("span", { class: over ? "bad" : null, text: said }), other);
   }
 
@@ -91,6 +91,7 @@ export class TileDetail {
       empty: "No tensors, only code and work space.",
       onclick: ({ origin, name, category }) => store.select({ origin, name, category, ipu, tile }),
       isSelected: (row) => linked(store.selection, row.origin, row.name),
+      isExact: (row) => exactly(store.selection, row.origin, row.name),
     });
   }
 }

@@ -5,6 +5,7 @@ import {fullestOf, shownBytes} from "./tiles.js";
 
 const MAP_SHAPE = 46 / 32; // columns to rows of a map
 export const TILE_FONT = "11px system-ui, sans-serif";
+const TILE_RAMP_OVER = [[246, 178, 107], [224, 110, 40], [163, 40, 0]];
 const OVER_CAP = 4; // pixels of the mark on a tile with too much
 const OVER_ALONE = 24; // pixels: a narrower run of such marks is pointed at
 const TILE_RAMP_LIGHT = [[232, 240, 247], [120, 180, 220], [24, 100, 170], [8, 40, 90]];
@@ -61,15 +62,24 @@ function paintGrid(ctx, view, top, toY, small) {
   for (let value = step; value < top; value += step) ctx.fillRect(0, Math.round(toY(value)), view.width, 1);
 }
 
-/** Labels of the grid, over what is painted, with a halo that keeps them legible. */
+/** Labels of the grid, over what is painted, on plates that keep them legible. */
 export function paintScale(ctx, view, top) {
   const step = roundStep(top / 4);
   ctx.font = TILE_FONT;
   ctx.textBaseline = "bottom";
   ctx.textAlign = "left";
   for (let value = step; value < top * 0.97; value += step) {
-    haloText(ctx, bytes(value), 4, view.height - (value / top) * view.height - 2);
+    plateText(ctx, bytes(value), 4, view.height - (value / top) * view.height - 2);
   }
+}
+
+function plateText(ctx, text, x, y) {
+  ctx.fillStyle = themeColour("panel");
+  ctx.globalAlpha = 0.9;
+  ctx.fillRect(x - 3, y - 13, ctx.measureText(text).width + 6, 14);
+  ctx.globalAlpha = 1;
+  ctx.fillStyle = themeColour("text");
+  ctx.fillText(text, x, y);
 }
 
 /** Text with a rim in the colour of the page. */
@@ -82,9 +92,10 @@ export function haloText(ctx, text, x, y) {
   ctx.fillText(text, x, y);
 }
 
-/** A step of a scale of bytes that is easy to read: 1, 2, 4, 8... of a unit. */
+/** A step of a scale of bytes that is easy to read: 1, 2 or 5 and zeros. */
 function roundStep(about) {
-  return 2 ** Math.max(0, Math.round(Math.log2(Math.max(1, about))));
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, about)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= about * 0.8);
 }
 
 function paintParts(ctx, columns, { memory, category }, toY) {
@@ -217,7 +228,7 @@ export function tileAtMap(view, x, y, tiles) {
   return tile < tiles ? tile : -1;
 }
 
-/** The tiles in rows, the more bytes the stronger; tiles with too much are crossed out. */
+/** The tiles in rows, the more bytes the stronger; tiles with too much are crossed out, on a scale of their own. */
 export function paintTileMap(ctx, view, shown) {
   const { memory, limit, top, category, tile } = shown;
   const { columns, cell } = mapShape(view, memory.tiles);
@@ -227,7 +238,7 @@ export function paintTileMap(ctx, view, shown) {
   for (let i = 0; i < memory.tiles; i++) {
     const [x, y] = place(i);
     const over = category === null && values[i] > limit;
-    ctx.fillStyle = over ? themeColour("bad") : rampColour(values[i] / Math.min(top, limit));
+    ctx.fillStyle = over ? overColour((values[i] - limit) / (top - limit)) : rampColour(values[i] / Math.min(top, limit));
     ctx.fillRect(x, y, cell - gap, cell - gap);
     if (over && cell > 8) paintCross(ctx, x, y, cell - gap);
   }
@@ -261,17 +272,25 @@ function paintLinkedCells(ctx, linkedBytes, place, cell) {
 
 /** The colour of a share of the most, 0 to 1, on a scale of growing contrast with the page. */
 function rampColour(share) {
-  const ramp = currentTheme() === "dark" ? TILE_RAMP_DARK : TILE_RAMP_LIGHT;
+  return colourOnRamp(currentTheme() === "dark" ? TILE_RAMP_DARK : TILE_RAMP_LIGHT, share);
+}
+
+/** The colour of a tile with too much: 0 for hardly, 1 for as much as the worst. */
+function overColour(share) {
+  return colourOnRamp(TILE_RAMP_OVER, share);
+}
+
+function colourOnRamp(ramp, share) {
   const at = Math.min(1, Math.max(0, share)) * (ramp.length - 1);
   const i = Math.min(ramp.length - 2, Math.floor(at));
   const mixed = ramp[i].map((value, j) => Math.round(value + (ramp[i + 1][j] - value) * (at - i)));
   return `rgb(${mixed.join(",")})`;
 }
 
-/** The scale of colours from 0 to the most, lying down. */
-export function paintRamp(ctx, width, height) {
+/** The scale of colours from 0 to the most, or of what is over the limit, lying down. */
+export function paintRamp(ctx, width, height, over = false) {
   for (let x = 0; x < width; x++) {
-    ctx.fillStyle = rampColour(x / (width - 1));
+    ctx.fillStyle = (over ? overColour : rampColour)(x / (width - 1));
     ctx.fillRect(x, 0, 1, height);
   }
 }

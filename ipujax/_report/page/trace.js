@@ -5,7 +5,6 @@
 // a step, or runs of another list (`count` of them, `period` apart).
 
 import {fromRuns} from "./document.js";
-import {linked} from "./store.js";
 
 /** What is summed: cycles by kind of step, and cycles of tasks by phase. */
 export const LANE_KINDS = ["compute", "exchange", "sync", "inter_ipu", "host", "remote"];
@@ -13,7 +12,7 @@ export const LANE_PHASES = ["fwd", "bwd", "wgt", "update"];
 export const LANE_CHANNELS = LANE_KINDS.length + LANE_PHASES.length;
 const ANY_IPU = -1;
 
-/** `{lanes: [list or null for each IPU], cycles, linkedSums(selection)}` of a report. */
+/** `{lanes: [list or null for each IPU], cycles, sumsWhere(test)}` of a report. */
 export class Trace {
   constructor(report) {
     this.report = report;
@@ -63,18 +62,21 @@ export class Trace {
     });
   }
 
-  /** Sums like those of each list, of what is linked to a selection alone; for `sumsOf(list)`. */
-  linkedSums(selection) {
+  /**
+   * Sums like those of each list, of steps for which a test of `(origin, name)` holds alone; for `sumsOf(list)`.
+   * Cycles by phase are those of these steps in tasks.
+   */
+  sumsWhere(test) {
     const sums = new Map();
     const strings = this.report.strings;
     const answers = new Map();
     const matches = (origin, name) => {
       const key = origin * strings.length + name;
-      if (!answers.has(key)) answers.set(key, linked(selection, strings[origin], strings[name]));
+      if (!answers.has(key)) answers.set(key, test(strings[origin], strings[name]));
       return answers.get(key);
     };
     const sum = (list) => {
-      if (!sums.has(list)) sums.set(list, linkedListSums(list, matches, sum));
+      if (!sums.has(list)) sums.set(list, chosenListSums(list, matches, sum));
       return sums.get(list);
     };
     for (const lane of this.lanes) if (lane) sum(lane);
@@ -115,7 +117,7 @@ function finishedList(list) {
     list.ends[i] = last;
   }
   list.span = last;
-  list.sums = list.step ? stepSums(list, () => true) : itemSums(list, (inner) => inner.sums, true);
+  list.sums = list.step ? stepSums(list, () => true) : itemSums(list, (inner) => inner.sums, (item) => item.span);
   return list;
 }
 
@@ -128,21 +130,35 @@ function stepSums(list, counts) {
   return sums;
 }
 
-function itemSums(list, sumsOf, withTasks) {
+/** Sums of items; `ofTask(item, sums)` says what counts for the phase of one that is a task. */
+function itemSums(list, sumsOf, ofTask) {
   const sums = new Float64Array((list.items.length + 1) * LANE_CHANNELS);
   list.items.forEach((item, i) => {
     const own = sumsOf(item.list);
     const last = own.length - LANE_CHANNELS;
     const at = (i + 1) * LANE_CHANNELS;
     for (let c = 0; c < LANE_CHANNELS; c++) sums[at + c] = sums[at + c - LANE_CHANNELS] + item.count * own[last + c];
-    if (item.task && withTasks) sums[at + LANE_KINDS.length + LANE_PHASES.indexOf(item.task.phase)] += item.span;
+    if (item.task) sums[at + phaseChannel(item.task.phase)] += ofTask(item, own);
   });
   return sums;
 }
 
-function linkedListSums(list, matches, sum) {
+function chosenListSums(list, matches, sum) {
   if (list.step) return stepSums(list, (i) => matches(list.step.origin[i], list.step.name[i]));
-  return itemSums(list, sum, false);
+  const ofTask = (item, own) => item.count * kindsBetween(own, 0, own.length / LANE_CHANNELS - 1);
+  return itemSums(list, sum, ofTask);
+}
+
+/** The channel of a phase. */
+export function phaseChannel(phase) {
+  return LANE_KINDS.length + LANE_PHASES.indexOf(phase);
+}
+
+/** The cycles of all kinds between two items of a list. */
+export function kindsBetween(sums, from, to) {
+  let cycles = 0;
+  for (let c = 0; c < LANE_KINDS.length; c++) cycles += sums[to * LANE_CHANNELS + c] - sums[from * LANE_CHANNELS + c];
+  return cycles;
 }
 
 /** The first item of a list that may end after a time that counts from the list's start. */

@@ -21,8 +21,12 @@ export class TreeList {
     this.body = element("div", { class: "tree-body", role: "rowgroup" });
     this.space.append(this.body);
     this.box = element("div", { class: "tree-box", role: "treegrid", tabindex: "0", "aria-label": options.label }, this.space);
-    this.root = element("div", { class: "tree" }, this.head(), this.box);
-    this.box.addEventListener("scroll", () => this.refresh());
+    this.heads = this.head();
+    this.root = element("div", { class: "tree" }, this.heads, this.box);
+    this.box.addEventListener("scroll", () => {
+      this.heads.scrollLeft = this.box.scrollLeft;
+      this.refresh();
+    });
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.box.addEventListener("click", (event) => this.click(event));
     new ResizeObserver(() => this.resized()).observe(this.box);
@@ -91,6 +95,7 @@ export class TreeList {
     const classes = ["tree-row"];
     if (row === this.cursor) classes.push("is-cursor");
     if (this.options.isMarked(row)) classes.push("is-linked");
+    if (this.options.isExact(row)) classes.push("is-exact");
     const drawn = element("div", {
       class: classes.join(" "), id: `${this.id}-${place}`, role: "row", "data-row": String(place),
       "aria-level": String(shown.level + 1), "aria-rowindex": String(place + 1),

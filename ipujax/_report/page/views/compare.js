@@ -1,19 +1,20 @@
 // Two reports: what differs, in numbers. All other views show both, side by side.
 
-import {bytes, cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
+import {bytes, cycles, element, exact, percent, points, seconds, shortOrigin} from "../format.js";
 import {inWords, panel} from "../parts.js";
-import {linkable, linked} from "../store.js";
+import {exactly, linkable, linked} from "../store.js";
 import {sortableTable} from "../table.js";
 import {LANE_KINDS} from "../trace.js";
 
 const TELLING = 1e-9; // relative; less than that is no difference
 
-/** Two reports, A and B. */
-export function compareView(root, reports, store) {
+/** Two reports, A and B, and what they are called. */
+export function compareView(root, reports, store, labels) {
   const [a, b] = reports;
   root.append(
-    headlinePanel(a, b),
-    element("div", { class: "columns" }, categoriesPanel(a, b, store), busyDeltasPanel(a, b, store)),
+    headlinePanel(a, b, labels),
+    element("div", { class: "columns" }, categoriesPanel(a, b, store), costsPanelOf(a, b, store)),
+    busyDeltasPanel(a, b, store),
     operationsPanel(a, b, store),
   );
 }
@@ -35,7 +36,7 @@ const HEADLINES = [
   ["compute that rests on defaults", (report) => report.default_share, percent, 0],
 ];
 
-function headlinePanel(a, b) {
+function headlinePanel(a, b, labels) {
   const head = element(
     "tr",
     {},
@@ -47,7 +48,7 @@ function headlinePanel(a, b) {
   const names = [a, b].map((report, i) =>
     element("span", {
       class: "soft",
-      text: `${"AB"[i]}: ${report.name || "program"} on ${report.num_ipus} × ${report.target.name}`,
+      text: `${"AB"[i]}: ${labels[i]}, ${report.num_ipus} × ${report.target.name}`,
     }),
   );
   const table = element(
@@ -82,7 +83,7 @@ function headlineRow(what, a, b, text, better) {
   const shown = (value) => element("td", { class: "numeric", text: value === null ? "–" : text(value) });
   const both = known !== null && other !== null;
   const verdict = both ? verdictOf(other - known, better, known) : "";
-  const ratio = both && known ? `${(other / known).toPrecision(3)} ×` : "–";
+  const ratio = both && known ? `${(other / known).toPrecision(3)}\u00a0×` : "–";
   return element(
     "tr",
     { "data-row": what },
@@ -102,7 +103,8 @@ function verdictOf(difference, better, scale) {
 
 function signed(difference, text) {
   if (!difference) return "0";
-  return `${difference > 0 ? "+" : "−"}${text(Math.abs(difference))}`;
+  const told = text === percent ? points : text;
+  return `${difference > 0 ? "+" : "−"}${told(Math.abs(difference))}`;
 }
 
 function categoriesPanel(a, b, store) {
@@ -141,6 +143,7 @@ function differenceColumns(rows, text) {
     title: side.toUpperCase(),
     value: (row) => row[side],
     text: (row) => (row.missing === side ? "–" : text(row[side])),
+    about: `Of report ${side.toUpperCase()}.`,
     numeric: true,
     bar: (row) => row[side] / most,
   });
@@ -154,21 +157,59 @@ function differenceColumns(rows, text) {
   return [change, column("a"), column("b")];
 }
 
+/** What takes most of the time in either: its share in A and in B. */
+function costsPanelOf(a, b, store) {
+  const costs = new Map();
+  for (const [side, report] of [["a", a], ["b", b]]) {
+    for (const cost of report.costs) {
+      const key = `${cost.title}\n${cost.origin}`;
+      if (!costs.has(key)) costs.set(key, { ...cost, a: 0, b: 0, missing: side === "a" ? "b" : "a" });
+      const row = costs.get(key);
+      if (row.missing === side) row.missing = null;
+      row[side] += cost.share;
+    }
+  }
+  const rows = [...costs.values()];
+  const box = panel("What takes most of the time", [
+    element("span", { class: "faint", text: "Shares of all IPU-cycles; a dash: not among the biggest." }),
+  ]);
+  const table = sortableTable(
+    box,
+    [
+      { title: "Cost", value: (row) => row.title, search: (row) => row.origin, hint: (row) => row.detail, width: 26 },
+      ...differenceColumns(rows, percent),
+      { title: "Line", value: (row) => row.origin, text: (row) => shortOrigin(row.origin), hint: (row) => row.origin },
+    ],
+    rows,
+    {
+      name: "compare-costs",
+      sort: -3,
+      filter: false,
+      onclick: (row) => store.select({ origin: row.origin || null, name: row.name || null }),
+      isSelected: (row) => linkable(store.selection) && linked(store.selection, row.origin, row.name ?? ""),
+    },
+  );
+  store.subscribe(() => table.refresh());
+  return box;
+}
+
 function busyDeltasPanel(a, b, store) {
   const ipus = Math.max(a.num_ipus, b.num_ipus);
-  const kinds = LANE_KINDS.filter((kind) => [a, b].some((report) => report.busy_cycles[kind]?.some(Boolean)));
-  const busy = (report, kind, ipu) => report.busy_cycles[kind]?.[ipu] ?? 0;
+  const used = LANE_KINDS.filter((kind) => [a, b].some((report) => report.busy_cycles[kind]?.some(Boolean)));
+  const kinds = [...used, "waiting"];
+  const busy = (report, kind, ipu) => (kind === "waiting" ? waitingOf(report, ipu) : report.busy_cycles[kind]?.[ipu] ?? 0);
   const rows = Array.from({ length: ipus }, (_, ipu) => ({
     ipu,
     change: kinds.map((kind) => busy(b, kind, ipu) - busy(a, kind, ipu)),
   }));
-  const box = panel("Busy cycles, B − A", []);
+  const box = panel("What the IPUs do: cycles, B − A", []);
   const table = sortableTable(
     box,
     [
-      { title: "IPU", value: (row) => row.ipu, numeric: true },
+      { title: "IPU", value: (row) => row.ipu, numeric: true, width: 7 },
       ...kinds.map((kind, i) => ({
         title: inWords(kind),
+        width: Math.max(inWords(kind).length + 3, 10),
         value: (row) => row.change[i],
         text: (row) => signed(row.change[i], cycles),
         numeric: true,
@@ -187,6 +228,13 @@ function busyDeltasPanel(a, b, store) {
   return box;
 }
 
+/** The cycles of a call in which an IPU does nothing. */
+function waitingOf(report, ipu) {
+  if (ipu >= report.num_ipus) return 0;
+  const busy = LANE_KINDS.reduce((sum, kind) => sum + (report.busy_cycles[kind]?.[ipu] ?? 0), 0);
+  return Math.max(report.cycles - busy, 0);
+}
+
 function operationsPanel(a, b, store) {
   const rows = matchedOperations(a, b);
   const box = panel("Operations that changed most", [
@@ -195,7 +243,7 @@ function operationsPanel(a, b, store) {
   const table = sortableTable(
     box,
     [
-      { title: "Operation", value: (row) => row.name, width: 28 },
+      { title: "Operation", value: (row) => row.name, width: 30 },
       ...differenceColumns(rows, cycles).map((column) => ({ ...column, title: `${column.title} cycles` })),
       { title: "IPU", value: (row) => row.ipu, numeric: true },
       {
@@ -204,7 +252,8 @@ function operationsPanel(a, b, store) {
         text: (row) => `${exact(row.runs.a)} → ${exact(row.runs.b)}`,
         numeric: true,
       },
-      { title: "Line", value: (row) => row.origin, text: (row) => shortOrigin(row.origin), hint: (row) => row.origin },
+      { title: "Line", value: (row) => row.origin, text: (row) => shortOrigin(row.origin), hint: (row) => row.origin,
+        search: (row) => row.origin },
     ],
     rows,
     {
@@ -213,6 +262,7 @@ function operationsPanel(a, b, store) {
       placeholder: "Filter operations",
       onclick: (row) => store.select({ origin: row.origin || null, name: row.name, ipu: row.ipu }),
       isSelected: (row) => linkable(store.selection) && linked(store.selection, row.origin, row.name),
+      isExact: (row) => exactly(store.selection, row.origin, row.name, row.ipu),
     },
   );
   store.subscribe(() => table.refresh());

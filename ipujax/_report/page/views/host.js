@@ -8,6 +8,7 @@ import {inWords, legend, paintText, panel} from "../parts.js";
 import {sortableTable} from "../table.js";
 
 const HOST_KINDS = ["trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report", "user"];
+const HOST_OWN_COLOURS = 4;
 const HOST_LEFT = 96;
 const HOST_ROW = 24;
 const HOST_AXIS = 24;
@@ -62,7 +63,7 @@ class HostView {
 
   build(root) {
     this.kinds = kindsOf(this.spans);
-    const box = panel("Host", [legend(this.kinds.map((kind) => [kind, hostColour(kind)]))]);
+    const box = panel("Host", [legend(this.kinds.map((kind) => [kind, this.colourOf(kind)]))]);
     root.append(box);
     this.rows = this.lanes.length + 1;
     const chart = new Chart(box, {
@@ -85,22 +86,25 @@ class HostView {
   }
 
   tables(root, chart) {
-    const totals = this.kinds.map((kind) => {
-      const own = this.spans.filter((span) => span.kind === kind);
-      return { kind, count: own.length, seconds: own.reduce((sum, span) => sum + span.seconds, 0) };
-    });
+    const own = ownSeconds(this.spans);
+    const totals = this.kinds.map((kind) => ({
+      kind,
+      count: this.spans.filter((span) => span.kind === kind).length,
+      seconds: own.get(kind),
+    }));
     const most = totals.reduce((largest, row) => Math.max(largest, row.seconds), 1e-12);
-    const byKind = panel("By kind", []);
+    const said = "What lies inside another span of its thread counts for the inner one alone; threads add up.";
+    const byKind = panel("By kind", [], element("p", { class: "faint table-note", text: said }));
     const all = panel("Spans", []);
     root.append(element("div", { class: "columns" }, byKind, all));
-    const colour = (row) => `var(--${hostColour(row.kind)})`;
-    const time = { title: "Time", value: (row) => row.seconds, text: (row) => seconds(row.seconds), numeric: true };
+    const colour = (row) => `var(--${this.colourOf(row.kind)})`;
+    const time = { title: "Time", about: "What is inside included.", value: (row) => row.seconds, text: (row) => seconds(row.seconds), numeric: true };
     sortableTable(
       byKind,
       [
         { title: "Kind", value: (row) => row.kind, colour },
         { title: "Spans", value: (row) => row.count, numeric: true },
-        { ...time, bar: (row) => row.seconds / most },
+        { ...time, title: "Own time", about: said, bar: (row) => row.seconds / most },
       ],
       totals,
       { name: "host-kinds", sort: -3, filter: false },
@@ -111,7 +115,7 @@ class HostView {
         { title: "Name", value: (row) => row.name || row.kind, colour },
         { title: "Kind", value: (row) => row.kind },
         { title: "Thread", value: (row) => row.thread },
-        { title: "Start", value: (row) => row.start, text: (row) => seconds(row.start), numeric: true },
+        { title: "Start", about: "Since the recording began.", value: (row) => row.start, text: (row) => seconds(row.start), numeric: true },
         time,
       ],
       this.spans,
@@ -129,7 +133,7 @@ class HostView {
     ctx.rect(HOST_LEFT, 0, view.width - HOST_LEFT, view.height);
     ctx.clip();
     this.drawAxis(ctx, view);
-    this.lanes.forEach((lane, i) => lane.spans.forEach((span) => drawSpan(ctx, view, span, i * HOST_ROW + 2)));
+    this.lanes.forEach((lane, i) => lane.spans.forEach((span) => this.drawSpan(ctx, view, span, i * HOST_ROW + 2)));
     this.drawModel(ctx, view, this.lanes.length * HOST_ROW + 2);
     ctx.restore();
     ctx.fillStyle = themeColour("text-soft");
@@ -179,10 +183,30 @@ class HostView {
       ? [
           span.name || span.kind,
           `${span.kind}, ${seconds(span.seconds)}`,
-          `from ${seconds(span.start)}`,
+          `from ${seconds(span.start)} since the recording began`,
           `thread ${span.thread}`,
         ]
       : null;
+  }
+
+  drawSpan(ctx, view, span, top) {
+    const x = view.toX(span.start);
+    const width = Math.max(view.toX(span.start + span.seconds) - x, 1);
+    if (x > view.width || x + width < HOST_LEFT) return;
+    const colour = themeColour(this.colourOf(span.kind));
+    ctx.fillStyle = colour;
+    ctx.fillRect(x, top, width > 3 ? width - 0.5 : width, HOST_ROW - 4);
+    ctx.fillStyle = inkOn(colour);
+    const from = Math.max(x, HOST_LEFT);
+    const room = Math.min(x + width, view.width) - from - 8;
+    paintText(ctx, span.name || span.kind, from + 4, top + HOST_ROW / 2 - 2, room);
+  }
+
+  /** The variable of a kind's colour; words of the user's own have some of their own. */
+  colourOf(kind) {
+    if (HOST_KINDS.includes(kind)) return `host-${kind}`;
+    const place = this.kinds.filter((other) => !HOST_KINDS.includes(other)).indexOf(kind);
+    return `host-own-${place % HOST_OWN_COLOURS}`;
   }
 
   modelLines() {
@@ -200,18 +224,6 @@ class HostView {
   }
 }
 
-function drawSpan(ctx, view, span, top) {
-  const x = view.toX(span.start);
-  const width = Math.max(view.toX(span.start + span.seconds) - x, 1);
-  if (x > view.width || x + width < HOST_LEFT) return;
-  const colour = themeColour(hostColour(span.kind));
-  ctx.fillStyle = colour;
-  ctx.fillRect(x, top, width > 3 ? width - 0.5 : width, HOST_ROW - 4);
-  ctx.fillStyle = inkOn(colour);
-  const from = Math.max(x, HOST_LEFT);
-  paintText(ctx, span.name || span.kind, from + 4, top + HOST_ROW / 2 - 2, Math.min(x + width, view.width) - from - 8);
-}
-
 function spansOf(report) {
   const { kind, name, start, seconds: long, thread } = report.host.spans;
   const spans = start.map((begin, i) => ({
@@ -224,6 +236,22 @@ function spansOf(report) {
   return spans.sort((a, b) => a.start - b.start || b.seconds - a.seconds);
 }
 
+/** Seconds by kind; what lies inside another span of its thread counts for the inner one alone. */
+function ownSeconds(spans) {
+  const total = new Map();
+  const around = new Map(); // by thread, the spans that a start lies in
+  const add = (kind, time) => total.set(kind, (total.get(kind) ?? 0) + time);
+  for (const span of spans) {
+    if (!around.has(span.thread)) around.set(span.thread, []);
+    const outer = around.get(span.thread);
+    while (outer.length && outer.at(-1).start + outer.at(-1).seconds <= span.start) outer.pop();
+    if (outer.length) add(outer.at(-1).kind, -span.seconds);
+    add(span.kind, span.seconds);
+    outer.push(span);
+  }
+  return total;
+}
+
 /** The kinds that there are: those of the library first, then words of the user's own. */
 function kindsOf(spans) {
   const used = new Set(spans.map((span) => span.kind));
@@ -231,11 +259,6 @@ function kindsOf(spans) {
     ...HOST_KINDS.filter((kind) => used.has(kind)),
     ...[...used].filter((kind) => !HOST_KINDS.includes(kind)).sort(),
   ];
-}
-
-/** The variable of a kind's colour; words of the user's own share one. */
-function hostColour(kind) {
-  return `host-${HOST_KINDS.includes(kind) ? kind : "user"}`;
 }
 
 /** A row for each thread, and more below it for spans inside of others. */

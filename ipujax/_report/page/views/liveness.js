@@ -7,9 +7,9 @@ import {bytes, element, percent, shortOrigin} from "../format.js";
 import {aliveAt, largestBetween, lifetimes} from "../lifetimes.js";
 import {LIFE_ROW, STEP_AXIS, paintCurve, paintLives, paintStepAxis, liveStepAt} from "../livedraw.js";
 import {inWords, legend, panel} from "../parts.js";
-import {linkable, linked} from "../store.js";
+import {exactly, linkable, linked} from "../store.js";
 import {sortableTable} from "../table.js";
-import {tensorName} from "../tiles.js";
+import {tensorMaker, tensorName} from "../tiles.js";
 
 const CURVE_HEIGHT = 230;
 const CURVE_HEIGHT_SMALL = 110;
@@ -74,6 +74,7 @@ class LivenessView {
   }
 
   arrange() {
+    for (const chart of this.charts) chart.remove();
     this.place.replaceChildren();
     this.place.className = this.ipu < 0 ? "tile-charts few" : "live-chart";
     const busy = this.shownIpus().filter((ipu) => this.life(ipu).steps);
@@ -105,13 +106,13 @@ class LivenessView {
   captionOf(ipu) {
     const { steps, bytes: held, worst } = this.life(ipu);
     return element("div", { class: "tile-caption" }, ipuLink(ipu, () => this.showIpu(ipu)),
-      element("span", { class: "faint", text: `${steps} steps, at most ${bytes(held[worst])} beside what is always alive` }));
+      element("span", { class: "faint", text: `${steps} steps, at most ${bytes(this.most(ipu))} beside what is always alive` }));
   }
 
   /** The most that the y axes stand for, the same for all charts. */
   top() {
     const most = Math.max(1, ...this.shownIpus().map((ipu) => this.base(ipu) + this.most(ipu)));
-    const reach = this.always ? this.capacity() : 0;
+    const reach = this.capacity() - (this.always ? 0 : this.leastAlways());
     return Math.max(most, reach < 2.5 * most ? reach : 0) * 1.15;
   }
 
@@ -122,6 +123,9 @@ class LivenessView {
   }
 
   base(ipu) { return this.always ? this.life(ipu).always : 0; }
+
+  /** What is always alive on those that are shown: without it, that much less can be held. */
+  leastAlways() { return Math.min(...this.shownIpus().map((ipu) => this.life(ipu).always)); }
 
   capacity() {
     const { limit, tile_peak_bytes: peaks } = this.report.memory;
@@ -136,7 +140,8 @@ class LivenessView {
       height: alone ? CURVE_HEIGHT : CURVE_HEIGHT_SMALL,
       top: this.shownTop,
       base: this.base(ipu),
-      capacity: this.always ? this.capacity() : null,
+      capacity: this.capacity() - (this.always ? 0 : life.always),
+      always: this.always ? 0 : life.always,
       linked: this.linkedSteps.get(ipu) ?? null,
       step: ipu === this.focus ? this.step : null,
       small: !alone,
@@ -153,9 +158,8 @@ class LivenessView {
     const { report } = this;
     const { tensors } = report.liveness[ipu];
     const name = tensorName(report, tensors, i);
-    const origin = text(report, tensors.origin[i]);
     const size = tensors.bytes[i];
-    const operation = text(report, tensors.operation[i]);
+    const { operation, origin } = tensorMaker(report, tensors, i);
     return {
       name, origin, bytes: size, operation, label: `${name} ${bytes(size)} ${operation}`,
       category: text(report, tensors.category[i]),
@@ -227,8 +231,11 @@ class LivenessView {
     this.key.replaceChildren(legend([...(this.always ? [["always alive", "line"]] : []), ...parts]));
     const { always } = this.life();
     const worst = always + this.most(this.focus);
-    this.facts.textContent = `IPU ${this.focus}: ${bytes(always)} always alive; ${bytes(worst)} at the worst step, `
-      + `${percent(worst / this.capacity())} of the ${bytes(this.capacity())} of all its tiles.`;
+    const limit = this.capacity() - (this.always ? 0 : always);
+    const far = this.charts.length && limit > this.shownTop ? " That is above the chart." : "";
+    this.facts.textContent = `IPU ${this.focus}: ${bytes(always)} always alive and ${bytes(this.most(this.focus))} beside it `
+      + `at the worst step: ${bytes(worst)}, ${percent(worst / this.capacity())} of the ${bytes(this.capacity())} that all `
+      + `its tiles can hold.${far}`;
   }
 
   buildDetail(root) {
@@ -249,6 +256,7 @@ class LivenessView {
       empty: "Nothing is alive but what always is.",
       onclick: (row) => this.choose(row),
       isSelected: (row) => this.isLinked(row.origin, row.name),
+      isExact: (row) => exactly(this.store.selection, row.origin, row.name),
     });
   }
 

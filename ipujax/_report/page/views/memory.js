@@ -3,7 +3,7 @@ import {Chart} from "../chart.js";
 import {choice, ipuChoice, ipuLink} from "../controls.js";
 import {bytes, element, percent} from "../format.js";
 import {onTheme} from "../palette.js";
-import {inWords, legend, panel} from "../parts.js";
+import {inWords, panel} from "../parts.js";
 import {linkable, linked} from "../store.js";
 import {mapHeight, mapWidth, paintRamp, paintScale, paintTileBars, paintTileMap, tileAtBar, tileAtMap} from "../tiledraw.js";
 import {TileDetail} from "../tiledetail.js";
@@ -17,12 +17,13 @@ const BARS_NOTE = "The colours are what tiles hold at the worst step of their IP
   + "the outline is the most that each ever holds.";
 
 /** The memory of a report: tiles by category, and the tensors on them. */
-export function memoryView(root, report, store) {
-  new MemoryView(root, report, store);
+export function memoryView(root, report, store, scale) {
+  new MemoryView(root, report, store, scale);
 }
 
 class MemoryView {
-  constructor(root, report, store) {
+  constructor(root, report, store, sameScale) {
+    this.sameScale = sameScale;
     this.report = report;
     this.store = store;
     this.ipu = report.num_ipus > 1 ? -1 : 0; // -1: all
@@ -40,6 +41,7 @@ class MemoryView {
       this.detail.element);
     store.subscribe((selection, changed) => this.selected(selection, changed));
     onTheme(() => this.drawNote());
+    sameScale.subscribe(() => this.draw());
     this.link();
     this.arrange();
     this.showTile();
@@ -92,6 +94,7 @@ class MemoryView {
   arrange() {
     const size = this.ipu >= 0 ? "alone" : this.report.num_ipus > FEW_IPUS ? "several" : "few";
     this.tiles.className = `tile-charts ${size} ${this.mode}`;
+    for (const chart of this.charts) chart.remove();
     this.tiles.replaceChildren();
     this.charts = this.shownIpus().map((ipu) => this.chartOf(ipu));
     this.draw();
@@ -128,7 +131,7 @@ class MemoryView {
     const always = memory.always_live_bytes[ipu];
     const remote = memory.remote_bytes[ipu] ? ` Streaming memory ${bytes(memory.remote_bytes[ipu])}.` : "";
     return `Fullest tile ${worst}: ${bytes(peak[worst])}, ${percent(peak[worst] / memory.limit)} of its limit.`
-      + ` All tiles: ${bytes(memory.peak_bytes[ipu])} at the worst step, ${bytes(always)} always.${remote}`;
+      + ` All tiles: ${bytes(memory.peak_bytes[ipu])} at the IPU's worst step, ${bytes(always)} always.${remote}`;
   }
 
   captionOf(ipu) {
@@ -146,17 +149,21 @@ class MemoryView {
 
   /** Up to the limit of a tile, unless bars would be too low to see. */
   usualScale() {
-    const { worst, limit } = this.report.memory;
-    return tileMemory(this.report, worst.ipu).peak[worst.tile] < LOW_USE * limit ? "use" : "limit";
+    const isLow = ({ memory: { tile_peak_bytes: peaks, limit } }) =>
+      peaks.every((repeats) => repeats.every(([held]) => held < LOW_USE * limit));
+    return this.sameScale.reportsWith(this.report).every(isLow) ? "use" : "limit";
   }
 
   /** The most that the y axis, or the strongest colour, stands for. */
   top() {
     let most = 1;
-    for (const ipu of this.shownIpus()) {
-      for (const value of shownBytes(tileMemory(this.report, ipu), this.category)) most = Math.max(most, value);
+    for (const report of this.sameScale.reportsWith(this.report)) {
+      const ipus = report === this.report ? this.shownIpus() : Array.from({ length: report.num_ipus }, (_, ipu) => ipu);
+      for (const ipu of ipus) {
+        for (const value of shownBytes(tileMemory(report, ipu), this.category)) most = Math.max(most, value);
+      }
+      if (this.scale === "limit") most = Math.max(most, report.memory.limit);
     }
-    if (this.scale === "limit") most = Math.max(most, this.report.memory.limit);
     return this.mode === "map" ? most : most * ROOM_ABOVE;
   }
 
@@ -249,7 +256,10 @@ class MemoryView {
     paintRamp(canvas.getContext("2d"), 200, 12);
     const over = this.category === null && this.shownTop > limit;
     const most = bytes(Math.min(this.shownTop, limit));
-    this.note.replaceChildren("0", canvas, most, over ? legend([["over the limit", "bad"]]) : "");
+    const beyond = element("canvas", { width: 120, height: 12, role: "img", "aria-label": "Scale of what is too much" });
+    paintRamp(beyond.getContext("2d"), 120, 12, true);
+    const more = over ? [beyond, `${bytes(this.shownTop)}, over the limit`] : [];
+    this.note.replaceChildren("0", canvas, most, ...more);
   }
 
   /** The IPU and tile that the details are about: those selected, else the fullest. */

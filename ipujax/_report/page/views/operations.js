@@ -4,10 +4,12 @@ import {choice} from "../controls.js";
 import {bytes, cycles, element, percent, shortOrigin} from "../format.js";
 import {operationGroups, operationSums} from "../operationsums.js";
 import {panel} from "../parts.js";
-import {linked} from "../store.js";
+import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
 
-const OPERATION_GROUPINGS = [["none", "operation"], ["origin", "line"], ["primitive", "primitive"], ["ipu", "IPU"]];
+const OPERATION_GROUPINGS = [
+  ["same", "operation"], ["none", "operation and IPU"], ["origin", "line"], ["primitive", "primitive"], ["ipu", "IPU"],
+];
 
 /** The operations of a report, linked with what is selected elsewhere. */
 export function operationsView(root, report, store) {
@@ -18,10 +20,11 @@ class OperationsView {
   constructor(root, report, store) {
     this.report = report;
     this.store = store;
-    this.grouping = "none";
+    this.grouping = "same";
     this.within = null; // the group whose operations are shown
     this.all = report.num_ipus * report.cycles; // IPU-cycles of a call
-    this.control = choice("One row per", OPERATION_GROUPINGS, this.grouping, (grouping) => this.group(grouping));
+    const offered = OPERATION_GROUPINGS.filter(([key]) => key !== "none" || report.num_ipus > 1);
+    this.control = choice("One row per", offered, this.grouping, (grouping) => this.group(grouping));
     this.only = element("div", { class: "controls only-group", hidden: true });
     this.place = element("div");
     this.sum = element("div", { class: "sum-row", "aria-live": "polite", "data-sum": "operations" });
@@ -41,8 +44,10 @@ class OperationsView {
   /** Builds the table anew. */
   arrange() {
     const { operations } = this.report;
-    const single = this.grouping === "none" || this.within !== null;
-    const rows = single ? (this.within?.rows ?? operations) : operationGroups(operations, this.grouping);
+    const single = this.isSingle();
+    const shown = this.within?.rows ?? operations;
+    const asTheyAre = this.grouping === "none" || this.within !== null;
+    const rows = asTheyAre ? shown : operationGroups(shown, this.grouping);
     this.showOnly();
     this.place.replaceChildren();
     this.table = sortableTable(this.place, single ? this.operationColumns(rows) : this.groupColumns(rows), rows, {
@@ -53,25 +58,33 @@ class OperationsView {
       empty: "No operations.",
       onclick: (row) => (single ? this.choose(row) : this.enter(row)),
       isSelected: (row) => this.isSelected(row, single),
+      isExact: (row) => single && this.isExact(row),
       onshown: (shown) => this.showSum(shown),
     });
     this.table.reveal();
+  }
+
+  /** Whether rows are operations, of one IPU or of several, and not other groups. */
+  isSingle() {
+    return this.within !== null || this.grouping === "none" || this.grouping === "same";
   }
 
   operationColumns(rows) {
     return [
       nameColumn("operation"),
       ...this.shareColumns(rows),
-      lineColumn(17),
-      numberColumn("IPU", (row) => row.ipu, String, 6),
+      lineColumn(15),
+      { title: "IPU", value: (row) => row.ipu, text: (row) => row.ipus ?? String(row.ipu), numeric: true, width: 6,
+        about: "The IPUs that run it; numbers are sums over them." },
       ...this.costColumns(),
-      numberColumn("tiles", (row) => row.tiles, String, 8),
-      { title: "model", value: (row) => row.source, width: 10 },
+      { ...numberColumn("tiles", (row) => row.tiles, String, 7), about: "The most tiles of an IPU that it uses." },
+      { title: "model", value: (row) => row.source, width: 9,
+        about: "Whether its cycles come from a formula of its own or from the default one." },
     ];
   }
 
   groupColumns(rows) {
-    const line = { text: (row) => shortOrigin(row.name) || "(no line)", title_text: (row) => row.name };
+    const line = { text: (row) => shortOrigin(row.name) || "(no line)", hint: (row) => row.name, search: (row) => row.name };
     return [
       { ...nameColumn(this.groupTitle()), ...(this.grouping === "origin" ? line : {}) },
       ...this.shareColumns(rows),
@@ -88,25 +101,28 @@ class OperationsView {
   shareColumns(rows) {
     const most = rows.reduce((top, row) => Math.max(top, row.cycles), 1);
     return [
-      { ...numberColumn("cycles", (row) => row.cycles, cycles, 11), bar: (row) => row.cycles / most },
-      numberColumn("share", (row) => row.cycles / this.all, percent, 8),
+      { ...numberColumn("cycles", (row) => row.cycles, cycles, 10), bar: (row) => row.cycles / most,
+        about: "Cycles of all its runs in a call." },
+      { ...numberColumn("share", (row) => row.cycles / this.all, percent, 8), about: "Of the IPU-cycles of a call." },
     ];
   }
 
   /** The other columns that operations and groups of them have. */
   costColumns() {
-    const used = numberColumn("of peak", (row) => row.flop_utilisation, percent, 10);
+    const exchanged = (row) => (row.cycles ? row.exchange_cycles / row.cycles : 0);
     return [
-      numberColumn("runs", (row) => row.runs, cycles, 7),
-      numberColumn("exchange", (row) => (row.cycles ? row.exchange_cycles / row.cycles : 0), percent, 11),
-      numberColumn("bytes", (row) => row.bytes, bytes, 10),
-      numberColumn("FLOPs", (row) => row.flops || null, cycles, 9),
-      { ...used, title_text: () => "FLOPs of the most that the units of the IPU can do" },
+      { ...numberColumn("runs", (row) => row.runs, cycles, 7), about: "How often it runs in a call." },
+      { ...numberColumn("exchange", exchanged, percent, 11), about: "The share of its cycles that is exchange." },
+      { ...numberColumn("bytes", (row) => row.bytes, bytes, 9), about: "Read and written by all runs." },
+      { ...numberColumn("FLOPs", (row) => row.flops || null, cycles, 8), about: "Of all runs." },
+      { ...numberColumn("of peak", (row) => row.flop_utilisation, percent, 9),
+        about: "FLOPs, of the most that the units of the IPU can do." },
     ];
   }
 
   choose(row) {
-    this.store.select({ origin: row.origin, name: row.name, ipu: row.ipu });
+    const several = row.rows && new Set(row.rows.map(({ ipu }) => ipu)).size > 1;
+    this.store.select({ origin: row.origin, name: row.name, ipu: several ? null : row.ipu });
   }
 
   /** Shows the operations of a group. */
@@ -133,6 +149,11 @@ class OperationsView {
     return row.rows.some(({ origin, name }) => linked(selection, origin, name));
   }
 
+  isExact(row) {
+    const { selection } = this.store;
+    return (row.rows ?? [row]).some(({ origin, name, ipu }) => exactly(selection, origin, name, ipu));
+  }
+
   showSum(rows) {
     const sums = operationSums(rows);
     const part = (name, text) => element("span", {}, element("b", { text }),
@@ -149,7 +170,7 @@ class OperationsView {
   }
 
   selected(changed) {
-    if (!changed.includes("origin") && !changed.includes("name")) return;
+    if (!["origin", "name", "ipu"].some((key) => changed.includes(key))) return;
     this.table.refresh();
     this.table.reveal();
   }

@@ -4,7 +4,7 @@ import {control, pushButton} from "../controls.js";
 import {TreeList} from "../treelist.js";
 import {cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
 import {inWords, panel} from "../parts.js";
-import {linked} from "../store.js";
+import {exactly, linked} from "../store.js";
 
 const PROGRAM_OPEN_ROWS = 60;
 const PROGRAM_FOUND_ROWS = 2000;
@@ -38,12 +38,14 @@ class ProgramView {
     this.keep = null; // the nodes that a filter leaves
     this.own = false; // whether a selection comes from here
     this.marked = new Uint8Array(this.tree.size);
+    this.exact = new Uint8Array(this.tree.size);
     this.tree.openUseful(PROGRAM_OPEN_ROWS);
     this.list = new TreeList({
       label: "Program tree",
       columns: ["program", "cycles", "each", "count", "IPU", "line"],
       fill: (row) => this.fill(row),
       isMarked: (row) => this.marked[row.node] === 1,
+      isExact: (row) => this.exact[row.node] === 1,
       ontoggle: (row, open) => this.toggle(row, open),
       onexpand: (row) => this.expand(row),
       onselect: (row) => this.select(row),
@@ -94,7 +96,7 @@ class ProgramView {
     const { tree } = this;
     const kind = tree.kind(row);
     const total = tree.total(row);
-    const share = total / this.report.cycles;
+    const share = total / Math.max(this.report.cycles, 1);
     const shared = tree.isShared(row);
     return {
       level: row.depth,
@@ -120,7 +122,7 @@ class ProgramView {
       `${inWords(tree.kind(row))} ${tree.name(row)}`,
       row.runs === 1 ? "runs once" : `runs ${exact(row.runs)} times in a call`,
       `${cycles(tree.once(row))} cycles each`,
-      `${cycles(total)} cycles in all, ${took}, ${percent(total / this.report.cycles)} of the call`,
+      `${cycles(total)} cycles in all, ${took}, ${percent(total / Math.max(this.report.cycles, 1))} of the call`,
     ];
     if (tree.ipu(row) >= 0) parts.push(`IPU ${tree.ipu(row)}`);
     if (tree.isShared(row)) parts.push(`in ${tree.parents[row.node]} places of the program`);
@@ -180,9 +182,10 @@ class ProgramView {
 
   /** Marks what is linked with a selection, and goes to the first of it if it was made elsewhere. */
   selected(selection, changed) {
-    if (!changed.includes("origin") && !changed.includes("name")) return;
+    if (!["origin", "name", "ipu"].some((key) => changed.includes(key))) return;
     this.marked = this.tree.matching((name, origin) => linked(selection, origin, name));
-    if (!this.own) this.goTo(this.marked);
+    this.exact = this.tree.matching((name, origin) => exactly(selection, origin, name));
+    if (!this.own) this.goTo(this.exact.includes(1) ? this.exact : this.marked);
     this.list.refresh();
   }
 

@@ -72,6 +72,7 @@ class ScheduleView {
       domain: [0, this.grid.ticks],
       least: Math.min(4, this.grid.ticks),
       left: GRID_LEFT,
+      row: this.row,
       draw: (ctx, view) => this.draw(ctx, view),
       hover: (x, y, view) => this.hover(x, y, view),
       click: (x, y, view) => this.click(x, y, view),

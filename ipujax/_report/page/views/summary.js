@@ -8,7 +8,8 @@ import {linkable, linked} from "../store.js";
 import {LANE_KINDS} from "../trace.js";
 
 const BUSY_LEFT = 52;
-const BUSY_RIGHT = 56;
+const BUSY_RIGHT = 66;
+const BUSY_HEAD = 18; // pixels of what the numbers are
 
 /** Summary of a report. */
 export function summaryView(root, report, store) {
@@ -79,7 +80,8 @@ function fitPanel(report, store) {
     class: "button",
     type: "button",
     text: `IPU ${ipu}, tile ${tile}`,
-    onclick: () => store.select({ ipu, tile }),
+    title: "Look at it",
+    onclick: () => store.open("memory", { ipu, tile }),
   });
   const remote = memory.remote_bytes.reduce((sum, own) => sum + own, 0);
   return panel(
@@ -91,7 +93,7 @@ function fitPanel(report, store) {
       "div",
       { class: "figures small" },
       element("div", { class: "figure" }, go, element("div", { class: "figure-label", text: "is the fullest" })),
-      figure(bytes(memory.peak_bytes.reduce((sum, own) => sum + own, 0)), "on all tiles at their worst steps"),
+      figure(bytes(memory.peak_bytes.reduce((sum, own) => sum + own, 0)), "on all IPUs, each at its worst step"),
       remote ? figure(bytes(remote), "in streaming memory") : null,
     ),
   );
@@ -125,18 +127,20 @@ function busyPanel(report, store) {
   const whole = Math.max(report.cycles, ...rows.map((row) => row.busy.reduce((sum, part) => sum + part, 0)), 1);
   const kinds = [...LANE_KINDS.filter((kind) => report.busy_cycles[kind]?.some(Boolean)), "waiting"];
   const rowHeight = busyRowHeight(report);
+  const rowAt = (y) => Math.floor((y - BUSY_HEAD) / rowHeight);
   const box = panel("What the IPUs do", [legend(kinds.map((kind) => [inWords(kind), `kind-${kind}`]))]);
   const chart = new Chart(box, {
     name: "summary-busy",
     label: "Cycles of each IPU by kind of step",
-    height: rows.length * rowHeight + 4,
+    height: rows.length * rowHeight + BUSY_HEAD + 4,
     domain: [0, whole],
+    row: rowHeight,
     fixed: true,
     left: BUSY_LEFT,
     right: BUSY_RIGHT,
     draw: (ctx, view) => paintBusy(ctx, view, rows, rowHeight, store.selection.ipu),
-    hover: (x, y) => busyAt(rows[Math.floor(y / rowHeight)], report),
-    click: (x, y) => rows[Math.floor(y / rowHeight)] && store.select({ ipu: Math.floor(y / rowHeight) }),
+    hover: (x, y) => busyAt(rows[rowAt(y)], report),
+    click: (x, y) => rows[rowAt(y)] && store.select({ ipu: rowAt(y) }),
   });
   store.subscribe((_, changed) => changed.includes("ipu") && chart.draw());
   return box;
@@ -156,8 +160,13 @@ function busyRows(report) {
 }
 
 function paintBusy(ctx, view, rows, rowHeight, selected) {
+  ctx.fillStyle = themeColour("text-faint");
+  ctx.textAlign = "right";
+  ctx.fillText("compute", view.width - 2, BUSY_HEAD / 2);
+  ctx.textAlign = "left";
+  const middle = (i) => BUSY_HEAD + (i + 0.5) * rowHeight + 1;
   rows.forEach((row, i) => {
-    const top = i * rowHeight + 2;
+    const top = BUSY_HEAD + i * rowHeight + 2;
     let from = 0;
     row.busy.forEach((part, k) => {
       ctx.fillStyle = kindColour(LANE_KINDS[k] ?? "waiting");
@@ -167,12 +176,12 @@ function paintBusy(ctx, view, rows, rowHeight, selected) {
     });
     ctx.fillStyle = themeColour("text-soft");
     ctx.textAlign = "right";
-    ctx.fillText(percent(row.busy[0] / Math.max(row.whole, 1)), view.width - 2, (i + 0.5) * rowHeight + 1);
+    ctx.fillText(percent(row.busy[0] / Math.max(row.whole, 1)), view.width - 2, middle(i));
     ctx.textAlign = "left";
   });
   paintRowLabels(
     ctx,
-    rows.map((row, i) => ({ label: `IPU ${i}`, key: i, y: (i + 0.5) * rowHeight + 1 })),
+    rows.map((row, i) => ({ label: `IPU ${i}`, key: i, y: middle(i) })),
     (ipu) => ipu === selected,
   );
 }
@@ -193,28 +202,28 @@ function costsPanel(report, store) {
   const cards = report.costs.map((cost) => costCard(cost, store));
   const mark = () =>
     cards.forEach((card, i) => {
-      const { origin } = report.costs[i];
-      if (origin)
-        card.setAttribute("aria-pressed", String(linkable(store.selection) && linked(store.selection, origin, "")));
+      const { origin, name = "" } = report.costs[i];
+      const own = linkable(store.selection) && (origin || name) && linked(store.selection, origin, name);
+      card.setAttribute("aria-pressed", String(Boolean(own)));
     });
   store.subscribe(mark);
   mark();
   return panel(
     "What takes most of the time",
-    [element("span", { class: "faint", text: "Click one with a line or an IPU to find it in all views." })],
+    [element("span", { class: "faint", text: "Click one to see it where it shows best." })],
     element("div", { class: "cards" }, cards),
   );
 }
 
-/** A cost; one that belongs to a line or an IPU selects those. */
+/** A cost; it leads to the view that shows it best. */
 function costCard(cost, store) {
   const where = [shortOrigin(cost.origin), cost.ipu === null ? "" : `IPU ${cost.ipu}`].filter(Boolean).join(", ");
-  const onIpu = cost.ipu === null ? {} : { ipu: cost.ipu };
-  const patch = cost.origin ? { origin: cost.origin, ...onIpu } : onIpu;
-  const button = Object.keys(patch).length ? { type: "button", onclick: () => store.select(patch) } : null;
+  const patch = cost.ipu === null ? {} : { ipu: cost.ipu };
+  if (cost.origin || cost.name) Object.assign(patch, { origin: cost.origin || null, name: cost.name || null });
+  const view = viewOfCost(cost);
   return element(
-    button ? "button" : "div",
-    { class: "card", "data-cost": true, ...button },
+    "button",
+    { class: "card", "data-cost": view, type: "button", onclick: () => store.open(view, patch) },
     element(
       "span",
       { class: "card-head" },
@@ -229,11 +238,17 @@ function costCard(cost, store) {
     element("span", {
       class: "soft",
       title: cost.origin,
-      text: [`${cycles(cost.cycles)} cycles`, where].filter(Boolean).join(" · "),
+      text: [`${cycles(cost.cycles)} cycles of all IPUs`, where].filter(Boolean).join(" · "),
     }),
     cost.detail && element("span", { text: cost.detail }),
     cost.remedy && element("span", { class: "remedy", text: cost.remedy }),
   );
+}
+
+/** Where a cost shows best: what an operation takes, how a pipeline's ticks are filled, or who does what when. */
+function viewOfCost({ title, origin, name }) {
+  if (/bubble|stages of|share a tick/.test(title)) return "schedule";
+  return origin || name ? "operations" : "timeline";
 }
 
 function advicePanel(report) {

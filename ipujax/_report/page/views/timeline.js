@@ -3,34 +3,45 @@
 import {Chart} from "../chart.js";
 import {choice, pushButton} from "../controls.js";
 import {fromRepeats, text} from "../document.js";
-import {nextStep, previousStep, stepAt, tickTimes} from "../find.js";
-import {cycles, element, exact, seconds, shortOrigin} from "../format.js";
-import {paintSteps, paintTasks, paintTimeAxis, stripColour} from "../lanepaint.js";
+import {gapAt, nextStep, previousStep, stepAt, taskAt, tickTimes} from "../find.js";
+import {cycles, element, exact} from "../format.js";
+import {lookByKind, lookByPhase, lookOfStrip, paintSteps, paintTasks, paintTimeAxis} from "../lanepaint.js";
 import {kindChannels, laneShape, paintColumns, phaseChannels, wholeShape} from "../lanes.js";
 import {kindColour, onTheme, phaseColour, themeColour} from "../palette.js";
 import {inWords, legend, paintRowLabels, panel} from "../parts.js";
-import {linkable} from "../store.js";
+import {StepTexts} from "../steptexts.js";
+import {exactly, linkable, linked, primitivesOf} from "../store.js";
 import {LANE_KINDS, LANE_PHASES, Trace} from "../trace.js";
 
 const LABELS_WIDTH = 52;
-const AXIS_HEIGHT = 36;
+const AXIS_HEIGHT = 40;
 const OVERVIEW_HEIGHT = 54;
 const STRIP_HEIGHT = 8; // kinds below the tasks, where lanes show phases
-const DIMMED = 0.22;
+const LANE_HEIGHTS = [20, 120]; // pixels, least and most
+const ABOVE_LANES = 330; // pixels of the window that are not for lanes
+const DIMMED = 0.2; // what is not selected
+const WEAKER = 0.6; // what is only of the line that is selected
 const GO_AROUND = 12; // how many times as long as a step is what is shown around it
-const HOW_TO = "Wheel or + and − zoom, drag moves, a double click shows all. Click a step to find it in all views.";
+const HOW_TO = "Wheel or + and − zoom, drag moves, a double click shows all. Click a step to find it in all views; with the "
+  + "keyboard, arrow keys move, with Shift and up and down a cross that Enter clicks.";
 const SNAP = 3; // pixels beside a step that still hit it
 
 /** Lanes of all IPUs of a report. */
-export function timelineView(root, report, store) {
-  new TimelineView(root, report, store);
+export function timelineView(root, report, store, scale) {
+  if (!report.steps.count) {
+    root.append(panel("Timeline", [], element("p", { class: "soft", text: "No IPU does anything that takes time." })));
+    return;
+  }
+  new TimelineView(root, report, store, scale);
 }
 
 class TimelineView {
-  constructor(root, report, store) {
+  constructor(root, report, store, scale) {
     this.report = report;
     this.store = store;
+    this.scale = scale;
     this.trace = new Trace(report);
+    this.texts = new StepTexts(report);
     this.hertz = report.target.clock_hz;
     const phases = this.trace.lanes.some(
       (lane) => lane && LANE_PHASES.some((_, i) => laneTotal(lane, LANE_KINDS.length + i)),
@@ -39,6 +50,7 @@ class TimelineView {
     this.lane = laneHeight(report.num_ipus);
     this.ticks = report.pipeline && tickTimes(report, fromRepeats(report.pipeline.tick_cycles));
     this.build(root, phases);
+    scale.subscribe(() => this.rescale());
     store.subscribe((selection, changed) => this.selected(changed));
     this.selected(["name", "tick"]);
   }
@@ -60,7 +72,7 @@ class TimelineView {
       name: "timeline-overview",
       label: "The whole call: what all IPUs do together, and the part that is shown below",
       height: OVERVIEW_HEIGHT,
-      domain: [0, this.trace.cycles],
+      domain: this.domain(),
       fixed: true,
       left: LABELS_WIDTH,
       draw: (ctx, view) => this.drawOverview(ctx, view),
@@ -70,9 +82,10 @@ class TimelineView {
       name: "timeline",
       label: `Steps of all IPUs over ${exact(this.trace.cycles)} cycles. Arrow keys move, plus and minus zoom.`,
       height: this.report.num_ipus * this.lane + AXIS_HEIGHT,
-      domain: [0, this.trace.cycles],
+      domain: this.domain(),
       least: 16,
       left: LABELS_WIDTH,
+      row: this.lane,
       draw: (ctx, view) => this.drawLanes(ctx, view),
       hover: (x, y, view) => this.hover(x, y, view),
       click: (x, y, view) => this.click(x, y, view),
@@ -93,6 +106,18 @@ class TimelineView {
     this.showLegend();
   }
 
+  /** From the start of the call to its end, or to that of the longer one beside it. */
+  domain() {
+    return [0, Math.max(this.trace.cycles, ...this.scale.reportsWith(this.report).map((report) => report.cycles))];
+  }
+
+  rescale() {
+    this.shares = null;
+    this.linkedShape = null;
+    this.overview.setDomain(this.domain());
+    this.chart.setDomain(this.domain());
+  }
+
   colourBy(key) {
     this.byPhase = key === "phase";
     this.shares = null;
@@ -107,19 +132,18 @@ class TimelineView {
     const seen = LANE_PHASES.filter((_, i) =>
       this.trace.lanes.some((lane) => lane && laneTotal(lane, LANE_KINDS.length + i)),
     );
-    const phases = seen.map((phase) => [phase, `phase-${phase}`]);
+    const phases = seen.map((phase) => [`${phase} task`, `phase-${phase}`]);
     const strip = [
-      ["below: compute", "strip-compute"],
-      ["all else", "strip-else"],
+      ["in the strip below: compute", "strip-compute"],
+      ["exchange and all else", "strip-else"],
     ];
-    this.legend.replaceChildren(legend(this.byPhase ? [...phases, ...strip] : kinds));
+    const entries = this.byPhase ? [...phases, ...strip] : kinds;
+    this.legend.replaceChildren(legend([...entries, ["waiting", "bubble"]]));
   }
 
   selected(changed) {
     const { selection } = this.store;
-    if (changed.includes("origin") || changed.includes("name")) {
-      this.link(selection);
-    }
+    if (["origin", "name", "ipu"].some((key) => changed.includes(key))) this.link(selection);
     if (changed.includes("tick") && selection.tick !== null && this.ticks) this.showTick(selection.tick);
     this.chart.draw();
     this.overview.draw();
@@ -127,15 +151,31 @@ class TimelineView {
 
   /** Finds what belongs to a selection; where nothing does, all is shown as without one. */
   link(selection) {
-    const sums = linkable(selection) ? this.trace.linkedSums(selection) : null;
-    const total = sums ? this.trace.lanes.reduce((sum, lane) => sum + (lane ? kindTotal(sums.get(lane)) : 0), 0) : 0;
+    const chosen = linkable(selection);
+    const sums = chosen ? this.trace.sumsWhere((origin, name) => linked(selection, origin, name)) : null;
+    const total = sums ? this.totalOf(sums, () => true) : 0;
     this.linkedSums = total ? sums : null;
+    const exact = total ? this.trace.sumsWhere((origin, name) => exactly(selection, origin, name)) : null;
+    const own = exact ? this.totalOf(exact, (ipu) => this.onChosen(ipu)) : 0;
+    this.exactSums = own ? exact : null;
     this.linkedShape = null;
     this.steppers.hidden = !total;
-    const found = total
-      ? `What is selected takes ${cycles(total)} cycles, all IPUs together.`
-      : "No step belongs to what is selected.";
-    this.note.textContent = sums ? found : HOW_TO;
+    this.note.textContent = chosen ? foundText(total, own, selection) : HOW_TO;
+  }
+
+  totalOf(sums, counts) {
+    return this.trace.lanes.reduce((sum, lane, ipu) => sum + (lane && counts(ipu) ? kindTotal(sums.get(lane)) : 0), 0);
+  }
+
+  onChosen(ipu) {
+    const chosen = this.store.selection.ipu;
+    return chosen === null || chosen === ipu;
+  }
+
+  /** What the very thing that is selected does on an IPU, or else what its line does: `sumsOf(list)`, or null. */
+  strongest(ipu) {
+    const sums = this.exactSums ?? this.linkedSums;
+    return sums && (!this.exactSums || this.onChosen(ipu)) ? (list) => sums.get(list) : null;
   }
 
   key(event) {
@@ -154,7 +194,7 @@ class TimelineView {
         : middle;
     const find = back ? previousStep : nextStep;
     const found = this.trace.lanes
-      .map((lane) => lane && find(lane, (list) => this.linkedSums.get(list), now))
+      .map((lane, ipu) => lane && this.strongest(ipu) && find(lane, this.strongest(ipu), now))
       .filter(Boolean);
     if (!found.length) return;
     this.at = found.reduce((best, step) => ((back ? step.start > best.start : step.start < best.start) ? step : best));
@@ -178,32 +218,62 @@ class TimelineView {
   }
 
   drawLanes(ctx, view) {
+    const fitting = laneHeight(this.report.num_ipus);
+    if (fitting !== this.lane) {
+      this.lane = fitting;
+      this.chart.options.row = fitting;
+      this.chart.setHeight(this.report.num_ipus * fitting + AXIS_HEIGHT); // which draws again
+      return;
+    }
     ctx.save();
     ctx.beginPath();
     ctx.rect(LABELS_WIDTH, 0, view.width - LABELS_WIDTH, view.height);
     ctx.clip();
     this.drawTick(ctx, view);
     paintTimeAxis(ctx, view, LABELS_WIDTH, this.report.num_ipus * this.lane, this.hertz);
-    this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu * this.lane + 2));
+    this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
     ctx.restore();
     const rows = this.trace.lanes.map((_, ipu) => ({ label: `IPU ${ipu}`, key: ipu, y: (ipu + 0.5) * this.lane }));
     paintRowLabels(ctx, rows, (ipu) => ipu === this.store.selection.ipu);
   }
 
-  drawLane(ctx, view, lane, top) {
-    const height = this.lane - 4;
+  drawLane(ctx, view, lane, ipu) {
+    const [top, height] = [ipu * this.lane + 2, this.lane - 4];
     ctx.fillStyle = themeColour("bubble");
-    ctx.fillRect(LABELS_WIDTH, top, view.width - LABELS_WIDTH, height);
+    ctx.fillRect(LABELS_WIDTH, top, this.endIn(view) - LABELS_WIDTH, height);
     if (!lane) return;
-    const dim = this.linkedSums ? DIMMED : 1;
-    if (this.byPhase) {
-      const upper = height - STRIP_HEIGHT;
-      paintTasks(ctx, laneShape(lane, view, { byTask: true }), top, upper - 1, dim);
-      paintSteps(ctx, laneShape(lane, view), this.report, top + upper, STRIP_HEIGHT, stripColour, dim);
-    } else paintSteps(ctx, laneShape(lane, view), this.report, top, height, kindColour, dim);
-    if (!this.linkedSums) return;
-    const shape = laneShape(lane, view, { sumsOf: (list) => this.linkedSums.get(list) });
-    paintSteps(ctx, shape, this.report, top, height, kindColour, 1);
+    this.paintLane(ctx, view, lane, top, this.linkedSums ? DIMMED : 1);
+    if (this.linkedSums) {
+      const sumsOf = (list) => this.linkedSums.get(list);
+      this.paintChosen(ctx, view, lane, top, sumsOf, this.exactSums ? WEAKER : 1, false);
+    }
+    if (this.exactSums && this.onChosen(ipu)) this.paintChosen(ctx, view, lane, top, this.strongest(ipu), 1, true);
+  }
+
+  paintLane(ctx, view, lane, top, opacity) {
+    const height = this.lane - 4;
+    const shape = laneShape(lane, view);
+    if (!this.byPhase) return paintSteps(ctx, shape, this.report, top, height, lookByKind(opacity));
+    const upper = height - STRIP_HEIGHT;
+    paintTasks(ctx, laneShape(lane, view, { byTask: true }), top, upper - 1, opacity);
+    paintSteps(ctx, shape, this.report, top + upper, STRIP_HEIGHT, lookOfStrip(opacity));
+    return undefined;
+  }
+
+  /** Steps that are selected, in the colours of the legend. */
+  paintChosen(ctx, view, lane, top, sumsOf, opacity, outlined) {
+    const height = this.lane - 4;
+    const shape = laneShape(lane, view, { sumsOf, phases: this.byPhase });
+    if (!this.byPhase) return paintSteps(ctx, shape, this.report, top, height, lookByKind(opacity, outlined));
+    const upper = height - STRIP_HEIGHT;
+    paintSteps(ctx, shape, this.report, top, upper - 1, lookByPhase(opacity, outlined));
+    paintSteps(ctx, shape, this.report, top + upper, STRIP_HEIGHT, lookOfStrip(opacity));
+    return undefined;
+  }
+
+  /** Where the call ends: the other report's may be longer. */
+  endIn(view) {
+    return Math.min(view.width, Math.max(view.toX(this.trace.cycles), LABELS_WIDTH));
   }
 
   drawTick(ctx, view) {
@@ -221,7 +291,7 @@ class TimelineView {
     const height = OVERVIEW_HEIGHT - 12;
     this.shares = this.shares?.width === view.width ? this.shares : this.shareOfAll(view);
     ctx.fillStyle = themeColour("bubble");
-    ctx.fillRect(LABELS_WIDTH, 2, view.width - LABELS_WIDTH, height);
+    ctx.fillRect(LABELS_WIDTH, 2, this.endIn(view) - LABELS_WIDTH, height);
     const channels = this.byPhase ? phaseChannels(phaseColour) : kindChannels(kindColour);
     paintColumns(ctx, this.shares.shape, channels, 2, height);
     ctx.fillStyle = themeColour("text-faint");
@@ -240,7 +310,8 @@ class TimelineView {
   /** Where in the call there is anything of what is selected. */
   drawMarks(ctx, view, top) {
     if (this.linkedShape?.width !== view.width) {
-      const shape = wholeShape(this.trace.lanes, view, { sumsOf: (list) => this.linkedSums.get(list) });
+      const lanes = this.trace.lanes.filter((_, ipu) => this.strongest(ipu));
+      const shape = wholeShape(lanes, view, { sumsOf: (list) => (this.exactSums ?? this.linkedSums).get(list) });
       this.linkedShape = { width: view.width, shape };
     }
     const { shape } = this.linkedShape;
@@ -271,18 +342,13 @@ class TimelineView {
   hover(x, y, view) {
     const { ipu, step } = this.stepUnder(x, y, view);
     if (ipu === null) return null;
-    if (!step) return [`IPU ${ipu} waits`, `at cycle ${exact(view.fromX(x))}`];
-    const { task } = step;
-    const micro = task && task.microBatch >= 0 ? `, micro-batch ${task.microBatch}` : "";
-    const origin = text(this.report, step.origin);
-    return [
-      text(this.report, step.name) || inWords(LANE_KINDS[step.kind]),
-      `${inWords(LANE_KINDS[step.kind])} on IPU ${ipu}`,
-      `${exact(step.cycles)} cycles, ${seconds(step.cycles / this.hertz)}`,
-      `from cycle ${exact(step.start)}, ${seconds(step.start / this.hertz)}`,
-      ...(task ? [`${task.stage === null ? "" : `stage ${task.stage}, `}${task.phase}${micro}`] : []),
-      ...(origin ? [shortOrigin(origin)] : []),
-    ];
+    const lane = this.trace.lanes[ipu];
+    const inBand = this.byPhase && y - ipu * this.lane < this.lane - 2 - STRIP_HEIGHT;
+    const task = inBand && lane && !this.linkedSums ? taskAt(lane, view.fromX(x)) : null;
+    if (task) return this.texts.task(task, ipu, step);
+    if (step) return this.texts.step(step, ipu);
+    const time = Math.max(view.fromX(x), 0);
+    return time < this.trace.cycles ? this.texts.waiting(gapAt(lane, time, this.report.cycles), ipu) : null;
   }
 
   click(x, y, view) {
@@ -303,9 +369,17 @@ function kindTotal(sums) {
   return sums.subarray(sums.length - channels, sums.length - LANE_PHASES.length).reduce((sum, part) => sum + part, 0);
 }
 
-/** Pixels: few IPUs have more room, and many still fit on a screen. */
+/** What is said below the lanes of a selection. */
+function foundText(total, own, { name, origin }) {
+  if (!total) return "No step belongs to what is selected.";
+  if (!own || own === total) return `What is selected takes ${cycles(total)} cycles, all IPUs together.`;
+  const all = `${origin ? "its line" : "what is like it"} ${cycles(total)}, all IPUs together`;
+  const told = name.includes("[") ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${name} takes`;
+  return `${told} ${cycles(own)} cycles (outlined), ${all}.`;
+}
+
+/** Pixels: lanes use the height of the window. */
 function laneHeight(ipus) {
-  if (ipus <= 2) return 52;
-  if (ipus <= 8) return 34;
-  return ipus <= 24 ? 26 : 20;
+  const [least, most] = LANE_HEIGHTS;
+  return Math.round(Math.min(Math.max((innerHeight - ABOVE_LANES) / ipus, least), most));
 }

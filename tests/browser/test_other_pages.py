@@ -1,0 +1,97 @@
+"""Pages that the samples do not have: of two reports, of a host's trace, of a program that does
+nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+import ipujax as ipu
+from ipujax._report.html import page
+from ipujax.host_trace import HostSpan, HostTrace
+from ipujax.report import Report
+from tests.browser.looking import Visit, frames, pixels, show, views_of
+from tests.ipujax.reporting import configured, struct, training
+
+SPANS = [
+    HostSpan("user", "an epoch", 0.0, 1.0, "main"),
+    HostSpan("execute", "train", 0.1, 0.7, "main"),
+    HostSpan("compile", "train", 0.2, 0.4, "main"),
+    HostSpan("augment", "images", 0.0, 0.3, "feeder"),
+    HostSpan("report", "train", 1.0, 0.25, "main"),
+]
+
+
+@pytest.fixture(scope="module")
+def both() -> list[Report]:
+    """A pipeline, and one that takes four times as long."""
+    reports: list[Report] = []
+    for micro_batches in (8, 32):
+        configured(4)
+        train, arguments = training(4, micro_batches)
+        reports.append(ipu.compile(train).lower(*arguments).report())
+    return reports
+
+
+@pytest.fixture
+def compared(both: list[Report], visit: Visit, tmp_path: Path) -> Page:
+    path = tmp_path / "both.html"
+    documents = [report.to_dict() for report in both]
+    path.write_text(page(documents, ["before.json", "after.json"]), encoding="utf-8")
+    return visit.open(path)
+
+
+def test_sides_have_the_names_of_their_files(compared: Page) -> None:
+    show(compared, "memory")
+    titles = compared.locator("#panel-memory .side-title").all_inner_texts()
+    assert titles == ["A: before.json (train)", "B: after.json (train)"]
+    assert "B: after.json" in show(compared, "compare").inner_text()
+
+
+def test_both_sides_have_one_scale(compared: Page) -> None:
+    show(compared, "timeline")
+    shared = pixels(compared, "timeline")  # of the shorter one
+    compared.get_by_label("same scale on both sides").click()
+    frames(compared)
+    alone = pixels(compared, "timeline")
+    assert (shared != alone).any()
+
+
+def test_compared_numbers_are_those_of_the_reports(compared: Page, both: list[Report]) -> None:
+    view = show(compared, "compare")
+    busy = view.locator("[data-table=compare-busy] tr[data-row='0'] td").all_inner_texts()
+    heads = view.locator("[data-table=compare-busy] th").all_inner_texts()
+    assert "waiting" in heads
+    idle = [one.cycles - sum(kind[0] for kind in one.busy_cycles.values()) for one in both]
+    assert idle[1] > idle[0]
+    assert busy[-1].startswith("+")
+    costs = view.locator("[data-table=compare-costs] tbody").inner_text()
+    assert all(cost.title in costs for one in both for cost in one.costs[:1])
+    assert "+<" not in view.inner_text()
+
+
+def test_time_inside_another_span_counts_once(visit: Visit, tmp_path: Path) -> None:
+    configured(1)
+    trace = HostTrace(SPANS)
+    report = ipu.compile(lambda x: x @ x).lower(struct(8, 8)).report(host=trace)
+    path = tmp_path / "host.html"
+    report.to_html(path)
+    view = show(visit.open(path), "host")
+    rows = view.locator("[data-table=host-kinds] tr[data-row]")
+    shown = [rows.nth(i).locator("td").all_inner_texts() for i in range(rows.count())]
+    assert [kind for kind, *_ in shown] == list(trace.seconds)
+    for kind, _, time in shown:
+        number, unit = time.split()
+        assert float(number) * {"s": 1, "ms": 1e-3}[unit] == pytest.approx(trace.seconds[kind])
+
+
+def test_a_program_that_does_nothing(visit: Visit, tmp_path: Path) -> None:
+    configured(1)
+    path = tmp_path / "nothing.html"
+    ipu.compile(lambda x: x).lower(struct(4)).report().to_html(path)
+    tab = visit.open(path)
+    for view in views_of(tab):
+        assert "NaN" not in show(tab, view).inner_text(), view
+        assert "Infinity" not in show(tab, view).inner_text(), view

@@ -1,0 +1,145 @@
+"""What is selected: the very thing strongest, its line weaker, in the colours of the legend; and
+the ways to select and to go back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from ipujax.report import Report
+from tests.browser.looking import Visit, frames, pixels, selection, show
+
+
+def rgba(tab: Page, variable: str) -> int:
+    """A colour of the theme as a pixel of `pixels`."""
+    colour = tab.evaluate(
+        """name => {
+          const probe = document.body.appendChild(document.createElement("span"));
+          probe.style.color = `var(--${name})`;
+          return getComputedStyle(probe).color;
+        }""",
+        variable,
+    )
+    red, green, blue = (int(part) for part in colour[4:-1].split(","))
+    return (255 << 24) | (blue << 16) | (green << 8) | red
+
+
+def test_an_operation_is_marked_more_than_its_line(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    tab = visit.open(pages["small"])
+    operations = reports["small"].operations
+    chosen = next(
+        one for one in operations if sum(one.origin == other.origin for other in operations) > 2
+    )
+    view = show(tab, "operations")
+    view.get_by_role("row").filter(has_text=chosen.name).first.click()
+    of_line = [other for other in operations if other.origin == chosen.origin]
+    assert view.locator("tr.selected").count() == len(of_line)
+    assert view.locator("tr.exact").count() == 1
+    assert chosen.name in view.locator("tr.exact").inner_text()
+    chip = tab.locator(".chip").inner_text()
+    assert chosen.name in chip
+    assert chosen.origin.rsplit("/", 1)[-1].split(" (")[0] in chip
+    tree = show(tab, "program")
+    assert 0 < tree.locator(".is-exact").count() < tree.locator(".is-linked").count()
+
+
+def test_selected_steps_keep_the_colours_of_their_phases(
+    pages: dict[str, Path], visit: Visit
+) -> None:
+    tab = visit.open(pages["pipeline"])
+    show(tab, "timeline")
+    forward, backward = rgba(tab, "phase-fwd"), rgba(tab, "phase-bwd")
+    plain = pixels(tab, "timeline")
+    _keyboard(tab, ["ArrowDown", "Enter"])
+    assert selection(tab)["name"]
+    chosen = pixels(tab, "timeline")
+    for colour in (forward, backward):
+        assert 0 < (chosen == colour).sum() < (plain == colour).sum()
+    for kind in ("inter_ipu", "remote", "sync"):
+        assert not (chosen == rgba(tab, f"kind-{kind}")).any()
+
+
+def _keyboard(tab: Page, keys: list[str]) -> None:
+    tab.locator("canvas[data-chart=timeline]").focus()
+    for key in keys:
+        tab.keyboard.press(key)
+    frames(tab)
+
+
+@pytest.mark.parametrize(("view", "key"), [("memory", "tile"), ("liveness", "step")])
+def test_charts_are_clicked_with_the_keyboard(
+    pages: dict[str, Path], visit: Visit, view: str, key: str
+) -> None:
+    tab = visit.open(pages["small"])
+    shown = show(tab, view)
+    shown.locator("canvas[data-chart]").first.focus()
+    tab.keyboard.press("Enter")
+    assert selection(tab)[key] is not None
+    assert selection(tab)["ipu"] == 0
+
+
+def test_a_timeline_says_what_is_under_the_keyboards_cross(
+    pages: dict[str, Path], visit: Visit
+) -> None:
+    tab = visit.open(pages["pipeline"])
+    show(tab, "timeline")
+    _keyboard(tab, ["ArrowDown", "Shift+ArrowRight"])
+    said = tab.locator(".tooltip").inner_text()
+    assert "stage" in said or "waits" in said
+    assert "cycles" in said
+    tab.locator("[data-tab=timeline]").focus()
+    assert tab.locator(".tooltip").is_hidden()
+
+
+def test_the_browser_goes_back_to_the_view_before(pages: dict[str, Path], visit: Visit) -> None:
+    tab = visit.open(pages["small"])
+    for view in ("memory", "timeline"):
+        show(tab, view)
+    for view in ("memory", "summary"):
+        tab.go_back()
+        assert tab.locator("[role=tab][aria-selected=true]").get_attribute("data-tab") == view
+        assert tab.locator(f"[data-view={view}]").is_visible()
+
+
+def test_costs_lead_to_where_they_show_best(pages: dict[str, Path], visit: Visit) -> None:
+    tab = visit.open(pages["pipeline"])
+    cards = tab.locator("[data-cost]")
+    places = {cards.nth(i).get_attribute("data-cost") for i in range(cards.count())}
+    assert "schedule" in places
+    for i in range(cards.count()):
+        tab.click("[data-tab=summary]")
+        cards.nth(i).click()
+        now = tab.locator("[role=tab][aria-selected=true]").get_attribute("data-tab")
+        assert now == cards.nth(i).get_attribute("data-cost")
+
+
+def test_boxes_for_numbers_keep_to_what_there_is(pages: dict[str, Path], visit: Visit) -> None:
+    tab = visit.open(pages["small"])
+    box = show(tab, "memory").get_by_label("Tile", exact=True)
+    for typed, becomes in (("99999", "1471"), ("-3", "0"), ("", "0"), ("7", "7")):
+        box.fill(typed)
+        box.press("Enter")
+        assert box.input_value() == becomes
+
+
+def test_narrow_tables_scroll_beside_their_first_column(
+    pages: dict[str, Path], visit: Visit
+) -> None:
+    tab = visit.open(pages["small"], width=400)
+    view = show(tab, "operations")
+    cells: dict[str, Any] = view.locator(".table-scroll").evaluate(
+        """box => {
+          box.scrollLeft = 10000;
+          const row = box.querySelector("tr[data-row='0']");
+          const [edge, first, last] = [box, row.firstChild, row.lastChild].map(
+            (node) => node.getBoundingClientRect());
+          return {first: first.left - edge.left, beyond: last.right - edge.right};
+        }"""
+    )
+    assert np.allclose(list(cells.values()), 0, atol=3)
