@@ -16,6 +16,7 @@ MODULES = (
     "pipeline",
     "modelling",
     "reports",
+    "operators",
 )
 FILES = {"modelling": "modelling_time"}
 

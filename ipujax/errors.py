@@ -124,6 +124,18 @@ class OptimizerTypeError(IPUError, TypeError):
     """An optimizer was given an argument of a type that it does not take."""
 
 
+class CustomOpError(IPUError, ValueError):
+    """A custom operation whose library, function or arguments do not fit."""
+
+
+class OperatorError(LoweringError):
+    """An operator was given arrays or values that it cannot work with."""
+
+
+class FailedPreconditionError(IPUError, RuntimeError):
+    """A program was run without what it needs around it, such as a registered host embedding."""
+
+
 class TileMappingError(IPUError, ValueError):
     """A value that a program does not have, or that is on several IPUs or none."""
 
@@ -134,6 +146,10 @@ class ComparisonError(IPUError, ValueError):
 
 class ReportError(IPUError, ValueError):
     """A file that holds no report, or one that cannot be read or written as it was asked for."""
+
+
+class ReportFileError(FileNotFoundError, ReportError):
+    """The file of a report is not there."""
 
 
 class OutOfMemoryError(IPUError, MemoryError):

@@ -68,7 +68,7 @@ def openReport(path: str | Path) -> Report:
     """Opens the report in a file that `Report.to_json` wrote.
 
     Raises:
-      ReportError: a file that holds no report.
+      ReportError: a file that is not there (then a `FileNotFoundError` too) or holds no report.
       OSError: a file that cannot be read.
     """
     return Report(_report.load(path))

@@ -208,6 +208,7 @@ def load(path: str | Path) -> Report:
     """The report that `to_json` wrote to a file.
 
     Raises:
+      ReportFileError: (a `FileNotFoundError` and `ReportError`) a file that is not there.
       OSError: a file that cannot be read.
       ReportError: (a `ValueError`) no report, one of another schema, or one that is broken; the
         error names the file and the place in it.

@@ -104,7 +104,8 @@ class IPU(View):
     def tiles(self) -> Lazy[int, Tile]:
         """Its tiles."""
         count = self._held.report.target.tiles_per_ipu
-        return Lazy(range(count), lambda tile: Tile(self._held, self.id * count + tile))
+        first = self.id * count
+        return Lazy(range(count), lambda tile: Tile(self._held, first + tile), "tile")
 
 
 class Graph(View):
@@ -194,6 +195,9 @@ class LivenessProgramStep(View):
         Raises:
           IndexError: an IPU that the replica does not have.
         """
+        count = len(self._report.liveness)
+        if not 0 <= ipu < count:
+            raise IndexError(f"there is no IPU {ipu}: the replica has {count}, counted from 0")
         held = self._report.liveness[ipu]
         return LiveMemory(held if ipu == self.ipu else None, self._step)
 
@@ -233,12 +237,12 @@ class CompilationReport(View):
     @property
     def ipus(self) -> Lazy[int, IPU]:
         """The IPUs."""
-        return Lazy(range(self._report.num_ipus), lambda i: IPU(self._held, i))
+        return Lazy(range(self._report.num_ipus), lambda i: IPU(self._held, i), "IPU")
 
     @property
     def tiles(self) -> Lazy[int, Tile]:
         """The tiles of all IPUs."""
-        return Lazy(range(self.target.numTiles), lambda i: Tile(self._held, i))
+        return Lazy(range(self.target.numTiles), lambda i: Tile(self._held, i), "tile")
 
     @property
     def livenessProgramSteps(self) -> Lazy[int, LivenessProgramStep]:
@@ -249,7 +253,7 @@ class CompilationReport(View):
             ipu = bisect.bisect_right(first, i) - 1
             return LivenessProgramStep(self._report, ipu, i - first[ipu])
 
-        return Lazy(range(first[-1]), step)
+        return Lazy(range(first[-1]), step, "step")
 
     @property
     def alwaysLiveVariables(self) -> list[Variable]:

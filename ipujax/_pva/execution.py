@@ -79,6 +79,7 @@ class ExecutionStep(View):
         return Lazy(
             range(self._ipus),
             lambda ipu: IpuCycles(step.start_cycle, step.cycles if ipu == step.ipu else 0),
+            "IPU",
         )
 
 
@@ -97,7 +98,7 @@ class Run(View):
     def steps(self) -> Lazy[machine.Step, ExecutionStep]:
         """All steps, in the order of `ipu.report.Report.steps`."""
         ipus = self._report.num_ipus
-        return Lazy(self._report.steps, lambda step: ExecutionStep(step, ipus))
+        return Lazy(self._report.steps, lambda step: ExecutionStep(step, ipus), "step")
 
 
 class ExecutionReport(View):

@@ -23,27 +23,37 @@ class View:
             return super().__getattribute__(name)
         raise self.unknown(name)
 
+    def __repr__(self) -> str:
+        """What it knows, by name."""
+        return f"<pva.{type(self).__name__} with {', '.join(self._known())}>"
+
+    def _known(self) -> list[str]:
+        names = (name for name in dir(self) if not name.startswith("_"))
+        return sorted(name for name in names if not hasattr(View, name))
+
     def unknown(self, name: str) -> AttributeError:
         """The error for what the model cannot tell."""
         kind = type(self).__name__
         if name.startswith("__"):
             return AttributeError(f"{kind!r} object has no attribute {name!r}")
-        advice = self.instead.get(name, f"use one of {', '.join(_names(type(self)))}")
+        advice = self.instead.get(name, f"use one of {', '.join(self._known())}")
         return AttributeError(
             f"pva.{kind}.{name} is not something that the model of an IPU knows\n"
             f"  fix:   {advice}; everything that it knows is in ipu.report.load(path)"
         )
 
 
-def _names(kind: type) -> list[str]:
-    return sorted(name for name in dir(kind) if not (name.startswith("_") or hasattr(View, name)))
-
-
 class Lazy(Sequence[T], Generic[S, T]):
-    """The entries of another sequence, seen through a function when they are looked at."""
+    """The entries of another sequence, seen through a function when they are looked at.
 
-    def __init__(self, source: Sequence[S], make: Callable[[S], T]) -> None:
-        self._source, self._make = source, make
+    Args:
+      source: what is there.
+      make: from an entry of it to one of this.
+      what: what to call an entry in errors.
+    """
+
+    def __init__(self, source: Sequence[S], make: Callable[[S], T], what: str) -> None:
+        self._source, self._make, self._what = source, make, what
 
     def __len__(self) -> int:
         return len(self._source)
@@ -57,10 +67,14 @@ class Lazy(Sequence[T], Generic[S, T]):
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
             return list(map(self._make, self._source[index]))
+        if not -len(self) <= index < len(self):
+            raise IndexError(
+                f"there is no {self._what} {index}: there are {len(self):,}, from 0 on"
+            )
         return self._make(self._source[index])
 
     def __iter__(self) -> Iterator[T]:
         return map(self._make, self._source)
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} entries>"
+        return f"<{len(self):,} entries: {self._what}s>"

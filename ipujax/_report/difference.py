@@ -6,7 +6,7 @@ import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ipujax._report.text import duration, short, size, system
+from ipujax._report.text import duration, name, short, size, system
 from ipujax._tables import table
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def difference(a: Report, b: Report) -> str:
     ]
     told = ["\n".join(part) for part in parts if part]
     if not told:
-        return f"{a.name}: no difference in time, memory or operations"
-    title = f"a: {a.name}: {system(a)}\nb: {b.name}: {system(b)}"
+        return f"{name(a)}: no difference in time, memory or operations"
+    title = f"a: {name(a)}: {system(a)}\nb: {name(b)}: {system(b)}"
     return "\n\n".join([title, *told])
 
 
@@ -84,12 +84,9 @@ def _operations(a: Report, b: Report) -> list[str]:
     before, after = _by_operation(a), _by_operation(b)
     changes = {key: after[key] - before[key] for key in {**before, **after}}
     order = sorted(changes, key=lambda key: (-abs(changes[key]), key))
-    names = collections.Counter(name for name, _ in order)
     values = {
-        f"{name} {short(line)}" if names[name] > 1 else name: _cycles(
-            before[name, line], after[name, line]
-        )
-        for name, line in order
+        f"{title} {short(line)}".rstrip(): _cycles(before[title, line], after[title, line])
+        for title, line in order
     }
     return _table("Operations that changed most, in cycles", values, _MOST_OPERATIONS)
 

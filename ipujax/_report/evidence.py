@@ -1,4 +1,4 @@
-"""What advice rests on: what a program's fullest IPU holds, and what could be taken off it."""
+"""What advice rests on: what IPUs hold that lack memory, and what could be taken off them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Collection, Iterable, Sequence
 
 from ipujax._report.derivatives import Derivatives
+from ipujax._report.waiting import first_pipeline
 from lowering import HOST, ir, jaxpr, machine, pipelines
 
 DATA = ("variables", "constants", "activations", "fifos")
@@ -14,10 +15,11 @@ DATA = ("variables", "constants", "activations", "fifos")
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Bytes on the IPU with the fullest tile, at the step that needs most.
+    """Bytes on an IPU that lacks memory, at the step that needs most.
 
     Attributes:
       ipu: which one it is.
+      need_bytes: what must go, if it is taken off all tiles alike.
       peak_bytes: what it holds.
       held: the same by category.
       pipelined: the program has a pipeline.
@@ -33,9 +35,12 @@ class Evidence:
       accumulator_bytes: of accumulated gradients that no single task needs all of.
       streamed_bytes: of what one micro-batch leaves waiting.
       single_share: of all values, the share that is float32.
+      updates: how many runs of the pipeline there are in a call.
+      micro_batches: in all of these.
     """
 
     ipu: int
+    need_bytes: int
     peak_bytes: int
     held: dict[str, int]
     pipelined: bool
@@ -48,13 +53,37 @@ class Evidence:
     accumulator_bytes: int
     streamed_bytes: int
     single_share: float
+    updates: int
+    micro_batches: int
 
 
 def gather(
     program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
+) -> tuple[Evidence, ...]:
+    """Looks at each IPU that lacks memory, and at the one with the fullest tile, which is first."""
+    worst, _ = profile.memory.worst
+    needs = need_bytes(profile.memory)
+    others = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
+    idle = None
+    if any(isinstance(n, ir.Repeat) and n.pipeline is not None for n in ir.walk(program.body)):
+        idle = machine.model(dc.replace(program, body=_idle(program.body)), options).memory
+    return tuple(_of(program, profile, idle, ipu, needs[ipu]) for ipu in (worst, *others))
+
+
+def need_bytes(memory: machine.Memory) -> list[int]:
+    """For each IPU what its tiles hold too much, if it goes off all of them alike."""
+    fullest = memory.tile_peak_bytes.max(axis=1)
+    tiles = memory.tile_peak_bytes.shape[1]
+    return [max(0, own - memory.limit) * tiles for own in fullest.tolist()]
+
+
+def _of(
+    program: ir.Program,
+    profile: machine.Profile,
+    idle: machine.Memory | None,
+    ipu: int,
+    need: int,
 ) -> Evidence:
-    """Looks at a program and at what was found about it."""
-    ipu, _ = profile.memory.worst
     nodes = list(ir.walk(program.body))
     loops = [n for n in nodes if isinstance(n, ir.Repeat) and n.pipeline is not None]
     tasks = [n for n in nodes if isinstance(n, ir.Task)]
@@ -64,14 +93,17 @@ def gather(
     held = {name: int(bytes_[ipu]) for name, bytes_ in profile.memory.ipu_categories.items()}
     peak = int(profile.memory.peak_bytes[ipu])
     shapes = _trained(program, updates, derivatives)
+    found = first_pipeline(program)
+    runs = 1 if found is None else found[1]
     state = _bytes(program, _state(nodes, loops, updates, remote, ipu))
     return Evidence(
         ipu=ipu,
+        need_bytes=need,
         peak_bytes=peak,
         held=held,
         pipelined=bool(loops),
         training=bool(updates),
-        room_bytes=peak - _outside(program, profile, options, ipu) if loops else peak,
+        room_bytes=peak - _outside(profile, idle, ipu) if idle is not None else peak,
         working_bytes=_working(profile.liveness[ipu], shapes),
         kept_bytes=0 if loops or derivatives.recomputes else derivatives.kept_bytes,
         state_bytes=state,
@@ -79,14 +111,13 @@ def gather(
         accumulator_bytes=_spared(program, loops, remote, ipu),
         streamed_bytes=_streamed(program, loops, ipu),
         single_share=_single_share(program),
+        updates=runs,
+        micro_batches=0 if found is None else runs * found[0].micro_batches,
     )
 
 
-def _outside(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions, ipu: int
-) -> int:
+def _outside(profile: machine.Profile, idle: machine.Memory, ipu: int) -> int:
     """The peak of an IPU if its pipelines did nothing, with the code that it has all the same."""
-    idle = machine.model(dc.replace(program, body=_idle(program.body)), options).memory
     beside = idle.peak_bytes[ipu] - idle.always_live_bytes[ipu]
     return int(profile.memory.always_live_bytes[ipu] + beside)
 

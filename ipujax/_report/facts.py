@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ipujax._report.alternatives import Alternative, more_micro_batches, other_schedule
 from ipujax._report.tally import Amount, Kind, tally
 from ipujax._report.waiting import waiting
 from lowering import HOST, ir, jaxpr, machine, trace
 
+_ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")
 
 
@@ -32,7 +34,7 @@ class Facts:
     ):
         self.program, self.profile, self.options = program, profile, options
         self.whole = profile.num_ipus * int(profile.cycles)
-        self.waiting = waiting(program, profile)
+        self.waiting = waiting(program, profile, overlaps_io=options.overlaps_io)
         self.exposed_io = self._exposed_io() if options.overlaps_io else 0
         self._tally = tally(profile.steps.trace)
 
@@ -75,13 +77,32 @@ class Facts:
                 found.update(jaxpr.dtype_name(atom.aval) for atom in eqn.invars)
         return found
 
+    @property
+    def merged_sums(self) -> int:
+        """All-reduces that could go as one: the most of one IPU in one step of the program."""
+        kernels = [node.kernel.jaxpr.jaxpr for node in self._nodes if isinstance(node, ir.Execute)]
+        return max(map(_sums, kernels), default=0)
+
+    @functools.cached_property
+    def other_schedule(self) -> Alternative | None:
+        """One that makes the program faster, if the model finds one."""
+        return other_schedule(self.program, self.profile, self.options)
+
+    def more_micro_batches(self, times: int) -> Alternative | None:
+        """The program with more of them, of the same size, if that makes it faster."""
+        return more_micro_batches(self.program, self.profile, self.options, times)
+
     def _equations(self) -> Iterator[jaxpr.JaxprEqn]:
-        todo = [node.kernel.jaxpr.jaxpr for node in self._nodes if isinstance(node, ir.Execute)]
+        """All there are; those of a library are at the line of what is around them."""
+        todo: list[tuple[jaxpr.Jaxpr, jaxpr.JaxprEqn | None]] = [
+            (node.kernel.jaxpr.jaxpr, None) for node in self._nodes if isinstance(node, ir.Execute)
+        ]
         while todo:
-            body = todo.pop()
-            for eqn in body.eqns:
+            body, around = todo.pop()
+            for inner in body.eqns:
+                eqn = jaxpr.at_line_of(inner, around)
                 yield eqn
-                todo.extend(jaxpr.sub_jaxprs(eqn))
+                todo.extend((each, eqn) for each in jaxpr.sub_jaxprs(eqn))
 
     @functools.cached_property
     def _nodes(self) -> list[ir.Node]:
@@ -125,3 +146,10 @@ class Facts:
         tasks = [node for node in self._nodes if isinstance(node, ir.Task)]
         options = (dict(pairs) for task in tasks for _, pairs in task.spec.options)
         return any(own.get("partialsType") in ("half", "float16") for own in options)
+
+
+def _sums(body: jaxpr.Jaxpr) -> int:
+    """All-reduces in a body; those in loops inside of it wait for each other in vain."""
+    own = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
+    calls = (call for eqn in body.eqns if (call := jaxpr.call_body(eqn)) is not None)
+    return own + sum(_sums(call.jaxpr) for call in calls)

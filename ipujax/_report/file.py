@@ -11,10 +11,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from ipujax.errors import ReportError
+from ipujax.errors import ReportError, ReportFileError
 
 _GZIP = b"\x1f\x8b"
 _EFFORT = 6  # as the command has it; 9 takes far longer for little
+_MARKUP = 20  # bytes that tell a page
 _REWRITE = "  fix:   write it again with report.to_json(path)"
 
 
@@ -42,10 +43,18 @@ def read_json(path: str | Path) -> Any:
     """What a file holds; whether it is compressed, its first bytes tell.
 
     Raises:
+      ReportFileError: (a `FileNotFoundError` and `ReportError`) a file that is not there.
       OSError: a file that cannot be read.
       ReportError: (a `ValueError`) no JSON; the error says where it stops being that.
     """
-    return parse_json(Path(path).read_bytes(), str(path))
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise ReportFileError(
+            f"there is no report {path}: {error.strerror}\n"
+            "  fix:   give a file that report.to_json(path) wrote"
+        ) from error
+    return parse_json(content, str(path))
 
 
 def parse_json(content: bytes, path: str) -> Any:
@@ -62,6 +71,11 @@ def parse_json(content: bytes, path: str) -> Any:
         raise ReportError(f"{path} is empty\n{_REWRITE}")
     if content.startswith(_GZIP):
         content = _unpacked(content, path)
+    if content.lstrip()[:_MARKUP].lower().startswith((b"<!doctype html", b"<html")):
+        raise ReportError(
+            f"{path} is a page for a browser, which only shows a report\n"
+            "  fix:   give the file that report.to_json(path) wrote, such as report.json"
+        )
     try:
         return json.loads(content.decode("utf-8"), parse_constant=_no_number)
     except json.JSONDecodeError as error:

@@ -17,6 +17,7 @@ class Cost:
       remedy: what would help.
       origin: the user's `file:line`, or "".
       ipu: the one that it concerns; None for several.
+      name: of the steps that it is about, as they are called in the trace; "" if it is about none.
     """
 
     title: str
@@ -26,6 +27,7 @@ class Cost:
     remedy: str
     origin: str = ""
     ipu: int | None = None
+    name: str = ""
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -36,8 +38,10 @@ class Advice:
       rule: a word for it, the same whatever the program.
       text: what to do.
       about_bytes: what it can take off the IPU with the fullest tile, at most.
+      enough: whether that much, and as much off each other IPU that lacks memory, would do alone.
     """
 
     rule: str
     text: str
     about_bytes: int
+    enough: bool = False

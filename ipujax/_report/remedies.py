@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lowering import machine, schedules
@@ -18,37 +18,79 @@ _SMALL = 2.0  # x the fixed cost of an exchange
 _FEW_TILES = 0.5
 _IO_TILES = 32
 _WORTH = 0.1  # of the cost; a remedy that takes less off it is none
+_GAIN = 0.01  # of a call; less is not worth another schedule
+_SMALL_PRODUCT = 0.05  # of the peak; below, a product waits more than it multiplies
+_SMALL_STEPS = 10  # x a sync
 _HALVES = "float16 where its precision is enough"
 
 
-def about_bubble(lines: machine.PipelineProfile, schedule: schedules.Schedule) -> str:
+def times(ratio: float) -> str:
+    """As `1.5 x`, or in words where that would be `1 x`."""
+    return "as long as" if f"{ratio:.2g}" in ("1", "0.99") else f"{ratio:.2g} x"
+
+
+def about_bubble(facts: Facts) -> str:
     """More micro-batches: what a schedule idles at its ends stays, and what lies between grows."""
-    if all(len(tick) == 1 for tick in schedule.ticks):  # nothing overlaps, however many there are
-        grouped = _passes(schedule) / (lines.micro_batches + _passes(schedule))
-        return (
-            f"another schedule: pipeline_schedule=PipelineSchedule.Grouped has a bubble of "
-            f"{grouped:.1%}"
+    lines, found = facts.profile.pipeline, list[str]()
+    if (other := _by_other_schedule(facts)) and lines is not None:
+        found.append(other)
+    more = facts.more_micro_batches(_TIMES)
+    if more is not None and lines is not None:
+        now, faster = lines.micro_batches, _TIMES * facts.profile.cycles / more.cycles
+        found.append(
+            f"gradient_accumulation_count {now} -> {_TIMES * now} with micro-batches as large as "
+            f"now: the bubble goes from {lines.bubble_fraction:.1%} to {more.bubble_fraction:.1%} "
+            f"of the grid, modelled {faster:.2f} x as many micro-batches a second; smaller ones "
+            "would use the units less"
         )
-    now, idle = lines.micro_batches, lines.bubble_fraction
-    then = idle / (idle + (1 - idle) * _TIMES)
-    return (
-        f"gradient_accumulation_count {now} -> {_TIMES * now} cuts the bubble from {idle:.1%} to "
-        f"{then:.1%}; micro-batches of a {_TIMES}th keep the batch as it is"
+    return "; or ".join(found) or "fewer stages, each on more than one IPU, or more replicas"
+
+
+def about_sharing(facts: Facts) -> str:
+    """A schedule whose IPUs do the same in each tick."""
+    return _by_other_schedule(facts) or (
+        "none by the schedule alone: no other that fits is modelled faster; "
+        "fewer stages wait less for one another"
     )
 
 
-def _passes(schedule: schedules.Schedule) -> int:
-    return schedule.stages * (2 if schedule.training else 1)
+def _by_other_schedule(facts: Facts) -> str:
+    other, now = facts.other_schedule, int(facts.profile.cycles)
+    if other is None or now - other.cycles < _GAIN * now:
+        return ""
+    return (
+        f"{other.text}: modelled, a call takes {other.cycles:,} cycles instead of {now:,} "
+        f"({other.cycles / now - 1:+.1%}){_fuller(facts, other.fullest_bytes)}"
+    )
 
 
-def about_imbalance(stages: Sequence[int], slowest: int, fastest: int) -> str:
+def _fuller(facts: Facts, fullest: int) -> str:
+    now = int(facts.profile.memory.tile_peak_bytes.max())
+    return f", and the fullest tile holds {fullest:,} bytes instead of {now:,}" * (fullest > now)
+
+
+def stages_of(schedule: schedules.Schedule, ipu: int) -> str:
+    """Whose work an IPU does, with the verb."""
+    own = [stage for stage, group in enumerate(schedule.ipus) if ipu in group]
+    return f"stage {own[0]} takes" if len(own) == 1 else f"the {len(own)} stages of IPU {ipu} take"
+
+
+def about_imbalance(work: Mapping[int, int], schedule: schedules.Schedule) -> str:
     """Layers from one stage to another."""
-    mean = sum(stages) / len(stages)
+    mean = sum(work.values()) / len(work)
+    slowest, fastest = (choose(work, key=lambda ipu: work[ipu]) for choose in (max, min))
+    source, target = (_place(schedule, ipu) for ipu in (slowest, fastest))
+    mapping = " or change the device_mapping" if schedule.stages > len(work) else ""
     return (
-        f"move layers from stage {slowest} to stage {fastest}, which takes "
-        f"{stages[fastest] / max(mean, 1):.2g} x the mean; in equal stages the longest would take "
-        f"{mean / max(stages[slowest], 1):.0%} of what it takes now"
+        f"move layers from {source} to {target}, which takes "
+        f"{times(work[fastest] / max(mean, 1))} the mean{mapping}; in equal stages the longest "
+        f"would take {mean / max(work[slowest], 1):.0%} of what it takes now"
     )
+
+
+def _place(schedule: schedules.Schedule, ipu: int) -> str:
+    own = [stage for stage, group in enumerate(schedule.ipus) if ipu in group]
+    return f"stage {own[0]}" if len(own) == 1 else f"IPU {ipu}"
 
 
 def about_waiting(facts: Facts) -> str:
@@ -58,7 +100,8 @@ def about_waiting(facts: Facts) -> str:
         return "a pipeline (pipelining_ops.pipeline): shards work one after the other"
     return (
         "the same work on every IPU in what is not pipelined, such as the weight update; a larger "
-        f"gradient_accumulation_count than {lines.micro_batches} makes that rarer"
+        f"gradient_accumulation_count than {lines.micro_batches}, with micro-batches as large as "
+        "now, makes that rarer"
     )
 
 
@@ -92,7 +135,7 @@ def about_copies(facts: Facts) -> str:
     return "fewer changes of the ipu_shard, so that fewer values pass"
 
 
-def about_replicas(facts: Facts, steps: int) -> str:
+def about_replicas(facts: Facts) -> str:
     """Collectives."""
     lines = facts.profile.pipeline
     if facts.shards_storage:
@@ -102,13 +145,15 @@ def about_replicas(facts: Facts, steps: int) -> str:
         )
     if lines is not None:
         return (
-            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches}: "
-            f"the sum of gradients comes once for {_TIMES} times the micro-batches"
+            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches} "
+            "with micro-batches as large as now: the sum of gradients comes once for "
+            f"{_TIMES} times of them"
         )
-    if not facts.options.merged_bytes and steps > facts.profile.num_ipus:
+    sums = facts.merged_sums
+    if not facts.options.merged_bytes and sums > 1:
         return (
-            f"optimizations.maximum_cross_replica_sum_buffer_size: one sum instead of {steps:,} "
-            "small ones"
+            "optimizations.maximum_cross_replica_sum_buffer_size: one sum instead of the "
+            f"{sums:,} small ones that an IPU makes at once"
         )
     return "sum less often: gradient accumulation over several batches"
 
@@ -148,8 +193,9 @@ def about_remote(facts: Facts) -> str:
     lines = facts.profile.pipeline
     if lines is not None:
         return (
-            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches}: "
-            "what the weight update needs is streamed for more micro-batches at once"
+            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches} "
+            "with micro-batches as large as now: what the weight update needs is streamed for more "
+            "of them at once"
         )
     return "fewer loads and stores of remote buffers, of more bytes each"
 
@@ -162,7 +208,8 @@ def about_compute(
     facts: Facts, name: str, origin: str, operation: machine.OperationTotal | None
 ) -> str:
     """Cheaper numbers, more tiles, or more IPUs."""
-    if name in PRODUCTS:
+    small = _is_small(facts, operation)
+    if name in PRODUCTS and not small:
         faster = _faster_product(facts, name, origin)
         if faster:
             return faster
@@ -171,9 +218,20 @@ def about_compute(
         return (
             f"larger operands, or a batch of them: only {operation.tiles:,} of {tiles:,} tiles work"
         )
+    if small:
+        return "larger batches, or several of these operations as one: each has little to do"
     if name not in PRODUCTS and "float32" in facts.dtypes(name, origin):
         return f"{_HALVES}: tiles load and store 64 bits at a time"
     return "share it out: over more replicas, or more stages of a pipeline"
+
+
+def _is_small(facts: Facts, operation: machine.OperationTotal | None) -> bool:
+    """Whether the fixed costs of an operation outweigh its work."""
+    if operation is None or not operation.runs:
+        return False
+    if operation.flop_utilisation is not None and operation.name.startswith(PRODUCTS):
+        return operation.flop_utilisation < _SMALL_PRODUCT
+    return operation.cycles / operation.runs < _SMALL_STEPS * facts.profile.target.sync_cycles
 
 
 def _faster_product(facts: Facts, name: str, origin: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ipujax._report.findings import Advice
 from ipujax._tables import table
 from lowering import machine
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ipujax.report import Report
 
 _WIDTH = 100
+_MOST_NAME = 60
 _ROUNDING = 1e-3  # of shares
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
 _COLUMNS = (
@@ -42,7 +44,12 @@ def page(report: Report) -> str:
 def summary(report: Report) -> str:
     """One line, for `repr`."""
     fits = "fits" if report.memory.fits else "does not fit"
-    return f"{report.name}: {system(report)}, {duration(report.seconds)} a call, {fits}"
+    return f"{name(report)}: {system(report)}, {duration(report.seconds)} a call, {fits}"
+
+
+def name(report: Report) -> str:
+    """The program's, cut where it is very long."""
+    return report.name if len(report.name) <= _MOST_NAME else f"{report.name[: _MOST_NAME - 3]}..."
 
 
 def system(report: Report) -> str:
@@ -55,7 +62,7 @@ def headline(report: Report) -> list[str]:
     """What matters most: does it fit, and how fast is it."""
     target, memory = report.target, report.memory
     title = (
-        f"{report.name}: {system(report)}, {target.tiles_per_ipu:,} tiles at "
+        f"{name(report)}: {system(report)}, {target.tiles_per_ipu:,} tiles at "
         f"{target.clock_hz / 1e9:.4g} GHz"
     )
     time = f"Time: {report.cycles:,} cycles = {duration(report.seconds)} a call"
@@ -78,20 +85,36 @@ def out_of_memory(report: Report) -> str:
     ipu, tile = memory.worst
     over = memory.tile_peak_bytes > memory.limit
     fullest = int(memory.tile_peak_bytes.max())
-    lines = [
-        "Out of memory: Cannot fit all variable data onto one or more tiles",
-        f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
-        f"{max(0, fullest - memory.limit):,} too many; {int(over.sum()):,} of {over.size:,} tiles "
-        "lack memory",
-    ]
+    if over.any():
+        lines = [
+            "Out of memory: Cannot fit all variable data onto one or more tiles",
+            f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
+            f"{fullest - memory.limit:,} too many; {int(over.sum()):,} of {over.size:,} tiles "
+            "lack memory",
+            f"  needs: {', '.join(_needs(memory))}, if it goes off all tiles alike",
+        ]
+    else:
+        lines = ["Out of memory: Cannot fit all instructions onto one or more tiles"]
     if memory.most_code_bytes > memory.code_limit:
         lines.append(
             f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
             "which instructions can be fetched"
         )
     lines += [f"  alive: {_tensor(report, tensor)}" for tensor in memory.biggest[:5]]
-    lines += [f"  fix:   {entry.text} ({size(entry.about_bytes)})" for entry in report.advice[:6]]
+    lines += [f"  fix:   {entry.text} ({_effect(entry)})" for entry in report.advice[:6]]
     return "\n".join(lines)
+
+
+def _needs(memory: machine.Memory) -> Iterator[str]:
+    """What each IPU that is too full must lose."""
+    tiles = memory.tile_peak_bytes.shape[1]
+    for ipu, fullest in enumerate(memory.tile_peak_bytes.max(axis=1).tolist()):
+        if fullest > memory.limit:
+            yield f"about {size((fullest - memory.limit) * tiles)} off IPU {ipu}"
+
+
+def _effect(entry: Advice) -> str:
+    return size(entry.about_bytes) + "; enough alone" * entry.enough
 
 
 def _tensor(report: Report, tensor: machine.Tensor) -> str:
@@ -184,12 +207,12 @@ def _operations(report: Report) -> list[str]:
     if not order:
         return []
     rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
-    for (name, origin), own in order[:_MOST_OPERATIONS]:
+    for (title, origin), own in order[:_MOST_OPERATIONS]:
         cycles = sum(o.cycles for o in own)
         share = cycles / max(report.cycles * report.num_ipus, 1)
         runs = sum(o.runs for o in own)
         ipus = _ranges(sorted({o.ipu for o in own}))
-        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, name, short(origin)])
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, short(origin)])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]

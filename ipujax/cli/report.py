@@ -72,7 +72,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="PATH",
         help="serve reports, and those in directories, to a browser on this machine",
     )
-    add("--html", metavar="OUT", help="write a page for a browser")
+    add("--html", metavar="OUT", help="write a page for a browser; - is stdout")
     add("--perfetto", metavar="OUT", help="write what each IPU does when, for ui.perfetto.dev")
     add("--json", action="store_true", help="print the report's document")
     add("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
@@ -93,6 +93,10 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
             parser.error(f"--{option} does not go with {modes[0]}")
     if arguments.port is not None and not 0 <= arguments.port <= _LAST_PORT:
         parser.error(f"--port is a number from 0 to {_LAST_PORT}, not {arguments.port}")
+    if arguments.perfetto == "-":
+        parser.error("--perfetto writes a file; give its name")
+    if arguments.html == "-" and arguments.json:
+        parser.error("only one of --html - and --json can go to stdout")
     if arguments.diff == ["-", "-"]:
         parser.error("only one of the two reports can come from stdin")
 
@@ -100,7 +104,7 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
 def _show(arguments: argparse.Namespace) -> int:
     report = _load(arguments.file)
     if arguments.html is not None:
-        _written(arguments.html, report.to_html)
+        _page([report], None, arguments.html)
     if arguments.perfetto is not None:
         _written(arguments.perfetto, report.to_perfetto)
     if arguments.json:
@@ -110,17 +114,33 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _diff(arguments: argparse.Namespace) -> int:
+def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
+    """Writes the page of one or two reports to a file, or to stdout for `-`."""
     from ipujax._report import html
+
+    page = html.page([report.to_dict() for report in reports], labels)
+    if path == "-":
+        print(page)
+        return
+    _written(path, lambda file: file.write_text(page, encoding="utf-8", newline="\n"))
+
+
+def _diff(arguments: argparse.Namespace) -> int:
     from ipujax._report.difference import difference
 
     before, after = map(_load, arguments.diff)
     if arguments.html is None:
         print(difference(before, after))
         return 0
-    page = html.page([before.to_dict(), after.to_dict()])
-    _written(arguments.html, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    labels = ["stdin" if path == "-" else path for path in arguments.diff]
+    _page([before, after], _short(labels), arguments.html)
     return 0
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """The names of files, with what is above them only where that tells them apart."""
+    names = [Path(path).name for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
 
 
 def _serve(paths: Sequence[Path], port: int | None) -> int:
@@ -157,10 +177,10 @@ def _load(path: str) -> Report:
             return report.load(path)
         data = file.parse_json(sys.stdin.buffer.read(), "stdin")
         return report.Report(**document.read(data, "stdin"))
-    except OSError as error:
-        raise _Failed(f"{path} cannot be read: {error.strerror or error}") from error
     except ReportError as error:
         raise _Failed(str(error)) from error
+    except OSError as error:
+        raise _Failed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _written(path: str, write: Callable[[Path], object]) -> None:

@@ -66,6 +66,12 @@ def test_pages_and_traces(saved: Path, tmp_path: Path, capsys: Output):
     assert "traceEvents" in json.loads(trace.read_text())
 
 
+def test_pages_on_stdout(saved: Path, tmp_path: Path, capsys: Output):
+    run("report", saved, "--html", "-")
+    small_report().to_html(tmp_path / "direct.html")
+    assert capsys.readouterr().out.rstrip() == (tmp_path / "direct.html").read_text().rstrip()
+
+
 def test_stdin(saved: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(saved.read_bytes())))
     run("report", "-")
@@ -90,8 +96,8 @@ def test_differences(saved: Path, tmp_path: Path, capsys: Output):
 def test_reports_that_cannot_be_read(tmp_path: Path, capsys: Output):
     run("report", tmp_path / "none.json", code=1)
     said = capsys.readouterr()
-    wanted = f"ipujax report: error: {tmp_path / 'none.json'} cannot be read: No such file or "
-    assert said.err == f"{wanted}directory\n"
+    wanted = f"ipujax report: error: there is no report {tmp_path / 'none.json'}: No such file or "
+    assert said.err.startswith(f"{wanted}directory\n")
     assert said.out == ""
     run("report", tmp_path, code=1)
     assert "Is a directory" in capsys.readouterr().err
@@ -127,6 +133,8 @@ def test_reports_that_cannot_be_written(saved: Path, tmp_path: Path, capsys: Out
         (("--diff", "a"), "expected 2 arguments"),
         (("--diff", "-", "-"), "only one of the two reports can come from stdin"),
         (("--diff", "a", "b", "--json"), "--json does not go with --diff"),
+        (("a", "--perfetto", "-"), "--perfetto writes a file; give its name"),
+        (("a", "--html", "-", "--json"), "only one of --html - and --json can go to stdout"),
         (("--diff", "a", "b", "--perfetto", "c"), "--perfetto does not go with --diff"),
         (("--serve", "--html", "a"), "--html does not go with --serve"),
         (("a", "--port", "80"), "--port does not go with FILE"),

@@ -200,6 +200,27 @@ def test_numbers_of_a_real_report(trained: pva.Report):
     assert compiled.programs[0].cycles == trained.execution.totalCycles
 
 
+def test_indices_and_names_in_errors(small: pva.Report):
+    compiled = small.compilation
+    for ask, message in (
+        (lambda: compiled.ipus[9], r"there is no IPU 9: there are 2"),
+        (lambda: compiled.tiles[-5], r"there is no tile -5: there are 4"),
+        (lambda: small.execution.steps[0].ipus[2], r"there is no IPU 2"),
+        (
+            lambda: compiled.livenessProgramSteps[0].notAlwaysLiveMemoryForIpu(2),
+            r"there is no IPU 2: the replica has 2",
+        ),
+    ):
+        with pytest.raises(IndexError, match=message):
+            ask()
+    category = compiled.tiles[0].memory.category
+    with pytest.raises(AttributeError, match=r"use one of .*stack.*vertexCode"):
+        _ = category.alwaysLive
+    assert repr(compiled.target).startswith("<pva.Target with architecture, bytesPerIPU")
+    assert repr(small) == "<pva.Report with compilation, execution, poplarVersion, source>"
+    assert repr(compiled.ipus) == "<2 entries: IPUs>"
+
+
 def test_errors(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         pva.openReport(tmp_path / "none.json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -182,6 +183,8 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
             tried += 1
             if path == ("schema",):
                 assert "holds no report" in error
+            elif (path[0], path[-1]) in (("costs", "name"), ("advice", "enough")):
+                assert not error  # reports of earlier versions have none
             elif path[:-1] != ("memory", "tile_categories", 0) and path[:-1] != (
                 "memory",
                 "tile_categories",
@@ -288,8 +291,24 @@ def test_files_that_are_no_reports(content: bytes, message: str, tmp_path: Path)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"none\.json: No such file"):
         load(tmp_path / "none.json")
+    with pytest.raises(ReportError):
+        load(tmp_path / "none.json")
+
+
+def test_pages_are_no_reports(tmp_path: Path) -> None:
+    plain().to_html(tmp_path / "report.html")
+    with pytest.raises(ReportError, match=r"is a page for a browser.*\n.*report\.json"):
+        load(tmp_path / "report.html")
+
+
+def test_long_names_are_cut_in_texts() -> None:
+    report = dataclasses.replace(
+        plain(), profile=dataclasses.replace(plain().profile, name="n" * 500)
+    )
+    assert str(report).startswith(f"{'n' * 57}...: 1 replica")
+    assert "n" * 58 not in repr(report)
 
 
 def test_wrong_types_are_named_with_their_place(document: dict[str, Any]) -> None:

@@ -100,6 +100,21 @@ def test_views(folder: Path):
         assert int(response.headers["Content-Length"]) > 1000
 
 
+def test_ways_between_pages(folder: Path):
+    with served(folder) as server:
+        first, second = keys(server)
+        both = f"report={first}&report={second}"
+        for path in (f"/report/{first}", f"/compare?{both}"):
+            assert '<a href="/">All reports</a>' in ask(server, path)[1]
+        for chosen, number in (("", 0), (f"report={first}", 1), (f"{both}&report=x", 3)):
+            status, text, _ = ask(server, f"/compare?{chosen}")
+            assert status == 400
+            assert f"choose two reports to compare, not {number}" in text
+            assert text.count(" checked>") == min(number, 2)
+        status, text, response = ask(server, "/favicon.ico")
+        assert (status, text, response.headers["Content-Length"]) == (204, "", None)
+
+
 def test_only_what_is_in_the_index(folder: Path):
     secret = folder.parent / "secret.json"
     secret.write_text("{}")

@@ -226,14 +226,28 @@ def test_a_configuration_in_error_changes_nothing():
 
 def test_seeds_belong_to_devices_until_they_are_configured_anew():
     configure(1, 1)
-    assert SYSTEM.seed() == DeviceSeed()
+    assert SYSTEM.seed() == DeviceSeed(0)
     SYSTEM.set_seed(7, "/device:IPU:1", identical=True)
-    assert SYSTEM.seed("IPU:1") == DeviceSeed(7, True, 1)
-    SYSTEM.set_seed(7, "/device:IPU:1")
-    assert SYSTEM.seed("IPU:1") == DeviceSeed(7, False, 2)
-    assert SYSTEM.seed() == DeviceSeed()
+    assert SYSTEM.seed("IPU:1") == DeviceSeed(7, True)
+    SYSTEM.set_seed(-1, "/device:IPU:1")
+    assert SYSTEM.seed("IPU:1") == DeviceSeed(-1)
+    assert SYSTEM.seed() == DeviceSeed(0)
     configure(1, 1)
-    assert SYSTEM.seed("IPU:1") == DeviceSeed()
+    assert SYSTEM.seed("IPU:1") == DeviceSeed(1)
+
+
+def test_each_run_has_a_seed_of_its_own():
+    configure(1, 1)
+    name = "/device:IPU:1"
+    SYSTEM.set_seed(-2, name)
+    top = 2**32 - 1
+    assert [SYSTEM.next_seed(name).tolist() for _ in range(2)] == [
+        [top - 1, top, 0, 1],
+        [top - 1, top, 1, 1],
+    ]
+    SYSTEM.set_seed(5 << 32, name, identical=True)
+    assert SYSTEM.next_seed(name).tolist() == [0, 5, 0, 0]
+    assert SYSTEM.next_seed("/device:IPU:0").tolist() == [0, 0, 0, 1]
 
 
 def test_ipus_of_all_devices_are_counted_in_a_row():

@@ -15,7 +15,9 @@ def described(kind: type[_Described], entry: Mapping[str, Any]) -> _Described:
     Keys that are no fields are passed over: a later version may have added them.
 
     Raises:
-      LookupError: a field that has no key.
+      LookupError: a field without a default that has no key.
     """
-    fields: Any = kind
-    return kind(**{field.name: entry[field.name] for field in dc.fields(fields)})
+    cls: Any = kind
+    fields = dc.fields(cls)
+    there = [f.name for f in fields if f.name in entry or f.default is dc.MISSING]
+    return kind(**{name: entry[name] for name in there})

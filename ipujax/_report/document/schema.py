@@ -30,6 +30,11 @@ def _object(**properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def _may_have(schema: Schema, **properties: Schema) -> Schema:
+    """An object with further keys, which reports of earlier versions do not have."""
+    return {**schema, "properties": {**schema["properties"], **properties}}
+
+
 def _mapping(values: Schema) -> Schema:
     return {"type": "object", "additionalProperties": values}
 
@@ -95,7 +100,7 @@ def _document() -> Schema:
         arguments=_mapping(_TEXT),
         strings={**_list(_TEXT), "minItems": 1},
         costs=_list(_cost()),
-        advice=_list(_object(rule=_TEXT, text=_TEXT, about_bytes=_WHOLE)),
+        advice=_list(_advice()),
         busy_cycles=_object(**{kind: _list(_COUNT) for kind in trace.KINDS}),
         memory=_memory(),
         liveness=_list(_liveness()),
@@ -125,7 +130,7 @@ def _target() -> Schema:
 
 
 def _cost() -> Schema:
-    return _object(
+    cost = _object(
         title=_TEXT,
         share=_POSITIVE,
         cycles=_POSITIVE,
@@ -134,6 +139,11 @@ def _cost() -> Schema:
         origin=_TEXT,
         ipu=_or_null(_COUNT),
     )
+    return _may_have(cost, name=_TEXT)
+
+
+def _advice() -> Schema:
+    return _may_have(_object(rule=_TEXT, text=_TEXT, about_bytes=_WHOLE), enough=_FLAG)
 
 
 def _memory() -> Schema:

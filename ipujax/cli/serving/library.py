@@ -129,10 +129,10 @@ def _read(path: Path, sure: bool) -> Summary | str | None:
         if not sure and not _looks_like_a_report(path):
             return None
         found = report.load(path)
-    except OSError as error:
-        return f"{path} cannot be read: {error.strerror or error}"
     except ReportError as error:
         return str(error)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
     return Summary(
         name=found.name,
         system=text.system(found),

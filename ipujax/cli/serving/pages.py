@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 
 from ipujax._report.text import duration
@@ -16,7 +16,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
   padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin: 0; }
-p, .quiet { color: var(--quiet); }
+p:not(.bad), .quiet { color: var(--quiet); }
 a { color: var(--link); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
@@ -34,12 +34,16 @@ button { font: inherit; padding: .35rem .9rem; margin-top: 1rem; }
 """
 
 
-def index(places: str, entries: Sequence[Entry]) -> str:
+def index(
+    places: str, entries: Sequence[Entry], message: str = "", chosen: Collection[str] = ()
+) -> str:
     """All reports, with links to look at one and boxes to choose two.
 
     Args:
       places: where they were looked for.
       entries: in the order in which to show them.
+      message: what went wrong, to be mended here.
+      chosen: the keys of those whose boxes are ticked.
     """
     found = f"<p>{len(entries)} in {escape(places)}; reload to see new ones</p>"
     if not entries:
@@ -52,15 +56,16 @@ def index(places: str, entries: Sequence[Entry]) -> str:
             *(("time", True), ("memory", False), ("", False)),
         )
     )
-    rows = "".join(map(_row, entries))
+    rows = "".join(_row(entry, entry.key in chosen) for entry in entries)
     table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
-    button = "<button>Compare the two that are chosen</button>"
+    wrong = f'<p class="bad" role="alert">{escape(message)}</p>' if message else ""
+    button = f"{wrong}<button>Compare the two that are chosen</button>"
     form = f'<form action="/compare"><div class="wide"><table>{table}</table></div>{button}</form>'
     return _page("Reports", found + form)
 
 
-def _row(entry: Entry) -> str:
-    path = f'<div class="path quiet">{escape(str(entry.path))}</div>'
+def _row(entry: Entry, ticked: bool) -> str:
+    path = f'<div class="path quiet" id="path-{entry.key}">{escape(str(entry.path))}</div>'
     written = escape(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written)))
     found = entry.found
     if not isinstance(found, Summary):
@@ -68,7 +73,11 @@ def _row(entry: Entry) -> str:
         return f'<tr><td></td><td>{path}{trouble}</td><td>{written}</td><td colspan="4"></td></tr>'
     address, name = f"/report/{entry.key}", escape(found.name or "program")
     fits = "fits" if found.fits else '<span class="bad">does not fit</span>'
-    box = f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {name}">'
+    box = (
+        f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {name}"'
+        f' aria-describedby="path-{entry.key}"'
+        f"{' checked' if ticked else ''}>"
+    )
     link = f'<a href="{address}">{name}</a> <span class="quiet">{escape(found.system)}</span>'
     cells = (
         f"<td>{box}</td><td>{link}{path}</td><td>{written}</td>",
@@ -77,6 +86,13 @@ def _row(entry: Entry) -> str:
         f'<td>{fits}</td><td><a href="{address}.json">JSON</a></td>',
     )
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def with_way_back(page: str) -> str:
+    """A report's page with a link to the index above it."""
+    style = "margin:0;padding:.25rem 1rem;font:13px system-ui,sans-serif"
+    link = f'<nav style="{style}"><a href="/">All reports</a></nav>'
+    return page.replace("<body>", f"<body>\n{link}", 1)
 
 
 def failure(title: str, message: str) -> str:

@@ -8,6 +8,7 @@ import json
 import sys
 import urllib.parse
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from ipujax import report
@@ -74,8 +75,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answers with a page."""
         try:
             self._check_host()
-            content, kind = self._content(*self._asked())
-            status = HTTPStatus.OK
+            status, content, kind = self._answer(*self._asked())
         except _Refused as error:
             status, kind = error.status, _HTML
             content = pages.failure(status.phrase, str(error))
@@ -101,21 +101,36 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
         return parts.path, urllib.parse.parse_qs(parts.query).get("report", [])
 
-    def _content(self, path: str, chosen: list[str]) -> tuple[str, str]:
-        """What an address stands for, and its type."""
+    def _answer(self, path: str, chosen: list[str]) -> tuple[HTTPStatus, str, str]:
+        """What to say to an address: the index again where two reports were not chosen."""
         library = self.server.library
+        if path == "/favicon.ico":  # browsers ask for it unasked
+            return HTTPStatus.NO_CONTENT, "", _HTML
         if path == "/":
-            return pages.index(library.places, library.entries()), _HTML
+            return HTTPStatus.OK, pages.index(library.places, library.entries()), _HTML
+        if path == "/compare" and len(chosen) != 2:
+            message = f"choose two reports to compare, not {len(chosen)}"
+            index = pages.index(library.places, library.entries(), message, chosen)
+            return HTTPStatus.BAD_REQUEST, index, _HTML
+        return HTTPStatus.OK, *self._content(path, chosen)
+
+    def _content(self, path: str, chosen: list[str]) -> tuple[str, str]:
+        """What the address of reports stands for, and its type."""
         if path == "/compare":
-            if len(chosen) != 2:
-                raise _Refused(HTTPStatus.BAD_REQUEST, f"choose two reports, not {len(chosen)}")
-            return html.page([self._document(key) for key in chosen]), _HTML
+            documents = [self._document(key) for key in chosen]
+            page = html.page(documents, [self._label(key) for key in chosen])
+            return pages.with_way_back(page), _HTML
         if not path.startswith("/report/"):
             raise _Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
         key = path.removeprefix("/report/")
         if key.endswith(".json"):
             return json.dumps(self._document(key.removesuffix(".json"))), _JSON
-        return html.page([self._document(key)]), _HTML
+        return pages.with_way_back(html.page([self._document(key)])), _HTML
+
+    def _label(self, key: str) -> str:
+        """What a report is called beside others: its file, and the folder around it."""
+        entry = self.server.library.entry(key)
+        return "" if entry is None else str(Path(*entry.path.parts[-2:]))
 
     def _document(self, key: str) -> dict[str, Any]:
         """The document of a report of the library."""
@@ -132,8 +147,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(status)
             for name, value in _SAFE.items():
                 self.send_header(name, value)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
+            if status is not HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)

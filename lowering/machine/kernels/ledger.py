@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from lowering import host_tables
 from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase
@@ -16,6 +17,11 @@ from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.links import host_cycles
+from lowering.user_ops import user_callback_p
+
+_ON_HOST = {primitive.name for primitive in (user_callback_p, *host_tables.PRIMITIVES)}
+"""Operations of the host: their operands and results cross to it and back."""
 
 Share: TypeAlias = tuple[TileMapping, float]
 """How a tensor lies, and the share of it that moves."""
@@ -30,7 +36,7 @@ class Ledger:
     """
 
     def __init__(self, target: Target, collectives: Collectives) -> None:
-        self.steps = Supersteps(target)
+        self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
         self.totals: dict[object, Total] = {}
         self.assumptions: dict[str, None] = {}
@@ -64,6 +70,8 @@ class Ledger:
             links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.between_replicas(name, origin, links)
+            if name in _ON_HOST:
+                self.steps.with_host(name, origin, host_cycles(self._target, bytes_))
         self._add_total((*code, item.backward), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in name:

@@ -14,6 +14,7 @@ from lowering.jaxpr import (
     Jaxpr,
     JaxprEqn,
     Literal,
+    at_line_of,
     call_body,
     dtype_name,
     is_jaxpr,
@@ -168,9 +169,18 @@ def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
     return tuple(found)
 
 
-def list_operations(closed: ClosedJaxpr, options: PlanOptions) -> Listing:
-    """The operations of a jaxpr in order, calls opened up."""
-    return _Lister(options).list(closed)
+def list_operations(
+    closed: ClosedJaxpr, options: PlanOptions, around: JaxprEqn | None = None
+) -> Listing:
+    """The operations of a jaxpr in order, calls opened up.
+
+    Args:
+      closed: the jaxpr.
+      options: what the planner is told.
+      around: the equation whose body it is; its line is that of equations which have none of the
+        user's, since a library has made them.
+    """
+    return _Lister(options).list(closed, around)
 
 
 class _Lister:
@@ -180,12 +190,12 @@ class _Lister:
         self._items: list[Item | Loop | Choice] = []
         self._literals: dict[Any, float | None] = {}
 
-    def list(self, closed: ClosedJaxpr) -> Listing:
+    def list(self, closed: ClosedJaxpr, around: JaxprEqn | None) -> Listing:
         jaxpr = closed.jaxpr
         known: dict[Any, int | None] = {}
         self._constants(known, jaxpr.constvars)
         operands = [self._number(known, var) for var in jaxpr.invars]
-        results = self._open(closed, known)
+        results = self._open(closed, known, around)
         return Listing(tuple(self._shapes), tuple(operands), tuple(results), tuple(self._items))
 
     def _number(self, known: dict[Any, int | None], var: Any) -> int:
@@ -201,13 +211,19 @@ class _Lister:
             self._items.append(Item((operation,), (), (number,), None))
 
     def _open(
-        self, closed: ClosedJaxpr, known: dict[Any, int | None], within: bool = False
+        self,
+        closed: ClosedJaxpr,
+        known: dict[Any, int | None],
+        around: JaxprEqn | None,
+        within: bool = False,
     ) -> list[int | None]:
         """Lists the equations of a jaxpr whose operands are known; gives its results.
 
-        Those of a call `within` a backward pass belong to it, too.
+        Those of a call `within` a backward pass belong to it, too; those without a line of the
+        user's have that of what is `around` them.
         """
-        for eqn in closed.jaxpr.eqns:
+        for inner in closed.jaxpr.eqns:
+            eqn = at_line_of(inner, around)
             backward = within or marks.read(name_stack(eqn)).backward
             body, given = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(given):
@@ -216,7 +232,7 @@ class _Lister:
                 reads = [_look_up(known, atom) for atom in given]
                 inside = dict(zip(names, reads, strict=True))
                 self._constants(inside, body.jaxpr.constvars)
-                results = self._open(body, inside, backward)
+                results = self._open(body, inside, eqn, backward)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
@@ -297,7 +313,7 @@ def _is_plain(value: Any) -> bool:
 def _scan(
     eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
 ) -> Loop:
-    body = list_operations(eqn.params["jaxpr"], options)
+    body = list_operations(eqn.params["jaxpr"], options, eqn)
     consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
     return Loop(
         bodies=(body,),
@@ -313,8 +329,8 @@ def _scan(
 def _while(
     eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
 ) -> Loop:
-    condition = list_operations(eqn.params["cond_jaxpr"], options)
-    body = list_operations(eqn.params["body_jaxpr"], options)
+    condition = list_operations(eqn.params["cond_jaxpr"], options, eqn)
+    body = list_operations(eqn.params["body_jaxpr"], options, eqn)
     first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     state = range(first + second, len(reads))
     return Loop(
@@ -331,7 +347,7 @@ def _while(
 def _cond(
     eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
 ) -> Choice:
-    branches = tuple(list_operations(branch, options) for branch in eqn.params["branches"])
+    branches = tuple(list_operations(branch, options, eqn) for branch in eqn.params["branches"])
     return Choice(branches, reads[1:], writes, eqn)
 
 
@@ -340,7 +356,7 @@ def _repeat(
 ) -> Loop:
     trips, consts = eqn.params["count"], eqn.params["num_consts"]
     reads = reads if trips is not None else reads[1:]
-    listing = list_operations(eqn.params["body"], options)
+    listing = list_operations(eqn.params["body"], options, eqn)
     carried = tuple((consts + i, i) for i in range(len(reads) - consts))
     return Loop((listing,), trips, reads, (tuple(range(len(reads))),), carried, writes, eqn)
 
@@ -380,12 +396,3 @@ def _in_backward_pass(item: Item | Loop | Choice) -> Item | Loop | Choice:
             return dc.replace(item, bodies=tuple(map(marked, item.bodies)))
         case Choice():
             return dc.replace(item, branches=tuple(map(marked, item.branches)))
-
-
-def uses_of(listing: Listing) -> dict[int, int]:
-    """How often each value is read, by items and as a result."""
-    uses: dict[int, int] = {}
-    everything = (*(item.reads for item in listing.items), listing.results)
-    for value in (value for reads in everything for value in reads if value is not None):
-        uses[value] = uses.get(value, 0) + 1
-    return uses

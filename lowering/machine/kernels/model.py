@@ -140,7 +140,8 @@ class _Kernel:
             category = "constants" if operation.name == CONSTANT else "activations"
             births[value] = Live(describe(shape), operation.name, item.origin, laid, category)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
-        self.ledger.run(item, costs, received, self._bytes(item), tiles)
+        at_work = max(tiles, self._reading(item, costs))
+        self.ledger.run(item, costs, received, self._bytes(item), at_work)
         self.events.append(
             Event(
                 self._owners(item.reads),
@@ -152,6 +153,14 @@ class _Kernel:
                 origin=item.origin,
             )
         )
+
+    def _reading(self, item: Item, costs: Cost) -> int:
+        """Tiles that have some of an operand: a sum's first phase runs where the numbers are."""
+        wanted = [want.used for want in costs.operands if want is not None]
+        if wanted:
+            return max(wanted)
+        values = (value for value in item.reads if value is not None)
+        return max((self.layouts.laid(value).mapping.used for value in values), default=0)
 
     def _bytes(self, item: Item) -> int:
         """Read and written: a value that is read twice counts once."""

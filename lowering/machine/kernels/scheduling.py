@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, uses_of, with_bodies
+from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, with_bodies
+from lowering.machine.kernels.uses import uses_of
 
 
 def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:

@@ -73,6 +73,10 @@ class Supersteps:
         """Time on the links to other replicas."""
         self._row("inter_ipu", name, origin, cycles)
 
+    def with_host(self, name: str, origin: str, cycles: int) -> None:
+        """Time on the connection to the host."""
+        self._row("host", name, origin, cycles)
+
     def append(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
         """Something that has been modelled before, and what it is in the program tree."""
         self.nodes.extend(nodes)

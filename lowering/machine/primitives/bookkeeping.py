@@ -61,6 +61,8 @@ _OUTSIDE = (
     "io_callback",
     "ipu_dequeue",
     "ipu_enqueue",
+    "ipu_host_lookup",
+    "ipu_host_update",
     "ipu_load",
     "ipu_recomputation_checkpoint",
     "ipu_repeat",
@@ -68,6 +70,7 @@ _OUTSIDE = (
     "ipu_replication_index",
     "ipu_store",
     "ipu_task",
+    "ipu_user_callback",
     "pure_callback",
 )
 

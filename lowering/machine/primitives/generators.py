@@ -63,6 +63,7 @@ RULES: dict[str, Rule] = {
             "iota_2x32_shape",
             "philox2x32",
             "philox4x32",
+            "ipu_draw_key",
             "random_bits",
             "random_fold_in",
             "random_seed",

@@ -23,9 +23,9 @@ from lowering.machine.kernels.listing import (
     describe,
     list_operations,
     marks_of,
-    uses_of,
 )
 from lowering.machine.kernels.scheduling import scheduled
+from lowering.machine.kernels.uses import uses_of
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from tests.lowering.machine.samples import A, M, listed
 from tests.lowering.samples import N, V, X, trace

@@ -1,0 +1,121 @@
+"""Shared libraries with a user's functions, and the functions that XLA has been told of."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ipujax.errors import CustomOpError
+
+_POPLAR_LEVEL = "custom_op_api_level"  # what libraries for the original say of themselves
+_HANDLER = 'XLA_FFI_DEFINE_HANDLER_SYMBOL in the library ("Custom operations" in the documentation)'
+
+_lock = threading.Lock()
+_libraries: dict[str, tuple[tuple[int, ...], ctypes.CDLL]] = {}
+_targets: set[str] = set()
+
+
+def target(path: str, symbol: str, where: str) -> str:
+    """The name under which XLA knows a function of a library; loads and registers it.
+
+    Args:
+      path: the library's file, as `resolved` gives it.
+      symbol: the function's C name.
+      where: the user's line, for errors.
+
+    Raises:
+      CustomOpError: the library cannot be loaded, was built for something else, or has no such
+        function.
+    """
+    name = f"ipujax:{path}:{symbol}"
+    with _lock:
+        library = _loaded(path, where)
+        if name not in _targets:
+            _register(name, _function(library, path, symbol, where), path, symbol, where)
+            _targets.add(name)
+    return name
+
+
+def resolved(library_path: Any, where: str) -> str:
+    """The full path of a library that exists.
+
+    Raises:
+      CustomOpError: it does not, or the argument is no path.
+    """
+    if not isinstance(library_path, (str, os.PathLike)):
+        raise _error(f"library_path is {library_path!r}", where, "give the path of a library")
+    path = Path(library_path).resolve()  # pyright: ignore[reportUnknownArgumentType]
+    if not path.is_file():
+        raise _error(
+            f"there is no library {str(path)!r}",
+            where,
+            "build it first (g++ -shared -fPIC), or give its full path: relative ones start from "
+            f"{os.getcwd()!r}",
+        )
+    return str(path)
+
+
+def _loaded(path: str, where: str) -> ctypes.CDLL:
+    stat = os.stat(path)
+    identity = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if path in _libraries:
+        known, library = _libraries[path]
+        if known != identity:
+            raise _error(
+                f"the library {path!r} has changed since this process loaded it",
+                where,
+                "start Python anew, or build the library under another name",
+            )
+        return library
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise _error(
+            f"the library {path!r} cannot be loaded: {error}",
+            where,
+            "build it with `g++ -shared -fPIC` for this machine, with all that it needs",
+        ) from error
+    if hasattr(library, _POPLAR_LEVEL):
+        level = ctypes.c_int32.in_dll(library, _POPLAR_LEVEL).value
+        raise _error(
+            f"the library {path!r} was written for Poplar (it exports {_POPLAR_LEVEL} = {level}); "
+            "here functions are XLA FFI handlers",
+            where,
+            f"write them with {_HANDLER}, and remove {_POPLAR_LEVEL}",
+        )
+    _libraries[path] = identity, library
+    return library
+
+
+def _function(library: ctypes.CDLL, path: str, symbol: str, where: str) -> Any:
+    try:
+        return library[symbol]
+    except AttributeError as error:
+        raise _error(
+            f"the library {path!r} has no function {symbol!r}",
+            where,
+            f"define it with {_HANDLER}, or name the right one with `op_name`; "
+            f"`nm -D` lists what a library has",
+        ) from error
+
+
+def _register(name: str, function: Any, path: str, symbol: str, where: str) -> None:
+    try:
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
+    except jax.errors.JaxRuntimeError as error:
+        raise _error(
+            f"XLA refuses {symbol!r} of the library {path!r}: {error}",
+            where,
+            "build the library anew with the headers of the installed jaxlib "
+            f"(-I{jax.ffi.include_dir()})",
+        ) from error
+
+
+def _error(what: str, where: str, fix: str) -> CustomOpError:
+    line = f"  where: {where}\n" if where else ""
+    return CustomOpError(f"{what}\n{line}  fix:   {fix}")

@@ -1,0 +1,1 @@
+"""Host embeddings: tables, and what updates them."""

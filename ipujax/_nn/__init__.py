@@ -1,0 +1,1 @@
+"""The operators of `ipu.nn_ops`, one family per module."""

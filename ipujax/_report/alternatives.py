@@ -1,0 +1,174 @@
+"""A program under another schedule, modelled: what a remedy for its pipeline would bring."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable
+from typing import Any
+
+from lowering import ir, machine, schedules
+
+_MAKERS: dict[str, Callable[..., schedules.Schedule]] = {
+    "pipeline_schedule=PipelineSchedule.Grouped": schedules.grouped,
+    "pipeline_schedule=PipelineSchedule.Interleaved": schedules.interleaved,
+    "pipeline_schedule=ipujax.schedules.one_f_one_b": schedules.one_f_one_b,
+    "pipeline_schedule=ipujax.schedules.interleaved_one_f_one_b": schedules.interleaved_one_f_one_b,
+    "pipeline_schedule=ipujax.schedules.gpipe": schedules.gpipe,
+}
+"""How to ask for a schedule, and what makes it.
+
+Those that split the backward pass are left out: their tasks are other ones.
+"""
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Alternative:
+    """What a program would cost with another schedule.
+
+    Attributes:
+      text: how to ask for it.
+      cycles: of a call.
+      bubble_fraction: of its pipeline.
+      fullest_bytes: what the fullest tile then holds.
+    """
+
+    text: str
+    cycles: int
+    bubble_fraction: float
+    fullest_bytes: int
+
+
+def other_schedule(
+    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
+) -> Alternative | None:
+    """The schedule that looks fastest, if it is faster and needs no more memory than there is.
+
+    All are simulated with the cycles of the program's stages; only the best one is modelled.
+    """
+    old, lines = _schedule(program), profile.pipeline
+    if old is None or lines is None or old.splits_backward:
+        return None
+    transfers = float(lines.cycles) - schedules.simulate(old, _seconds(old, lines)).synced_makespan
+    each = max(0.0, transfers) / max(len(old.ticks), 1)
+    found: list[tuple[float, str, schedules.Schedule]] = []
+    for text, make in _MAKERS.items():
+        new = _made(make, old, old.micro_batches, options)
+        if new is not None and new.ticks != old.ticks:
+            run = schedules.simulate(new, _seconds(new, lines))
+            found.append((run.synced_makespan + each * run.ticks, text, new))
+    for estimate, text, new in sorted(found, key=lambda entry: entry[0])[:1]:
+        if estimate < lines.cycles:
+            return _modelled(text, program, profile, options, new)
+    return None
+
+
+def more_micro_batches(
+    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions, times: int
+) -> Alternative | None:
+    """The same schedule with `times` as many micro-batches of the same size, if it can be made."""
+    old = _schedule(program)
+    if old is None:
+        return None
+    makers = (
+        make
+        for make in _MAKERS.values()
+        if _same(_made(make, old, old.micro_batches, options), old)
+    )
+    make = next(makers, None)
+    if make is None:  # of the user's own, or one that has no bubble
+        return None
+    new = _made(make, old, times * old.micro_batches, options)
+    return None if new is None else _modelled("", program, profile, options, new, times)
+
+
+def _same(one: schedules.Schedule | None, other: schedules.Schedule) -> bool:
+    return one is not None and one.ticks == other.ticks
+
+
+def _modelled(
+    text: str,
+    program: ir.Program,
+    profile: machine.Profile,
+    options: machine.ModelOptions,
+    schedule: schedules.Schedule,
+    times: int = 1,
+) -> Alternative | None:
+    """None for what is not faster, or does not fit although the program as it is does."""
+    body = _rescheduled(program.body, schedule)
+    other = machine.model(dc.replace(program, body=body), options)
+    if other.cycles >= times * profile.cycles or other.pipeline is None:
+        return None
+    if profile.memory.fits and not other.memory.fits:
+        return None
+    fullest = int(other.memory.tile_peak_bytes.max())
+    return Alternative(text, int(other.cycles), other.pipeline.bubble_fraction, fullest)
+
+
+def _made(
+    make: Callable[..., Any],
+    like: schedules.Schedule,
+    micro_batches: int,
+    options: machine.ModelOptions,
+) -> schedules.Schedule | None:
+    """A schedule for the same stages; None if there is none."""
+    try:
+        return schedules.build(
+            make,
+            stages=like.stages,
+            micro_batches=micro_batches,
+            training=like.training,
+            ipus=like.ipus,
+            io_tiles=options.io_tiles > 0 and options.overlaps_io,
+        )
+    except schedules.ScheduleError:
+        return None
+
+
+def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> schedules.Seconds:
+    """Cycles of the tasks of each stage."""
+    words = {
+        schedules.Phase.FORWARD: "fwd",
+        schedules.Phase.BACKWARD: "bwd",
+        schedules.Phase.WEIGHTS: "wgt",
+    }
+    return {
+        phase: [float(lines.stage_cycles[stage, words[phase]]) for stage in range(lines.stages)]
+        for phase in schedules.phases(schedule)
+    }
+
+
+def _schedule(program: ir.Program) -> schedules.Schedule | None:
+    """Of the first pipeline."""
+    loops = (node for node in ir.walk(program.body) if isinstance(node, ir.Repeat))
+    return next((node.pipeline.schedule for node in loops if node.pipeline is not None), None)
+
+
+def _rescheduled(body: ir.Sequence, schedule: schedules.Schedule) -> ir.Sequence:
+    """A body whose pipelines, if they have as many stages, follow another schedule."""
+    steps: list[ir.Node] = []
+    for node in body.steps:
+        match node:
+            case ir.Repeat() if node.pipeline is not None:
+                steps.append(_followed(node, node.pipeline, schedule))
+            case ir.Repeat() | ir.While() | ir.Task():
+                steps.append(dc.replace(node, body=_rescheduled(node.body, schedule)))
+            case ir.Switch():
+                branches = tuple(
+                    dc.replace(branch, body=_rescheduled(branch.body, schedule))
+                    for branch in node.branches
+                )
+                steps.append(dc.replace(node, branches=branches))
+            case _:
+                steps.append(node)
+    return ir.Sequence(tuple(steps))
+
+
+def _followed(loop: ir.Repeat, pipeline: ir.Pipeline, schedule: schedules.Schedule) -> ir.Repeat:
+    was = pipeline.schedule
+    if (was.stages, was.ipus, was.training) != (schedule.stages, schedule.ipus, schedule.training):
+        return loop  # another pipeline
+    depths = schedules.simulate(schedule).fifo_depth
+    fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in pipeline.fifos)
+    followed = dc.replace(pipeline, schedule=schedule, fifos=fifos)
+    count = schedule.micro_batches if loop.count is not None else None
+    return dc.replace(loop, pipeline=followed, count=count)

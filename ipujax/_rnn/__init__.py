@@ -1,0 +1,1 @@
+"""Recurrences over time as one scan each, with derivatives of their own."""

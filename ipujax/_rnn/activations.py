@@ -1,0 +1,120 @@
+"""Activations that know their derivative from their value, for the gates of recurrent cells.
+
+A backward pass then needs no more than the values that the forward pass kept, as in popnn.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dc.dataclass(frozen=True)
+class Activation:
+    """A function of one gate.
+
+    Attributes:
+      value: of the function.
+      slope: its derivative, given its value.
+      stretch: `s` if the function is `s * tanh(s * x) + 1 - s`, else None.
+      coupled: whether the units of a gate depend on each other. Then the cotangent of the
+        function's input is `e - y * sum(e)`, with `e` slope times cotangent and `y` its value.
+    """
+
+    value: Callable[[jax.Array], jax.Array]
+    slope: Callable[[jax.Array], jax.Array]
+    stretch: float | None = None
+    coupled: bool = False
+
+
+def _hard_sigmoid(x: jax.Array) -> jax.Array:
+    return jnp.clip(0.2 * x + 0.5, 0.0, 1.0)
+
+
+def _hard_slope(y: jax.Array) -> jax.Array:
+    return jnp.where((y > 0) & (y < 1), 0.2, 0.0).astype(y.dtype)
+
+
+ACTIVATIONS = {
+    "tanh": Activation(jnp.tanh, lambda y: 1 - y * y, stretch=1.0),
+    "relu": Activation(jax.nn.relu, lambda y: (y > 0).astype(y.dtype)),
+    "softmax": Activation(jax.nn.softmax, lambda y: y, coupled=True),
+    "sigmoid": Activation(jax.nn.sigmoid, lambda y: y * (1 - y), stretch=0.5),
+    "hard_sigmoid": Activation(_hard_sigmoid, _hard_slope),
+}
+
+
+@dc.dataclass(frozen=True)
+class Gates:
+    """Gates that lie side by side in the last dimension, each with its activation.
+
+    Attributes:
+      names: of the activations, one per gate.
+    """
+
+    names: tuple[str, ...]
+
+    @property
+    def coupled(self) -> bool:
+        """Whether a cotangent needs the values of its gates to be settled."""
+        return any(gate.coupled for gate in self._gates)
+
+    def values(self, x: jax.Array) -> jax.Array:
+        """The activations of `x`, [..., gates * units].
+
+        Where all are of the shape of tanh, one tanh runs over all gates; XLA makes faster code
+        of that than of separate parts. The barrier keeps it from being cut up again.
+        """
+        stretches = self._stretches(x)
+        if stretches is None:
+            return self._each(lambda gate, part: gate.value(part), x)
+        values = stretches * jnp.tanh(stretches * x) + (1 - stretches)
+        return jax.lax.optimization_barrier(values)
+
+    def slopes(self, y: jax.Array) -> jax.Array:
+        """The derivatives of the activations whose values are `y`, [..., gates * units]."""
+        stretches = self._stretches(y)
+        if stretches is None:
+            return self._each(lambda gate, part: gate.slope(part), y)
+        offset = y - (1 - stretches)
+        return stretches * stretches - offset * offset
+
+    def settled(self, cotangent: jax.Array, y: jax.Array | None) -> jax.Array:
+        """The cotangent of the gates' inputs.
+
+        Args:
+          cotangent: that of the values times the slopes, [..., gates * units].
+          y: the values; None unless the gates are `coupled`.
+        """
+        if y is None:
+            return cotangent
+        parts = zip(self._gates, self._cut(cotangent), self._cut(y), strict=True)
+        settled = [
+            part - value * jnp.sum(part, axis=-1, keepdims=True) if gate.coupled else part
+            for gate, part, value in parts
+        ]
+        return jnp.concatenate(settled, axis=-1)
+
+    @property
+    def _gates(self) -> list[Activation]:
+        return [ACTIVATIONS[name] for name in self.names]
+
+    def _stretches(self, x: jax.Array) -> jax.Array | None:
+        stretches = [gate.stretch for gate in self._gates if gate.stretch is not None]
+        if len(stretches) < len(self.names):
+            return None
+        repeated = np.repeat(stretches, x.shape[-1] // len(self.names))
+        return jnp.asarray(repeated, x.dtype)
+
+    def _each(
+        self, function: Callable[[Activation, jax.Array], jax.Array], x: jax.Array
+    ) -> jax.Array:
+        parts = zip(self._gates, self._cut(x), strict=True)
+        return jnp.concatenate([function(gate, part) for gate, part in parts], axis=-1)
+
+    def _cut(self, x: jax.Array) -> list[jax.Array]:
+        return jnp.split(x, len(self.names), axis=-1)

@@ -1,0 +1,309 @@
+"""Embeddings: lookups in tables on the device, and in tables that stay on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax._collectives import refuse_type, scope, whole_number
+from ipujax._embedding.initial import fill
+from ipujax._embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
+from ipujax._embedding.optimizers import (
+    HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
+)
+from ipujax._embedding.table import HostTable
+from ipujax._operands import flag, known, refuse
+from lowering import host_tables
+
+STRATEGIES = ("TOKEN", "ENCODING")
+
+
+def embedding_lookup(
+    params: Any,
+    ids: Any,
+    name: str | None = None,
+    serialization_factor: int = 1,
+    *,
+    indices_are_sorted: bool = False,
+) -> jax.Array:
+    """The rows of a table at given places (seed 001, 18.14.12).
+
+    The gradient adds each row's gradients up, by a scatter.
+
+    Args:
+      params: the table, `[rows, ...]`.
+      ids: which rows, integers of any shape; one that is no row stands for the nearest.
+      name: a named scope for the operation.
+      serialization_factor: into how many equal parts of `params` the lookup is broken up, one
+        after the other. That takes more time, and less memory where something else uses `params`
+        in other ways.
+      indices_are_sorted: a promise that the flat ids ascend, which lookups may be faster for.
+
+    Returns:
+      `[*ids.shape, *params.shape[1:]]`, of the dtype of `params`.
+
+    Raises:
+      OperatorError: (a `ValueError`) for a table without rows, ids that are no integers, ids
+        outside of the table if they are known while tracing, and a serialization factor less than
+        1 (fact `embedding.factor_min`) or that does not divide the rows.
+      ConfigTypeError: (a `TypeError`) for a factor that is no int, or a flag that is no bool.
+    """
+    is_sorted = flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
+    table = jnp.asarray(params)
+    if not table.ndim or not len(table):
+        raise refuse(
+            f"the params of embedding_lookup have shape {list(table.shape)}",
+            "give a table, whose first dimension is its rows, with at least one row",
+        )
+    parts = _parts(serialization_factor, len(table))
+    flat = _indices(ids, "the ids of embedding_lookup", len(table)).reshape(-1)
+    with scope(name):
+        flat = jnp.clip(flat, 0, len(table) - 1)
+        taken = _rows(table, flat, is_sorted) if parts == 1 else _in_parts(table, flat, parts)
+        return taken.reshape(*np.shape(ids), *table.shape[1:])
+
+
+def _parts(factor: Any, rows: int) -> int:
+    what = "the serialization_factor of embedding_lookup"
+    parts = whole_number(factor, what)
+    if parts < 1:
+        raise refuse(f"{what} is {parts}, but has to be at least 1", "leave it out for no parts")
+    if rows % parts:
+        raise refuse(
+            f"{what} is {parts}, which does not divide the {rows} rows of the table",
+            "use a divisor, or give the table more rows",
+        )
+    return parts
+
+
+def _rows(table: jax.Array, flat: jax.Array, is_sorted: bool) -> jax.Array:
+    return table.at[flat].get(
+        mode="promise_in_bounds", indices_are_sorted=is_sorted, wrap_negative_indices=False
+    )
+
+
+def _in_parts(table: jax.Array, flat: jax.Array, parts: int) -> jax.Array:
+    """Looks up in one part of the table after the other; each row is in one of them."""
+    length = len(table) // parts
+    each = table.reshape(parts, length, *table.shape[1:])
+    numbers = jnp.arange(parts, dtype=flat.dtype)
+
+    def step(found: jax.Array, own: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        part, number = own
+        places = flat - number * length
+        inside = (places >= 0) & (places < length)
+        taken = _rows(part, jnp.clip(places, 0, length - 1), False)
+        return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), taken, found), None
+
+    nothing = jnp.zeros((len(flat), *table.shape[1:]), table.dtype)
+    return jax.lax.scan(step, nothing, (each, numbers))[0]
+
+
+def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
+    """Indices as int32; if `rows` is given, those known while tracing must be inside."""
+    values = known(indices)
+    array: Any = jnp.asarray(indices) if values is None else values
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise refuse(f"{what} are {array.dtype}", "give integers, int32 say")
+    if rows is not None and values is not None:
+        outside = values[(values < 0) | (values >= rows)]
+        if outside.size:
+            raise refuse(
+                f"{what} contain {outside.flat[0]}, but the table has {rows} rows",
+                f"rows are counted from 0 to {rows - 1}",
+            )
+    return jnp.asarray(array, jnp.int32)
+
+
+class HostEmbedding:
+    """A table that stays on the host; compiled code looks rows up (seed 001, 18.14.12).
+
+    The device's memory holds the rows that are looked up, never the table. To train it, compiled
+    code differentiates with respect to `handle`, given to `lookup`::
+
+        def loss(weights, handle, tokens):
+            return model(weights, embedding.lookup(tokens, handle=handle))
+
+        gradients = jax.grad(loss, argnums=(0, 1))(weights, embedding.handle, tokens)
+
+    The handle's gradient is zero; on the way to it the rows' gradients are sent to the host, where
+    `optimizer_spec` applies them, those of each lookup once. Lookups and updates happen in the
+    order of the program: in a loop an iteration sees the updates of those before, while a lookup
+    that is differentiated as a part of a larger function, such as a scan, sees none of that
+    function's.
+
+    In a pipeline they happen as it runs: engine "replay" follows the schedule, so that a
+    micro-batch may not see the updates of the ones just before it, and engine "fused" runs one
+    micro-batch after the other. `HostEmbeddingSGDGAOptimizerSpec` with the pipeline's number of
+    micro-batches applies them at its end, as the weights' gradients are, in either.
+
+    With replicas, which then share a JAX device, the gradients of all of them are applied. A jitted
+    function that is called in two branches of a condition must not hold the same lookup, if
+    examples of `jax.vmap` (or replicas) go different ways and each is differentiated by itself.
+
+    Attributes:
+      table: what programs use of the table.
+
+    Args:
+      name: unique among the embeddings that are registered at a time.
+      embedding_tensor: an array, `[tokens, encoding]`, of floats; it is copied.
+      partition_strategy: "TOKEN" or "ENCODING": along which axis replicas would share the table in
+        remote buffers. Here one host holds it for all, so that results do not depend on it.
+      optimizer_spec: how gradients are applied; None for a table that is not trained.
+
+    Raises:
+      OperatorError: (a `ValueError`) for another strategy (fact `host_embedding.bad_strategy`),
+        what is no array (fact `host_embedding.bad_tensor`), or is not of rank 2, or not of floats.
+      ConfigTypeError: (a `TypeError`) for a name that is no text, or a spec that is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embedding_tensor: Any,
+        partition_strategy: str = "TOKEN",
+        optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    ):
+        if not isinstance(name, str):
+            raise refuse_type(f"the name of a host embedding is {name!r}", "give a string")
+        if partition_strategy not in STRATEGIES:
+            raise refuse(
+                f"the partition_strategy of host embedding `{name}` is {partition_strategy!r}",
+                f"choose one of {', '.join(map(repr, STRATEGIES))}",
+            )
+        if optimizer_spec is not None and not isinstance(
+            optimizer_spec, HostEmbeddingOptimizerSpec
+        ):
+            raise refuse_type(
+                f"the optimizer_spec of host embedding `{name}` is {optimizer_spec!r}",
+                "give a HostEmbeddingOptimizerSpec, a HostEmbeddingSGDGAOptimizerSpec, or None",
+            )
+        values = _checked(embedding_tensor, name)
+        self._sites = itertools.count(1)
+        self.name, self.partition_strategy = name, partition_strategy
+        self.optimizer_spec = optimizer_spec
+        dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+        self.table = HostTable(name, np.array(values, dtype, order="C"), optimizer_spec)
+
+    @property
+    def handle(self) -> jax.Array:
+        """What to differentiate with respect to, to train the table: a float32 scalar, 0."""
+        return jnp.zeros((), jnp.float32)
+
+    def get_embedding_tensor(self) -> np.ndarray:
+        """A copy of the table, `[tokens, encoding]`, after all programs that have been started."""
+        return self.table.snapshot()
+
+    @contextlib.contextmanager
+    def register(self, session: None = None) -> Generator[None]:
+        """Lets programs look the embedding up inside the `with` block, from any thread.
+
+        Leaving the block waits for programs that have been started in it. Gradients that wait to
+        be accumulated with later ones go on waiting, for the next block.
+
+        Args:
+          session: must be None; there are no sessions.
+
+        Raises:
+          FailedPreconditionError: (a `RuntimeError`) an embedding of this name is registered. A
+            program that is run outside of the block raises it too (fact
+            `host_embedding.not_registered`).
+          ConfigTypeError: (a `TypeError`) if a session is given.
+        """
+        if session is not None:
+            raise refuse_type(f"register got the session {session!r}", "leave it out")
+        self.table.register()
+        try:
+            yield
+        finally:
+            self.table.deregister()
+
+    def lookup(self, indices: Any, clip_indices: bool = True, *, handle: Any = None) -> jax.Array:
+        """The rows at the given indices, brought to the device from compiled code.
+
+        Args:
+          indices: which rows, integers of any shape.
+          clip_indices: whether an index that is no row stands for the nearest; without it, such
+            an index ends the program with an error.
+          handle: `handle` of this embedding, or the traced value of it, to train the table; None
+            only looks up.
+
+        Returns:
+          `[*indices.shape, encoding]`, of the table's dtype.
+
+        Raises:
+          OperatorError: (a `ValueError`) for indices that are no integers, or outside of the table
+            without `clip_indices` if they are known while tracing, or a handle that is no float32
+            scalar.
+          ConfigTypeError: (a `TypeError`) if `clip_indices` is no bool.
+        """
+        clips = flag(clip_indices, "the clip_indices of lookup")
+        rows = len(self.table.values)
+        array = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
+        own = self.handle if handle is None else jnp.asarray(handle)
+        if own.shape != () or own.dtype != jnp.float32:
+            raise refuse(
+                f"the handle for `{self.name}` is {own.dtype}{list(own.shape)}",
+                "give `embedding.handle`, a float32 scalar",
+            )
+        with jax.named_scope(self.name):
+            inside = jnp.clip(array, 0, rows - 1) if clips else array
+            return host_tables.lookup(self.table, inside, own, next(self._sites))
+
+
+def create_host_embedding(
+    name: str,
+    shape: Sequence[int],
+    dtype: Any,
+    partition_strategy: str = "TOKEN",
+    optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    initializer: Any = None,
+) -> HostEmbedding:
+    """Makes a host embedding, and the table for it (seed 001, 18.14.12).
+
+    Args:
+      name: as for `HostEmbedding`; randomness is drawn from it as well.
+      shape: `[tokens, encoding]`.
+      dtype: floats.
+      partition_strategy: as for `HostEmbedding`.
+      optimizer_spec: as for `HostEmbedding`.
+      initializer: a function `(key, shape, dtype)`, such as those of `jax.nn.initializers`, or
+        `(shape, dtype)`; or an array, or a number. None draws uniformly from +-sqrt(6 / (tokens +
+        encoding)), in pieces, so that a large table needs no memory beside its own.
+
+    Raises:
+      OperatorError: (a `ValueError`) as for `HostEmbedding`, and for an initializer that gives
+        another shape.
+      ConfigTypeError: (a `TypeError`) as for `HostEmbedding`, and for what is no initializer.
+    """
+    lengths = [whole_number(n, f"the shape of host embedding `{name}`") for n in shape]
+    if any(length < 0 for length in lengths):
+        raise refuse(f"the shape of host embedding `{name}` is {lengths}", "give lengths of axes")
+    nothing = np.broadcast_to(np.zeros((), dtype), lengths)
+    embedding = HostEmbedding(name, nothing, partition_strategy, optimizer_spec)
+    fill(embedding.table.values, initializer, name)
+    return embedding
+
+
+def _checked(tensor: Any, name: str) -> np.ndarray:
+    what = f"the embedding_tensor of host embedding `{name}`"
+    values = known(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
+    if values is None:
+        raise refuse(
+            f"{what} is a {type(tensor).__name__}",
+            "give an array of NumPy or JAX whose values are there",
+        )
+    if values.ndim != 2 or not len(values):
+        raise refuse(
+            f"{what} has shape {list(values.shape)}",
+            "give it two dimensions, tokens and encoding, and at least one token",
+        )
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        raise refuse(f"{what} is {values.dtype}", "give floats: float32, float16 or bfloat16")
+    return values

@@ -1,0 +1,122 @@
+"""Random operators."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax._collectives import refuse_type, scope
+from ipujax._operands import floats, refuse
+from ipujax._random import draw_key
+from lowering import draws
+
+_HALVES = 1 << 16
+
+
+def dropout(
+    x: Any,
+    rate: float = 0.5,
+    noise_shape: Sequence[int | None] | None = None,
+    seed: Any = None,
+    name: str | None = None,
+    *,
+    key: Any = None,
+) -> jax.Array:
+    """Zeroes elements at random and scales the others, so that sums are expected to stay.
+
+    Seed 001, 18.14.14. The backward pass computes the mask again: two words of 32 bits are all
+    that is kept for it.
+
+    Args:
+      x: floats.
+      rate: the probability that an element is zeroed, in [0, 1); 0 gives `x`. From 1/256 to
+        255/256 it is rounded to a multiple of 2**-16.
+      noise_shape: the shape of the mask, which is repeated along axes of extent 1; None stands for
+        the shape of `x`, and in it for the extent of `x`.
+      seed: an integer of 64 bits or a pair of integers of 32 bits; equal ones give equal masks.
+      name: a named scope for the operation.
+      key: a JAX key instead of a seed. With neither, compiled code draws from the device's seed
+        (`utils.reset_ipu_seed`): another mask in each run, replica, iteration and call, and for
+        each example of a `vmap`.
+
+    Returns:
+      An array like `x`: zeros, and elements of `x` times 1 / (1 - rate).
+
+    Raises:
+      OperatorError: (a `ValueError`) a rate outside [0, 1); a noise shape that does not fit `x`;
+        an `x` that holds no floats; both a seed and a key, or neither outside compiled code.
+      ConfigTypeError: (a `TypeError`) a rate that is no number, or a seed or key that is none.
+    """
+    array = floats(x, "the input of dropout")
+    share = _rate(rate)
+    shape = _noise_shape(noise_shape, array.shape)
+    with scope(name or "dropout"):
+        if not share:
+            return array
+        start = draw_key(seed, key, "dropout", like=array)
+        dropped = jax.checkpoint(_dropped(share, shape, jax.random.key_impl(start)))
+        return dropped(array, jax.random.key_data(start))
+
+
+def _dropped(rate: float, shape: tuple[int, ...], algorithm: Any) -> Callable[..., jax.Array]:
+    def dropped(x: jax.Array, words: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(words, impl=algorithm)
+        scaled = x * np.asarray(1 / (1 - rate), x.dtype)
+        return jnp.where(_kept(key, rate, shape), scaled, jnp.zeros((), x.dtype))
+
+    return dropped
+
+
+def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    if 1 / 256 <= rate <= 255 / 256:
+        return draws.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
+    return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(round(rate * _HALVES * _HALVES))
+
+
+def _rate(rate: Any) -> float:
+    try:
+        share = float(rate)
+    except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+        share = math.nan
+    if isinstance(rate, (bool, str)) or math.isnan(share):
+        raise refuse_type(
+            f"the rate of dropout is {rate!r}, but must be a number known while tracing",
+            "give a Python float, as in rate=0.1",
+        )
+    if not 0 <= share < 1:
+        raise refuse(
+            f"the rate of dropout is {rate}, but must be at least 0 and less than 1",
+            "give the share of elements to drop, as in rate=0.1",
+        )
+    return share
+
+
+def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if given is None:
+        return shape
+    try:
+        noise = [None if extent is None else operator.index(extent) for extent in given]
+    except TypeError:
+        raise refuse_type(
+            f"the noise_shape of dropout is {given!r}", "give a list of integers"
+        ) from None
+    if len(noise) != len(shape):
+        raise refuse(
+            f"the noise_shape of dropout, {noise}, has {len(noise)} entries: its length must equal "
+            f"the rank of x, which is {len(shape)}",
+            "give one entry for each axis of x: 1, or the extent of x",
+        )
+    pairs = zip(noise, shape, strict=True)
+    whole = tuple(own if extent is None else extent for extent, own in pairs)
+    if any(extent not in (1, own) for extent, own in zip(whole, shape, strict=True)):
+        raise refuse(
+            f"the noise_shape of dropout is {noise}, and x has shape {list(shape)}",
+            "give 1, or the extent of x, for each axis",
+        )
+    return whole

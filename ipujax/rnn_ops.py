@@ -1,0 +1,313 @@
+"""Recurrent layers: LSTM, GRU, and the GRUs that know the lengths of their sequences.
+
+A layer is an object without parameters of its own: `build` makes them, a call takes them. It runs
+as one product for the inputs of all time steps and one scan; its gradients are one scan back, and
+one product over all steps for each weight. Source: seed section 18.14.9 and the facts `rnn.*`.
+
+The gradients are custom ones, for reverse mode (`jax.grad`, `jax.vjp`, also nested). As with every
+`jax.custom_vjp`, JAX refuses `jax.jvp` and `jax.jacfwd`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ipujax import log
+from ipujax._operands import flag, refuse
+from ipujax._rnn.arguments import inference_only, live_steps, operand
+from ipujax._rnn.gru import GRUCell, Mixing, gru
+from ipujax._rnn.gru import Weights as GRUWeights
+from ipujax._rnn.layer import Initializer, Layer, Parameters
+from ipujax._rnn.lstm import LSTMCell, lstm
+from ipujax._rnn.lstm import Weights as LSTMWeights
+
+
+class LSTMStateTuple(NamedTuple):
+    """The state of an LSTM.
+
+    Attributes:
+      c: the cell's state, [batch, num_units].
+      h: the output of the step before, [batch, num_units].
+    """
+
+    c: Any
+    h: Any
+
+
+class PopnnLSTM(Layer):
+    """A time-major LSTM: `c = f * c + i * g`, then `h = o * tanh(c)`.
+
+    Args:
+      num_units: how many units the layer has.
+      dtype: float16 or float32, of parameters, inputs and results.
+      partials_dtype: float16 or float32: the partials type of the layer's matrix products, as
+        `scopes.partials_type` sets it.
+      seed: an integer to draw the weights from, whatever key `build` is given.
+      weights_initializer: `(key, shape, dtype)` to the first kernel; as those of
+        `jax.nn.initializers`. Glorot uniform by default.
+      bias_initializer: the same for the biases. Zeros by default.
+      activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
+      recurrent_activation: "tanh", "softmax", "sigmoid" or "hard_sigmoid".
+      name: the named scope of the layer's operations; that of the class by default.
+
+    Raises:
+      OperatorError: (a `ValueError`) if a dtype, an activation or the number of units is none.
+      ConfigTypeError: (a `TypeError`) for arguments of wrong types.
+    """
+
+    _gates = 4
+
+    def __call__(
+        self,
+        params: Parameters,
+        inputs: Any,
+        initial_state: LSTMStateTuple | None = None,
+        training: bool = True,
+    ) -> tuple[jax.Array, LSTMStateTuple]:
+        """Runs the layer over all time steps.
+
+        Args:
+          params: what `build` made.
+          inputs: [time, batch, input_size].
+          initial_state: two arrays [batch, num_units]; zeros by default.
+          training: False makes it an error to differentiate the results.
+
+        Returns:
+          The outputs, [time, batch, num_units], and the last state.
+
+        Raises:
+          OperatorError: (a `ValueError`) if `initial_state` is no `LSTMStateTuple`, or an array
+            has the wrong shape or dtype.
+        """
+        training = flag(training, f"the training of {self._name}")
+        if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
+            raise refuse(
+                f"the initial_state of {self._name} is a {type(initial_state).__name__}",
+                "give rnn_ops.LSTMStateTuple(c, h)",
+            )
+        with self._scope():
+            inputs = self._inputs(inputs)
+            first = initial_state or LSTMStateTuple(None, None)
+            c = self._state(first.c, inputs.shape[1], "the initial c")
+            h = self._state(first.h, inputs.shape[1], "the initial h")
+            kernel, biases = self._parameters(params, inputs.shape[2])
+            cell = LSTMCell(self._activation, self._recurrent_activation)
+            results: Any = lstm(cell, inputs, LSTMWeights(kernel, biases.reshape(-1)), c, h)
+            if not training:
+                results = inference_only(self._name, results)
+        outputs, c, h = results
+        return outputs, LSTMStateTuple(c, h)
+
+    def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
+        """The shapes of the two parts of the state."""
+        return [batch_size, self._units], [batch_size, self._units]
+
+
+class PopnnGRU(Layer):
+    """A time-major GRU: `h = z * h + (1 - z) * candidate`.
+
+    The arguments are those of `PopnnLSTM`, and `reset_after`: whether the reset gate acts on the
+    product of the state and its weights, and not on the state before it.
+    """
+
+    _gates = 3
+
+    def __init__(
+        self,
+        num_units: int,
+        dtype: Any = jnp.float32,
+        partials_dtype: Any = jnp.float32,
+        seed: int | None = None,
+        weights_initializer: Initializer | None = None,
+        bias_initializer: Initializer | None = None,
+        activation: str = "tanh",
+        recurrent_activation: str = "sigmoid",
+        name: str | None = None,
+        reset_after: bool = False,
+    ) -> None:
+        super().__init__(
+            num_units,
+            dtype,
+            partials_dtype,
+            seed,
+            weights_initializer,
+            bias_initializer,
+            activation,
+            recurrent_activation,
+            name,
+        )
+        self._reset_after = flag(reset_after, f"the reset_after of {self._name}")
+
+    @property
+    def _bias_shape(self) -> tuple[int, ...]:
+        kinds = (2,) if self._reset_after else ()
+        return (self._gates, *kinds, self._units)
+
+    def __call__(
+        self, params: Parameters, inputs: Any, initial_state: Any = None, training: bool = True
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the layer over all time steps.
+
+        Args:
+          params: what `build` made.
+          inputs: [time, batch, input_size].
+          initial_state: [batch, num_units]; zeros by default.
+          training: False makes it an error to differentiate the results.
+
+        Returns:
+          The outputs, [time, batch, num_units], and the last of them (of no steps, the initial
+          state).
+
+        Raises:
+          OperatorError: (a `ValueError`) if an array has the wrong shape or dtype.
+        """
+        with self._scope():
+            return self._run(params, self._inputs(inputs), initial_state, training, None)
+
+    def state_shape(self, batch_size: int) -> list[int]:
+        """The shape of the state."""
+        return [batch_size, self._units]
+
+    def _run(
+        self,
+        params: Parameters,
+        inputs: jax.Array,
+        state: Any,
+        training: bool,
+        mixing: Mixing | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        training = flag(training, f"the training of {self._name}")
+        state = self._state(state, inputs.shape[1], "the initial_state")
+        kernel, biases = self._parameters(params, inputs.shape[2])
+        state_bias = None
+        if self._reset_after:
+            # The reset stands between the two biases of the candidate only.
+            biases, state_bias = biases[:, 0].at[:2].add(biases[:2, 1]), biases[2, 1]
+        cell = GRUCell(self._activation, self._recurrent_activation, self._reset_after)
+        weights = GRUWeights(kernel, biases.reshape(-1), state_bias)
+        results: Any = gru(cell, inputs, weights, mixing, state)
+        return results if training else inference_only(self._name, results)
+
+
+class PopnnDynamicGRU(PopnnGRU):
+    """A GRU that knows how long each of its sequences is.
+
+    The arguments are those of `PopnnGRU`. As in the original, `bias_initializer` changes nothing,
+    which is logged: the biases of the gates start as 1, those of the candidate as 0 (fact
+    `rnn.dynamic_bias`).
+    """
+
+    @functools.wraps(PopnnGRU.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._bias_initializer is not None:
+            log.get_logger().warning(
+                f"{self._name}: bias_initializer changes nothing; the biases of a "
+                f"{type(self).__name__} start as 1 for the gates and 0 for the candidate"
+            )
+
+    def _biases(self, key: jax.Array) -> jax.Array:
+        return jnp.ones(self._bias_shape, self._dtype).at[2].set(0)
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        params: Parameters,
+        inputs: Any,
+        seq_len: Any,
+        initial_state: Any = None,
+        training: bool = True,
+        time_major: bool = True,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the layer over each sequence's own number of steps.
+
+        Args:
+          params: what `build` made.
+          inputs: [time, batch, input_size]; what lies beyond a sequence's length is not used.
+          seq_len: integers [batch]. Values that are only known at run time count as 0 if they
+            are negative, and as all time steps if they are more.
+          initial_state: [batch, num_units]; zeros by default.
+          training: False makes it an error to differentiate the results.
+          time_major: False if inputs are [batch, time, input_size] (fact
+            `rnn.dynamic_batch_major`).
+
+        Returns:
+          The outputs, always [time, batch, num_units], zeros beyond the length of a sequence; and
+          the states at the lengths (the initial state for a length of 0), [batch, num_units].
+
+        Raises:
+          OperatorError: (a `ValueError`) if an array has the wrong shape or dtype, or if a length
+            known while tracing is none.
+        """
+        with self._scope():
+            inputs = self._inputs(inputs, flag(time_major, f"the time_major of {self._name}"))
+            return self._run_live(params, inputs, seq_len, None, initial_state, training)
+
+    def _run_live(
+        self,
+        params: Parameters,
+        inputs: jax.Array,
+        seq_len: Any,
+        score: jax.Array | None,
+        state: Any,
+        training: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the layer; a step beyond the length holds the state."""
+        live = live_steps(seq_len, inputs.shape[0], inputs.shape[1], self._name)
+        # Padding may hold anything, also NaN, which a product with zero would not stop.
+        inputs = jnp.where(live, inputs, 0)
+        gain = jnp.ones((), self._dtype) if score is None else 1 - score[..., None]
+        mixing = Mixing(jnp.where(live, gain, 0), 1 - live.astype(self._dtype))
+        outputs, state = self._run(params, inputs, state, training, mixing)
+        return jnp.where(live, outputs, 0), state
+
+
+class PopnnAUGRU(PopnnDynamicGRU):
+    """A GRU with attention: its update gate is `z * (1 - score)`, with one score per step.
+
+    The arguments, and what is said of biases, are those of `PopnnDynamicGRU`.
+    """
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        params: Parameters,
+        inputs: Any,
+        seq_len: Any,
+        attention_score: Any,
+        initial_state: Any = None,
+        training: bool = True,
+        time_major: bool = True,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the layer over each sequence's own number of steps.
+
+        Args:
+          params: what `build` made.
+          inputs: [time, batch, input_size].
+          seq_len: integers [batch], as for `PopnnDynamicGRU`.
+          attention_score: [time, batch], of the layer's dtype.
+          initial_state: [batch, num_units]; zeros by default.
+          training: False makes it an error to differentiate the results.
+          time_major: False if inputs are [batch, time, input_size] and scores [batch, time].
+
+        Returns:
+          What `PopnnDynamicGRU` returns.
+
+        Raises:
+          OperatorError: (a `ValueError`) as for `PopnnDynamicGRU`, and if there is not one score
+            for each step.
+        """
+        with self._scope():
+            inputs = self._inputs(inputs, flag(time_major, f"the time_major of {self._name}"))
+            score = operand(attention_score, self._dtype, f"the attention_score of {self._name}")
+            steps, batch = inputs.shape[:2]
+            expected = (steps, batch) if time_major else (batch, steps)
+            if score.shape != expected:
+                raise refuse(
+                    f"the attention_score of {self._name} has shape {list(score.shape)}",
+                    f"give one score for each step, {list(expected)}",
+                )
+            score = score if time_major else score.T
+            return self._run_live(params, inputs, seq_len, score, initial_state, training)

@@ -1,0 +1,131 @@
+"""Histograms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipujax._collectives import whole_number
+from ipujax._operands import flag, floats, known, refuse
+
+
+def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
+    """Evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).
+
+    Args:
+      inputs: floats, `[n]`, at least one.
+      n_bins: how many levels.
+
+    Returns:
+      `[n_bins]`, of the dtype of the inputs, in ascending order.
+
+    Raises:
+      OperatorError: (a `ValueError`) for inputs that are no floats, not of rank 1, or empty, and
+        for less than one level.
+      ConfigTypeError: (a `TypeError`) if `n_bins` is no integer.
+    """
+    values = _vector(inputs, "the inputs of fixed_width_bins")
+    count = whole_number(n_bins, "the n_bins of fixed_width_bins")
+    if count < 1 or not len(values):
+        raise refuse(
+            f"fixed_width_bins got {len(values)} values and n_bins {count}", "give at least one"
+        )
+    wide = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return jnp.linspace(jnp.min(wide), jnp.max(wide), count).astype(values.dtype)
+
+
+def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.Array:
+    """Counts values between levels (seed 001, 18.14.17; fact `statistics.hist_bins`).
+
+    Bin i has the values x with `levels[i - 1] <= x < levels[i]`; the first one those below all
+    levels, the last one the others. NaNs count as below.
+
+    Args:
+      inputs: floats, `[n]`.
+      levels: `[bins - 1]`, in ascending order, of the same dtype.
+      absolute_of_input: count magnitudes.
+
+    Returns:
+      `[bins]`, float32.
+
+    Raises:
+      OperatorError: (a `ValueError`) for inputs or levels that are no floats, not of rank 1 or of
+        different dtypes, for no levels, and for levels that are known while tracing and descend.
+      ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
+    """
+    values, edges = _operands(inputs, levels, "histogram")
+    if flag(absolute_of_input, "the absolute_of_input of histogram"):
+        values = jnp.abs(values)
+    return _counts(values, edges)
+
+
+def histogram_update(
+    hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False
+) -> jax.Array:
+    """Adds to a histogram (seed 001, 18.14.17; fact `statistics.hist_errors`).
+
+    Args:
+      hist: `[bins]`, float32, as `histogram` returns it.
+      inputs: see `histogram`.
+      levels: see `histogram`.
+      absolute_of_input: see `histogram`.
+
+    Returns:
+      `[bins]`, float32.
+
+    Raises:
+      OperatorError: (a `ValueError`) as in `histogram`, and for a `hist` that is not float32, or
+        that does not have one bin more than there are levels.
+      ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
+    """
+    before = jnp.asarray(hist)
+    values, edges = _operands(inputs, levels, "histogram_update")
+    if before.dtype != jnp.float32 or before.shape != (len(edges) + 1,):
+        raise refuse(
+            f"the hist of histogram_update is {before.dtype}{list(before.shape)}, but there are "
+            f"{len(edges)} levels",
+            f"give it as float32[{len(edges) + 1}]: one bin more than levels",
+        )
+    if flag(absolute_of_input, "the absolute_of_input of histogram_update"):
+        values = jnp.abs(values)
+    return before + _counts(values, edges)
+
+
+def _counts(values: jax.Array, levels: jax.Array) -> jax.Array:
+    # One level after the other: memory is that of the values, not values times levels.
+    def reached(level: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(values >= level, 1, 0), dtype=jnp.int32)
+
+    from_here = lax.map(reached, levels)
+    all_values = jnp.full(1, len(values), jnp.int32)
+    below = jnp.concatenate([all_values, from_here])
+    return (below - jnp.append(from_here, 0)).astype(jnp.float32)
+
+
+def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.Array]:
+    values = _vector(inputs, f"the inputs of {function}")
+    # A list takes the type of what it is compared with.
+    typed = levels if hasattr(levels, "dtype") else jnp.asarray(levels, values.dtype)
+    edges = _vector(typed, f"the levels of {function}")
+    if edges.dtype != values.dtype:
+        raise refuse(
+            f"{function} got inputs of {values.dtype} and levels of {edges.dtype}",
+            "cast the levels: levels.astype(inputs.dtype)",
+        )
+    if not len(edges):
+        raise refuse(f"{function} got no levels", "give at least one")
+    numbers = known(levels)
+    if numbers is not None and np.any(np.diff(numbers) < 0):
+        raise refuse(f"the levels of {function} descend", "give them in ascending order")
+    return values, edges
+
+
+def _vector(x: Any, what: str) -> jax.Array:
+    array = floats(x, what)
+    if array.ndim != 1:
+        raise refuse(f"{what} have shape {list(array.shape)}", "give an array of rank 1")
+    return array

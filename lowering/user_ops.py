@@ -1,0 +1,122 @@
+"""Operations of a user's own, compiled elsewhere: what the compiler sees of them.
+
+There are two primitives. `user_op_p` is work of an IPU: a part of a kernel like any other
+operation. `user_callback_p` is work of the host: a step of its own between two kernels, with
+copies around it; inside control flow and pipelines it is done from within the kernel. Who can run
+them says how; see `ipujax._custom.run`.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lowering.errors import LoweringError
+from lowering.jaxpr import (
+    CALL,
+    JaxprEqn,
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    current_user_line,
+    shape_of,
+)
+
+user_op_p = Primitive("ipu_user_op")
+user_callback_p = Primitive("ipu_user_callback")
+PRIMITIVES = (user_op_p, user_callback_p)
+
+
+@dc.dataclass(frozen=True, slots=True)
+class UserOp:
+    """One call of a compiled function.
+
+    Attributes:
+      name: what the user calls it.
+      target: what XLA knows the function as.
+      attributes: the text that is handed to it.
+      results: shape and dtype name of each result.
+      examples: for each vmap around it, the outermost first, the number of examples and which
+        operands have one each; the function is called once for each of them.
+    """
+
+    name: str
+    target: str
+    attributes: str
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    examples: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+
+
+def name_on_host(eqn: JaxprEqn) -> str | None:
+    """The name of an operation of the host; None for any other equation."""
+    return eqn.params["op"].name if eqn.primitive is user_callback_p else None
+
+
+def one_by_one(
+    function: Callable[..., Sequence[Any]], operands: Sequence[Any], op: UserOp
+) -> Sequence[Any]:
+    """Calls a function of one example for all examples, in their order.
+
+    Args:
+      function: arrays -> one array per result, or nothing.
+      operands: with leading axes for the examples that they have.
+      op: what is called.
+    """
+    if not op.examples:
+        return function(*operands)
+    (count, each), *inner = op.examples
+    rest = dc.replace(op, examples=tuple(inner))
+
+    def example(own: Sequence[Any]) -> Sequence[Any]:
+        left = iter(own)
+        mixed = [next(left) if is_own else x for x, is_own in zip(operands, each, strict=True)]
+        return one_by_one(function, mixed, rest)
+
+    own = [x for x, is_own in zip(operands, each, strict=True) if is_own]
+    return lax.scan(lambda _, xs: (None, example(xs)), None, own, length=count)[1]
+
+
+def _abstract(*avals: Any, op: UserOp) -> Any:
+    lead = tuple(count for count, _ in op.examples)
+    results = [ShapedArray((*lead, *shape), dtype) for shape, dtype in op.results]
+    # A call without results is there for what it does besides: it must not be dropped.
+    return results, set() if results else {CALL}
+
+
+def _define(primitive: Primitive) -> None:
+    def vmap(values: Sequence[Any], dims: Sequence[Any], *, op: UserOp) -> Any:
+        each = tuple(dim is not None for dim in dims)
+        moved = [
+            jnp.moveaxis(x, dim, 0) if is_own else x
+            for x, dim, is_own in zip(values, dims, each, strict=True)
+        ]
+        count = next(shape_of(x)[0] for x, is_own in zip(moved, each, strict=True) if is_own)
+        batched = dc.replace(op, examples=((count, each), *op.examples))
+        results = primitive.bind(*moved, op=batched)
+        return results, [0] * len(results)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: UserOp) -> Any:
+        if op.results and not all(isinstance(tangent, ad.Zero) for tangent in tangents):
+            raise LoweringError(
+                f"`{op.name}` is the gradient of a custom operation, and was itself differentiated",
+                where=current_user_line(),
+                fix="differentiate once, or put the gradient into a custom operation of its own "
+                "that has one",
+            )
+        results = primitive.bind(*primals, op=op)
+        return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+
+    primitive.multiple_results = True
+    primitive.def_effectful_abstract_eval(_abstract)
+    batching.primitive_batchers[primitive] = vmap
+    ad.primitive_jvps[primitive] = jvp
+
+
+for _primitive in PRIMITIVES:
+    _define(_primitive)

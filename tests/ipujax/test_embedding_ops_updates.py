@@ -1,0 +1,266 @@
+"""Host embeddings: each update happens once, wherever the lookup stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ipujax as ipu
+from ipujax.embedding_ops import HostEmbedding, HostEmbeddingOptimizerSpec
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.pipelining_ops import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    RecomputationMode,
+    pipeline,
+)
+from tests.conftest import RunWithDevices
+from tests.ipujax.embedding import (
+    BATCHES,
+    FIRST,
+    RATE,
+    ROWS,
+    is_table,
+    one_by_one,
+    squares,
+    trained,
+    updated,
+)
+from tests.ipujax.feeding import configure, outfeed
+
+ENGINES = ("fused", "replay")
+
+
+# --- each update once -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_loop_over_a_data_set(engine: str) -> None:
+    embedding, feed = trained(), IPUInfeedQueue(BATCHES)
+
+    def body(handle: Any, ids: Any) -> Any:
+        return handle - jax.grad(squares(embedding))(handle, ids)
+
+    run = ipu.compile(lambda h: ipu.loops.repeat(10, body, [h], feed), engine=engine)
+    with embedding.register():
+        assert run(embedding.handle) == 0
+    is_table(embedding, one_by_one(FIRST, BATCHES[:10]))
+
+
+@pytest.mark.parametrize("wrap", [lambda body: body, jax.checkpoint, jax.jit])
+@pytest.mark.parametrize("factor", [1, 4])
+def test_the_gradient_of_a_scan(wrap: Any, factor: int) -> None:
+    embedding = trained(factor)
+
+    def loss(handle: Any) -> Any:
+        step = wrap(lambda total, ids: (total + squares(embedding)(handle, ids), None))
+        return jax.lax.scan(step, jnp.float32(0), np.stack(BATCHES[:4]))[0]
+
+    with embedding.register():
+        value, gradient = ipu.compile(lambda h: jax.value_and_grad(loss)(h))(embedding.handle)
+    assert gradient == 0
+    np.testing.assert_allclose(value, np.sum(FIRST[np.stack(BATCHES[:4])] ** 2) / 2, rtol=1e-5)
+    is_table(embedding, updated(FIRST, *BATCHES[:4]))
+
+
+def test_the_gradient_of_a_loop_of_ours() -> None:
+    embedding = trained()
+
+    def loss(handle: Any) -> Any:
+        def body(number: Any, total: Any) -> Any:
+            return number + 1, total + squares(embedding)(handle, jnp.stack([number, number]))
+
+        return ipu.loops.repeat(4, body, [jnp.int32(0), jnp.float32(0)])[1]
+
+    with embedding.register():
+        ipu.compile(lambda h: jax.grad(loss)(h))(embedding.handle)
+    is_table(embedding, updated(FIRST, np.array([0, 0, 1, 1, 2, 2, 3, 3])))
+
+
+def test_an_update_whose_gradient_nobody_reads() -> None:
+    embedding = trained()
+    run = ipu.compile(lambda h, ids: jax.value_and_grad(squares(embedding))(h, ids)[0])
+    with embedding.register():
+        run(embedding.handle, BATCHES[3])
+    is_table(embedding, updated(FIRST, BATCHES[3]))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_of_one_program_follow_one_another(engine: str) -> None:
+    embedding = trained()
+
+    def run(handle: Any) -> Any:
+        for ids in BATCHES[:3]:
+            jax.grad(squares(embedding))(handle, ids)  # the handle says nothing of the order
+        return embedding.lookup(np.arange(ROWS))
+
+    with embedding.register():
+        rows = ipu.compile(run, engine=engine)(embedding.handle)
+    np.testing.assert_allclose(rows, one_by_one(FIRST, BATCHES[:3]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lookups_on_two_ipus_see_the_same_table(engine: str) -> None:
+    configure(2)
+    embedding = trained()
+
+    def loss(handle: Any, ids: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            first = embedding.lookup(ids, handle=handle).sum(0)
+        with ipu.scopes.ipu_shard(1):
+            return jnp.sum((first * embedding.lookup(ids + 1, handle=handle).sum(0)) ** 2)
+
+    ids = np.array([1, 2, 2], np.int32)
+    with embedding.register():
+        ipu.compile(jax.grad(loss), engine=engine)(embedding.handle, ids)
+    plain = jax.grad(lambda t: jnp.sum((t[ids].sum(0) * t[ids + 1].sum(0)) ** 2))
+    is_table(embedding, FIRST - RATE * plain(jnp.asarray(FIRST)))
+
+
+# --- replicas, vmap, conditions -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", ["TOKEN", "ENCODING"])
+def test_the_gradients_of_all_replicas_are_applied(engine: str, strategy: str) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus, config.experimental.enable_remote_buffer_embedding = 2, True
+    config.configure_ipu_system()
+    embedding = HostEmbedding("words", FIRST, strategy, HostEmbeddingOptimizerSpec(RATE))
+    feed = IPUInfeedQueue(BATCHES)
+
+    def body(handle: Any, ids: Any) -> Any:
+        return handle - jax.grad(squares(embedding))(handle, ids)
+
+    run = ipu.compile(lambda h: ipu.loops.repeat(3, body, [h], feed), engine=engine)
+    with embedding.register():
+        run(embedding.handle)
+    table = FIRST
+    for step in range(3):
+        table = updated(table, *BATCHES[2 * step : 2 * step + 2])
+    is_table(embedding, table)
+
+
+REPLICAS = """
+    import jax, numpy as np
+    import ipujax as ipu
+    from ipujax.embedding_ops import HostEmbedding, HostEmbeddingOptimizerSpec
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.configure_ipu_system()
+    spec = HostEmbeddingOptimizerSpec(0.5)
+    embedding = HostEmbedding("words", np.ones((4, 2), np.float32), optimizer_spec=spec)
+    def step(handle):
+        ids = ipu.replication_ops.replication_index()[None]
+        return jax.grad(lambda h: embedding.lookup(ids, handle=h).sum())(handle)
+    with embedding.register():
+        ipu.compile(step)(embedding.handle)
+    print(embedding.get_embedding_tensor().tolist())
+"""
+
+
+def test_replicas_on_many_devices(run_with_devices: RunWithDevices) -> None:
+    assert run_with_devices(4, REPLICAS) == f"{[[0.5, 0.5]] * 4}\n"
+
+
+def test_vmap_sends_the_gradients_of_all_examples() -> None:
+    embedding, ids = trained(), np.stack(BATCHES[:5])
+    each = jax.vmap(jax.grad(squares(embedding)), (None, 0))
+    with embedding.register():
+        assert not ipu.compile(each)(embedding.handle, ids).any()
+    is_table(embedding, updated(FIRST, *ids))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_examples_that_go_another_way_send_nothing(inside: bool) -> None:
+    embedding, ids = trained(), np.stack(BATCHES[:3])
+    chosen = np.array([True, False, True])
+
+    def loss(handle: Any, is_chosen: Any, own: Any) -> Any:
+        def other(handle: Any, own: Any) -> Any:
+            return 0 * squares(embedding)(handle, own)
+
+        return jax.lax.cond(is_chosen, squares(embedding), other, handle, own)
+
+    def of_all(handle: Any) -> Any:
+        return jnp.sum(jax.vmap(loss, (None, 0, 0))(handle, chosen, ids))
+
+    each = jax.vmap(jax.grad(loss), (None, 0, 0))
+    run = (lambda h: each(h, chosen, ids)) if inside else jax.grad(of_all)
+    with embedding.register():
+        ipu.compile(run)(embedding.handle)
+    is_table(embedding, updated(FIRST, *ids[chosen]))
+
+
+def test_replicas_that_go_another_way_send_nothing() -> None:
+    configure(4)
+    embedding = trained()
+
+    def step(handle: Any) -> Any:
+        number = ipu.replication_ops.replication_index()
+        ids = jnp.stack([number, number + 1])
+
+        def loss(handle: Any) -> Any:
+            chosen = lambda h: squares(embedding)(h, ids)  # noqa: E731
+            return jax.lax.cond(number < 2, chosen, lambda h: h, handle)
+
+        return jax.grad(loss)(handle)
+
+    with embedding.register():
+        ipu.compile(step)(embedding.handle)
+    is_table(embedding, updated(FIRST, np.array([0, 1, 1, 2])))
+
+
+# --- pipelines ------------------------------------------------------------------------------------
+
+
+def run_pipeline(embedding: HostEmbedding, **arguments: Any) -> None:
+    """Two steps of four micro-batches."""
+    configure(2)
+    feed, sink = IPUInfeedQueue(BATCHES), outfeed()
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus, config.allow_recompute = 2, True
+    config.configure_ipu_system()
+
+    def first(variables: Any, ids: Any) -> Any:
+        return embedding.lookup(ids, handle=variables["handle"]) * variables["one"]
+
+    def second(variables: Any, rows: Any) -> Any:
+        return jnp.sum(rows**2) / 2
+
+    def model(variables: Any) -> Any:
+        return pipeline(
+            [first, second],
+            4,
+            variables=variables,
+            infeed_queue=feed,
+            outfeed_queue=sink,
+            optimizer_function=lambda loss: OptimizerFunctionOutput(optax.sgd(0.0), loss),
+            repeat_count=2,
+            **{key: arguments[key] for key in arguments if key != "engine"},
+        )
+
+    with embedding.register():
+        variables = {"handle": embedding.handle, "one": jnp.float32(1)}
+        ipu.compile(model, engine=arguments["engine"])(variables)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Interleaved])
+@pytest.mark.parametrize("mode", [None, RecomputationMode.RecomputeThenBackpropagate])
+def test_a_pipeline_that_accumulates(engine: str, schedule: Any, mode: Any) -> None:
+    embedding = trained(factor=4)
+    run_pipeline(embedding, engine=engine, pipeline_schedule=schedule, recomputation_mode=mode)
+    is_table(embedding, updated(updated(FIRST, *BATCHES[:4]), *BATCHES[4:8]))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pipeline_whose_micro_batches_follow_one_another(engine: str) -> None:
+    embedding = trained()
+    run_pipeline(embedding, engine=engine, pipeline_schedule=PipelineSchedule.Sequential)
+    is_table(embedding, one_by_one(FIRST, BATCHES[:8]))

@@ -1,0 +1,332 @@
+"""What `floating_point_behaviour` and the numeric scopes make of float16, against the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+import ipujax as ipu
+from ipujax import schedules
+from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
+from ipujax.utils import reset_ipu_seed
+from lowering import collectives
+
+HALF = jnp.float16
+LARGEST = 65504.0
+
+
+def use(ipus: Any = 1, **behaviour: bool) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = ipus
+    for name, value in behaviour.items():
+        setattr(config.floating_point_behaviour, name, value)
+    config.configure_ipu_system()
+
+
+def half(*values: float) -> Any:
+    return jnp.array(values, HALF)
+
+
+def run(fn: Callable[..., Any], *args: Any, engine: str = "auto") -> Any:
+    return np.asarray(ipu.compile(fn, engine=engine)(*args))
+
+
+# --- limits -----------------------------------------------------------------------------------
+
+OVERFLOWS: dict[str, Callable[[Any], Any]] = {
+    "mul": lambda x: x * x,
+    "exp": jnp.exp,
+    "sum": lambda x: lax.reduce_sum_p.bind(jnp.full(9, x[0]), axes=(0,), out_sharding=None)[None],
+    "dot": lambda x: (x[None] @ x[:, None])[0],
+    "conv": lambda x: lax.conv(x[None, None], x[None, None], (1,), "VALID")[0, 0],
+    "scan": lambda x: lax.scan(lambda c, _: (c * 10, None), x, None, length=4)[0],
+    "scatter": lambda x: jnp.zeros(1, HALF).at[jnp.zeros(9, int)].add(jnp.tile(x, 9)),
+    "jit": lambda x: jax.jit(lambda x: x * x)(x),
+    "cond": lambda x: lax.cond(x[0] > 0, lambda: x * x, lambda: x),
+    "vmap": jax.vmap(lambda x: x * x),
+    "grad": jax.grad(lambda x: jnp.sum((x * x * 1e4).astype(jnp.float32))),
+    "cast": lambda x: (x.astype(jnp.float32) * 1e4).astype(HALF),
+    "integer": lambda x: (x.astype(jnp.int32) * 100).astype(HALF),
+}
+
+
+@pytest.mark.fact("fp_behaviour.overflow_saturates")
+@pytest.mark.fact("fp_behaviour.nanoo")
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [({"inv": False}, LARGEST), ({"nanoo": True}, np.nan), ({"set_all": False}, LARGEST)],
+)
+def test_overflows(behaviour: dict[str, bool], expected: float, engine: str) -> None:
+    def every(x: Any) -> Any:
+        return {name: fn(x) for name, fn in OVERFLOWS.items()}
+
+    plain = ipu.compile(every)(half(10000))
+    use(**behaviour)
+    limited = ipu.compile(every, engine=engine)(half(10000))
+    for name in OVERFLOWS:
+        np.testing.assert_array_equal(plain[name], half(np.inf), name)
+        np.testing.assert_array_equal(limited[name], half(expected), name)
+
+
+def test_a_negative_overflow() -> None:
+    use(inv=False)
+    np.testing.assert_array_equal(run(lambda x: x * 1000, half(-1000)), half(-LARGEST))
+
+
+@pytest.mark.fact("fp_behaviour.div0")
+def test_divisions_by_zero() -> None:
+    def fn(x: Any) -> Any:
+        return x / 0, jnp.log(x * 0), lax.rsqrt(x * 0), lax.integer_pow(x * 0, -1), x * 0 / 0
+
+    assert np.isinf(run(fn, half(10000)))[:4].all()
+    use(inv=False)
+    assert np.isnan(run(fn, half(10000))).all()
+
+
+@pytest.mark.fact("fp_behaviour.nan_to_int")
+def test_nan_as_an_integer() -> None:
+    use(inv=False)
+    out = run(lambda x: x.astype(jnp.int32), half(np.nan, -3.7, 65504))
+    np.testing.assert_array_equal(out, [-(2**31), -3, 65504])
+
+
+def test_what_is_infinite_stays_so_and_other_types_are_left_alone() -> None:
+    use(nanoo=True)
+    x = half(np.inf, -np.inf)
+    np.testing.assert_array_equal(run(lambda x: (x * 2, x @ x[:, None], jnp.exp(x))[0], x), x)
+    assert np.isposinf(run(lambda x: x[:1] @ x[:1], x))
+    for dtype in (np.float32, jnp.bfloat16):
+        assert np.isposinf(run(lambda x: x * x * x / 0, jnp.array(1e30, dtype)).astype(np.float32))
+
+    def on_the_host(x: Any) -> Any:
+        with outside_compilation_scope():
+            return x * x
+
+    assert np.isposinf(run(on_the_host, HALF(1000)))
+
+
+def test_within_the_limits_numbers_are_those_of_jax() -> None:
+    x = np.random.default_rng(0).permutation(1 << 16).astype(np.uint16).view(np.float16)
+    plain = run(arithmetic, x)
+    use(inv=False)
+    limited = run(arithmetic, x)
+    finite = np.isfinite(plain)
+    np.testing.assert_array_equal(limited[finite], plain[finite])
+    made_of_finite = np.isfinite(x) & np.isfinite(x[::-1])
+    assert not np.isinf(limited[:, made_of_finite]).any()
+
+
+def arithmetic(x: Any) -> Any:
+    y = x[::-1]
+    return jnp.stack([x + y, x - y, x * y, x / y, jnp.sqrt(jnp.abs(x)), x * 0.001])
+
+
+# --- exceptions -------------------------------------------------------------------------------
+
+
+@pytest.mark.fact("fp_behaviour.div0_exc")
+@pytest.mark.parametrize(
+    ("name", "fn", "message"),
+    [
+        ("div0", lambda x: x / 0, "division by zero in `div`"),
+        ("oflo", lambda x: x * x, "overflow in `mul`"),
+        ("oflo", lambda x: x[None] @ x[:, None], "overflow in `dot_general`"),
+        ("oflo", OVERFLOWS["grad"], "overflow in"),
+        ("inv", lambda x: x * 0 / 0, "invalid in `div`"),
+        ("inv", lambda x: (x * jnp.nan).astype(jnp.int32), "invalid in `convert_element_type`"),
+        ("set_all", lambda x: lax.scan(lambda c, _: (c * c, None), x, None, length=2)[0], "mul"),
+    ],
+)
+def test_exceptions(name: str, fn: Any, message: str) -> None:
+    use(**{name: True})
+    with pytest.raises(ipu.errors.FloatingPointError, match=message) as error:
+        run(fn, half(10000))
+    assert __file__ in str(error.value)
+
+
+# --- stochastic rounding ----------------------------------------------------------------------
+
+TENTHS = np.full(1000, 0.1, np.float32)
+NEIGHBOURS = np.array([0.1, 0.10004], np.float16)
+
+
+def cast(x: Any) -> Any:
+    return x.astype(HALF)
+
+
+@pytest.mark.fact("dropout_rng.reset_same")
+@pytest.mark.fact("dropout_rng.sr_pair")
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_the_seed_decides(engine: str) -> None:
+    use([1, 1], esr=True)
+    rounded = ipu.compile(cast, engine=engine)
+    other = ipu.compile(cast, engine=engine, device="/device:IPU:1")
+    assert (rounded(TENTHS) != other(TENTHS)).any()
+    results: list[Any] = []
+    for seed in (1, 1, 2):
+        reset_ipu_seed(seed)
+        results.append(np.asarray(rounded(TENTHS)))
+    results.append(np.asarray(rounded(TENTHS)))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert len(np.unique(results, axis=0)) == 3
+    np.testing.assert_array_equal(np.unique(results), NEIGHBOURS)
+
+
+def test_the_nearer_neighbour_is_more_frequent() -> None:
+    use(esr=True)
+    low, high = NEIGHBOURS.astype(np.float64)
+    share = (run(cast, np.full(1 << 16, 0.1, np.float32)) == NEIGHBOURS[1]).mean()
+    np.testing.assert_allclose(share, (0.1 - low) / (high - low), atol=0.01)
+
+
+def test_every_number_becomes_a_neighbour() -> None:
+    use(esr=True)
+    random = np.random.default_rng(0)
+    x = random.normal(size=1 << 14) * 10.0 ** random.integers(-9, 4, 1 << 14)
+    x = np.clip(x, -LARGEST, LARGEST).astype(np.float32)
+    out = run(cast, x)
+    below = np.nextafter(out, np.float16(-np.inf)).astype(np.float32)
+    above = np.nextafter(out, np.float16(np.inf)).astype(np.float32)
+    assert ((below < x) & (x < above)).all()
+    exact = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    np.testing.assert_array_equal(run(cast, exact.astype(np.float32)), exact)
+
+
+def test_scopes_decide_for_their_operations() -> None:
+    def fn(x: Any) -> Any:
+        with stochastic_rounding(True):
+            inside = lax.scan(lambda c, e: (c, cast(e)), None, x)[1]
+            with stochastic_rounding(False):
+                innermost = cast(x)
+        return inside, innermost, cast(x)
+
+    for esr in (None, False, True):
+        if esr is not None:
+            use(esr=esr)
+        inside, innermost, around = run(fn, TENTHS)
+        np.testing.assert_array_equal(np.unique(inside), NEIGHBOURS)
+        np.testing.assert_array_equal(np.unique(innermost), NEIGHBOURS[:1])
+        assert len(np.unique(around)) == 1 + bool(esr)
+
+
+def test_gradients_are_rounded_too() -> None:
+    def loss(x: Any) -> Any:
+        with stochastic_rounding(True):
+            y = x * HALF(1.001)
+        return jnp.sum(y, dtype=jnp.float32) * 3
+
+    gradient = run(jax.grad(loss), jnp.ones(1000, HALF))
+    exact = 3 * float(HALF(1.001))
+    np.testing.assert_allclose(np.mean(gradient, dtype=np.float64), exact, atol=2e-4)
+    assert len(np.unique(gradient)) == 2
+
+
+def test_replicas_round_differently() -> None:
+    use(4, esr=True)
+    rows = run(lambda x: collectives.all_gather(cast(x), 4), TENTHS)
+    assert len(np.unique(rows, axis=0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "engine"), [("interleaved", "replay"), ("zero_bubble", "replay")]
+)
+def test_pipelines_round_alike_whatever_the_schedule(schedule: str, engine: str) -> None:
+    use(2, esr=True)
+    reference = trained(schedules.grouped, "fused")
+    mine = trained(getattr(schedules, schedule), engine)
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(reference), strict=True):
+        np.testing.assert_array_equal(one, other)
+    use(2)
+    assert (np.asarray(trained(schedules.grouped, "fused")["a"]) != reference["a"]).any()
+
+
+def trained(schedule: Any, engine: str) -> Any:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(8, 4, 8)).astype(np.float16)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(list(rows))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    variables = {"a": jnp.eye(8, dtype=HALF) * 0.7, "b": jnp.eye(8, dtype=HALF) * 0.9}
+    stages = [
+        lambda v, x: jnp.tanh(x @ v["a"]),
+        lambda v, x: jnp.sum(jnp.square(x @ v["b"]), dtype=jnp.float32),
+    ]
+
+    def fn(variables: Any) -> Any:
+        return pipeline(
+            stages,
+            8,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: OptimizerFunctionOutput(optax.sgd(0.01), loss),
+            pipeline_schedule=schedule,
+            variables=variables,
+        )[0]
+
+    reset_ipu_seed(3)
+    return ipu.compile(fn, engine=engine)(variables)
+
+
+# --- partial results --------------------------------------------------------------------------
+
+
+def with_partials(dtype: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def scoped(*operands: Any) -> Any:
+        with partials_type(dtype):
+            return fn(*operands)
+
+    return scoped
+
+
+def in_blocks(a: Any, b: Any) -> Any:
+    """The product of `[m, k]` and `[k, n]` whose partial sums are float16, with NumPy."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float16)
+    blocks = -(-a.shape[1] // 16)
+    width = -(-a.shape[1] // blocks)
+    for start in range(0, a.shape[1], width):
+        part = slice(start, start + width)
+        block = a[:, part].astype(np.float32) @ b[part].astype(np.float32)
+        total = (total.astype(np.float32) + block.astype(np.float16)).astype(np.float16)
+    return total
+
+
+@pytest.mark.parametrize("depth", [1, 16, 100])
+def test_products_with_partials(depth: int) -> None:
+    random = np.random.default_rng(depth)
+    a, b = (random.normal(size=s).astype(np.float16) for s in ((5, depth), (depth, 3)))
+    exact = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)
+    np.testing.assert_allclose(run(with_partials(np.float32, jnp.matmul), a, b), exact, rtol=2e-3)
+    blocked = run(with_partials(np.float16, jnp.matmul), a, b)
+    np.testing.assert_allclose(blocked, in_blocks(a, b), rtol=2e-3, atol=1e-2)
+
+    def convolved(a: Any, b: Any) -> Any:
+        return lax.conv(a[:, :, None], b.T[:, :, None], (1,), "VALID")[:, :, 0]
+
+    np.testing.assert_allclose(
+        run(with_partials(np.float16, convolved), a, b), blocked, rtol=2e-3, atol=1e-2
+    )
+
+
+def test_float16_partials_lose_what_float32_ones_keep() -> None:
+    a = jnp.ones((1, 4096), HALF)
+    b = jnp.full((4096, 1), 1.0, HALF).at[:32].set(1024)
+    product = lambda a, b: (a @ b)[0, 0]  # noqa: E731
+    exact = 32 * 1024 + 4064
+    assert run(with_partials(np.float32, product), a, b) == np.float16(exact)
+    assert run(with_partials(np.float16, product), a, b) == np.float16(32768)
+    gradient = jax.grad(with_partials(np.float16, lambda a, b: (a.T @ b)[0, 0]))
+    assert run(gradient, a.T, b).shape == (4096, 1)
+
+
+def test_products_of_float32_are_left_alone() -> None:
+    a = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    fn = with_partials(np.float16, lambda a: a @ a.T)
+    np.testing.assert_array_equal(run(fn, a), run(lambda a: a @ a.T, a))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowering import draws, jaxpr, lower
+from lowering.options import Options
+from lowering.passes.resolve_draws import resolve_draws
+from tests.lowering.samples import V, trace
+
+SEED = np.array([1, 2, 3, 1], np.uint32)
+
+
+def drawn(fn, *args, seed=SEED):
+    """The words that a function draws, once it has been resolved."""
+    closed, draws_any = resolve_draws(trace(fn, *args), 1)
+    assert draws_any
+    return jaxpr.run_equations(closed.jaxpr, closed.consts, [*map(jnp.asarray, args), seed])
+
+
+def test_what_draws_nothing_is_unchanged():
+    closed = trace(jnp.sin, V)
+    assert resolve_draws(closed, 1) == (closed, False)
+    assert not lower(closed, Options()).draws
+
+
+def test_a_program_has_the_seed_as_its_last_input():
+    program = lower(trace(lambda x: draws.draw(x), V), Options())
+    assert program.draws
+    assert program.describe(program.inputs[-1]) == "uint32[4]"
+
+
+def test_draws_are_numbered():
+    start = draws.first_key(SEED, 0)
+    first, second = drawn(lambda: (draws.draw(), draws.draw()))
+    np.testing.assert_array_equal(first, draws.key_of(start, 1))
+    np.testing.assert_array_equal(second, draws.key_of(start, 2))
+
+
+@pytest.mark.parametrize("word", range(3))
+def test_each_word_of_the_seed_counts(word):
+    other = SEED.copy()
+    other[word] += 1
+    assert (drawn(draws.draw)[0] != drawn(draws.draw, seed=other)[0]).any()
+
+
+def test_replicas_count_unless_the_seed_says_otherwise():
+    keys = [draws.first_key(SEED, replica) for replica in range(2)]
+    assert (keys[0] != keys[1]).any()
+    alike = np.array([1, 2, 3, 0], np.uint32)
+    keys = [draws.first_key(alike, replica) for replica in range(2)]
+    np.testing.assert_array_equal(*keys)
+
+
+def test_iterations_count_and_a_reversed_loop_runs_backwards():
+    def loop(reverse):
+        def fn():
+            return jax.lax.scan(
+                lambda c, _: (c, draws.draw()), None, None, length=3, reverse=reverse
+            )[1]
+
+        return drawn(fn)[0]
+
+    assert len(np.unique(loop(False), axis=0)) == 3
+    np.testing.assert_array_equal(loop(True), loop(False)[::-1])
+
+
+def test_calls_of_one_function_go_on_sharing_it():
+    def noise(x):
+        return x + draws.draw(x)[0].astype(jnp.float32)
+
+    shared = jax.jit(noise)
+    closed, _ = resolve_draws(trace(lambda x: (shared(x), shared(x)), V), 1)
+    calls = [eqn for eqn in closed.jaxpr.eqns if eqn.params.get("name") == "noise"]
+    assert len(calls) == 2
+    assert calls[0].params["jaxpr"].jaxpr is calls[1].params["jaxpr"].jaxpr
+
+
+def test_examples_of_vmaps_draw_for_themselves():
+    x = np.ones((2, 3), np.float32)
+    words = drawn(lambda x: jax.vmap(jax.vmap(draws.draw))(x), x)[0]
+    assert words.shape == (2, 3, 2)
+    assert len(np.unique(words.reshape(6, 2), axis=0)) == 6
+    (alike,) = drawn(lambda x: jax.vmap(lambda _: draws.draw(), out_axes=None, axis_size=2)(x), x)
+    assert alike.shape == (2,)
+
+
+def test_halves_are_uniform():
+    halves = np.asarray(draws.random_halves(jax.random.key(0), (1 << 14,)))
+    counts = np.bincount(halves >> 12, minlength=16)
+    np.testing.assert_allclose(counts, 1024, atol=5 * 32)
