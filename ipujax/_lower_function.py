@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import jax
 
 from ipujax import _tracing, events
 from ipujax._arguments import Settings, struct
-from ipujax.config import floating_point_effective
+from ipujax.config import floating_point_effective, floating_point_was_assigned
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
 from ipujax.stages import Lowered
 from ipujax.system import SYSTEM, LogicalDevice, is_ipu_device_name
@@ -56,11 +57,13 @@ def lower_function(
         _check_leaks(settings.name, trace)
         _check_enqueues(frames, trace.jaxpr)
         device = _device(settings.device, trace.jaxpr)
-        program = lower(trace.jaxpr, _options(settings, device))
+        options = _options(settings, device)
+        program = lower(trace.jaxpr, options)
         _check_queue_devices(program, device)
     donated = [info.donated for info in jax.tree.leaves(trace.args_info)]
     return Lowered(
         program=program,
+        as_on_machine=functools.partial(_without_emulation, trace.jaxpr, options, program),
         device=device,
         engine=settings.engine,
         static=static,
@@ -70,17 +73,39 @@ def lower_function(
     )
 
 
+def _without_emulation(
+    closed: jaxpr.ClosedJaxpr, options: Options, program: ir.Program
+) -> ir.Program:
+    """The program without what only CPUs and GPUs need to compute as the machine does."""
+    if not program.emulates:
+        return program
+    plain = dc.replace(
+        options,
+        number_formats=False,
+        catch_invalid=False,
+        catch_division=False,
+        catch_overflow=False,
+    )
+    return lower(closed, plain)
+
+
 def _options(settings: Settings, device: LogicalDevice) -> Options:
-    inv, div0, oflo, _, _ = floating_point_effective(device.config)
-    io_tiles = device.config.io_tiles
+    inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
+    io_tiles, norms = device.config.io_tiles, device.config.norms
     return Options(
         num_ipus=device.num_ipus,
         name=settings.name,
         catch_invalid=inv,
         catch_division=div0,
         catch_overflow=oflo,
+        number_formats=True,
+        float16_limits=floating_point_was_assigned(device.config),
+        nan_on_overflow=nanoo,
+        stochastic_rounding=esr,
         step_slow_loops=jax.default_backend() == "cpu",
         allow_recompute=device.config.allow_recompute,
+        stable_statistics=norms.use_stable_statistics,
+        batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
     )

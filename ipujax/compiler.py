@@ -220,7 +220,8 @@ class CompiledFunction:
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
         """The function that `jax.jit` traces for each signature: lowered and fused on the way."""
         lowered = self.lower(*args, **kwargs)
-        kernel = lowered.as_one_kernel()
+        # What draws has an argument that nobody passes: the seed, another one in each run.
+        kernel = None if lowered.program.draws else lowered.as_one_kernel()
         if kernel is None:
             self._generation, self._host_driven = -1, True
             raise _HostDriven(lowered)

@@ -134,9 +134,12 @@ def frontend_attribute(
 
 @contextlib.contextmanager
 def partials_type(override_type: Any) -> Generator[None]:
-    """Asks for a type of the partial results of convolutions and matrix products in the block.
+    """The type of the partial results of convolutions and matrix products of float16 in the block.
 
-    The request is in the program, as a frontend attribute; numbers do not depend on it yet.
+    With float32, all products are added up before the result is rounded; with float16, so is the
+    sum of every 16 products along one contracted axis, and each sum of such sums. Gradients
+    follow. Products of float32 stay as they are; grouped convolutions are rounded once. Acts in
+    compiled code; plain JAX leaves the type to XLA.
 
     Args:
       override_type: float16 or float32, as NumPy or JAX names it.
@@ -150,9 +153,10 @@ def partials_type(override_type: Any) -> Generator[None]:
 
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Generator[None]:
-    """Asks for stochastic rounding, or for none, in the block.
+    """Rounds the float16 results of the block, and of its gradients, stochastically, or does not.
 
-    The request is in the program, as a frontend attribute; numbers do not depend on it yet.
+    A result becomes one of its two neighbours, at random, so that the expected value is exact. The
+    random numbers come from the device's seed (`utils.reset_ipu_seed`). Acts in compiled code.
 
     Args:
       override: whether to round stochastically, whatever the configuration says.

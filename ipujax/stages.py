@@ -23,7 +23,7 @@ from ipujax.events import IpuTraceEventType
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
+from lowering import collectives, fuse, host_tables, ir, is_one_kernel, jaxpr
 
 if TYPE_CHECKING:
     from ipujax.host_trace import HostTrace
@@ -39,6 +39,8 @@ class Lowered:
 
     Attributes:
       program: the Program for all IPUs of the device.
+      as_on_machine: gives that Program without what the machine does by itself (number formats,
+        and watching for faults), which is what reports are about.
       device: the logical device.
       engine: as it was asked for.
       static: which arguments are compile-time constants.
@@ -48,6 +50,7 @@ class Lowered:
     """
 
     program: ir.Program
+    as_on_machine: Callable[[], ir.Program]
     device: LogicalDevice
     engine: str
     static: Static
@@ -88,14 +91,19 @@ class Lowered:
           TargetError: (a `ValueError`) a target that does not exist.
           ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
-        report = self._modelled(target)
+        report = self._report_on(target)
         if host is None:
             return report
         from ipujax.host_trace import checked
 
         return dc.replace(report, host=checked(host))
 
-    def _modelled(self, target: str | Target | None) -> Report:
+    @functools.cached_property
+    def modelled(self) -> ir.Program:
+        """The Program that reports are about."""
+        return self.as_on_machine()
+
+    def _report_on(self, target: str | Target | None) -> Report:
         from ipujax._report import paths  # most runs need no model
         from ipujax._report.chip import chip_of
         from ipujax._report.make import make_report
@@ -104,7 +112,7 @@ class Lowered:
         chip = chip_of(config, target)
         if chip not in self._reports:
             arguments = {value: path for path, value in paths.arguments(self)}
-            self._reports[chip] = make_report(self.program, config, chip, arguments)
+            self._reports[chip] = make_report(self.modelled, config, chip, arguments)
         return self._reports[chip]
 
     @functools.cached_property
@@ -130,7 +138,7 @@ class Lowered:
             raise OutOfMemoryError(text, report=report)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The flat dynamic arguments.
+        """The flat dynamic arguments; for a program that draws, and the seed of the next run.
 
         Raises:
           TypeError: if their structure is another one than was lowered for.
@@ -141,6 +149,8 @@ class Lowered:
                 f"`{self.program.name}` was lowered for arguments of structure {self.in_tree}, "
                 f"and called with {structure}"
             )
+        if self.program.draws:
+            leaves.append(SYSTEM.next_seed(self.device.name))
         return leaves
 
     def unflatten(self, flat: Sequence[Any]) -> Any:
@@ -161,8 +171,18 @@ class Lowered:
         """The JAX devices of the program's IPUs."""
         p = self.program
         kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
-        may_spread = not any(jaxpr.may_part_ways(k, collectives.REPLICAS) for k in kernels)
+        # Replicas that share a table of the host meet at it, in order, if they share a device.
+        may_spread = not self.tables and not any(
+            jaxpr.may_part_ways(k, collectives.REPLICAS) for k in kernels
+        )
         return make_placement(self.device.first, p.ipus, p.replicas, may_spread)
+
+    @functools.cached_property
+    def tables(self) -> tuple[Any, ...]:
+        """The tables of the host that the program uses."""
+        nodes = [n for n in ir.walk(self.program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+        found = [host_tables.tables_of(node.kernel.jaxpr.jaxpr) for node in nodes]
+        return tuple(dict.fromkeys(table for own in found for table in own))
 
     @functools.cached_property
     def chosen_engine(self) -> str:
@@ -180,6 +200,7 @@ class Lowered:
         """The program as a plain JAX function of flat arguments, if it is one kernel."""
         plain = (
             not self.program.faults
+            and not self.tables  # whether they are registered is asked before each run
             and self.chosen_engine == "fused"
             and self.placement.uses_one_device
             and self.placement.devices[0] == jax.devices()[0]
@@ -283,11 +304,14 @@ class Executable:
           TypeError: arguments of another structure, shape or dtype than it was lowered for.
           OutOfRangeError: a data set that ended before its loop.
           FloatingPointError: what `floating_point_behaviour` was asked to catch.
+          FailedPreconditionError: a host embedding that is not registered.
         """
         lowered = self._lowered
         flat = self._checked(lowered.flatten(args, kwargs))
         if lowered.device.results_are_zeros:
             return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
+        for table in lowered.tables:
+            table.check_registered()
         with events.span("load", lowered.program.name) as span:
             span.told = not self._loaded  # later ones find everything in its place
             SYSTEM.attach(lowered.device)

@@ -11,11 +11,13 @@ import dataclasses
 import re
 import threading
 
+import numpy as np
+
 from ipujax import _attachments
 from ipujax._config_enums import DeviceConnectionType
 from ipujax._config_schema import snapshot
 from ipujax._machine import DEVICES, ListedDevice, first_free, shard_order
-from ipujax.config import IPUConfig, check_consistency, floating_point_effective
+from ipujax.config import IPUConfig, check_consistency
 from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
 from ipujax.flags import poplar_flags
 from ipujax.log import get_logger
@@ -66,14 +68,15 @@ class DeviceSeed:
     """Where a device's random numbers start.
 
     Attributes:
-      value: the seed; 0 until one is set, so that programs repeat themselves.
+      value: the seed, of 64 bits; the device's ordinal until one is set, so that programs repeat
+        themselves and devices differ.
       identical: whether all replicas draw the same numbers.
-      epoch: how often the seed was set; a counter of draws starts anew when it changes.
+      runs: how many runs have drawn since it was set.
     """
 
-    value: int = 0
+    value: int
     identical: bool = False
-    epoch: int = 0
+    runs: int = 0
 
 
 class VirtualSystem:
@@ -104,7 +107,6 @@ class VirtualSystem:
           DeviceError: if the machine has no such IPUs.
         """
         check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
-        _warn_of_inert(config)
         devices = _place(snapshot(config, frozen=True))
         with self._lock:
             self.reset()
@@ -193,12 +195,20 @@ class VirtualSystem:
     def set_seed(self, seed: int, device: str = "/device:IPU:0", identical: bool = False) -> None:
         """Sets where a device's random numbers start, until it is configured anew."""
         with self._lock:
-            name = self.device(device).name
-            self._seeds[name] = DeviceSeed(seed, identical, self.seed(name).epoch + 1)
+            self._seeds[self.device(device).name] = DeviceSeed(seed, identical)
 
     def seed(self, device: str = "/device:IPU:0") -> DeviceSeed:
         """Where a device's random numbers start."""
-        return self._seeds.get(self.device(device).name, DeviceSeed())
+        logical = self.device(device)
+        return self._seeds.get(logical.name, DeviceSeed(logical.ordinal))
+
+    def next_seed(self, device: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """What the next run on a device draws from, as `lowering.draws.first_key` takes it."""
+        with self._lock:
+            seed = self.seed(device)
+            self._seeds[device] = dataclasses.replace(seed, runs=seed.runs + 1)
+        words = (seed.value, seed.value >> 32, seed.runs, not seed.identical)
+        return np.array([word & 0xFFFFFFFF for word in words], np.uint32)
 
     def _all_devices(self) -> tuple[LogicalDevice, ...]:
         with self._lock:
@@ -210,14 +220,6 @@ class VirtualSystem:
 def is_ipu_device_name(name: str) -> bool:
     """Whether a device name is that of an IPU device, configured or not."""
     return _NAME.fullmatch(name) is not None
-
-
-def _warn_of_inert(config: IPUConfig) -> None:
-    """Says which options that would change numbers do not change them yet."""
-    _, _, _, esr, nanoo = floating_point_effective(config)
-    for name, asked in (("esr", esr), ("nanoo", nanoo)):
-        if asked:
-            get_logger().warning("floating_point_behaviour.%s has no effect on numbers yet", name)
 
 
 def _place(config: IPUConfig) -> tuple[LogicalDevice, ...]:

@@ -109,7 +109,9 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Sets where a device's random numbers start; nothing draws from them yet.
+    """Sets where a device's random numbers start, for draws without a seed and for rounding.
+
+    Runs after it draw what they drew after it was last set to the same seed.
 
     Args:
       seed: where they start; any integer of 64 bits.

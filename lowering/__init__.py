@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lowering import collectives as collectives
     from lowering import errors as errors
+    from lowering import host_tables as host_tables
     from lowering import ir as ir
     from lowering import jaxpr as jaxpr
     from lowering import machine as machine
     from lowering import marks as marks
+    from lowering import norms as norms
     from lowering import pipelines as pipelines
     from lowering import placement as placement
     from lowering import schedules as schedules
     from lowering import storage as storage
     from lowering import streams as streams
     from lowering import structure as structure
+    from lowering import user_ops as user_ops
     from lowering.compiler import lower as lower
     from lowering.machine import trace as trace
     from lowering.options import Options as Options
@@ -35,16 +38,19 @@ if TYPE_CHECKING:
 _MODULES = (
     "collectives",
     "errors",
+    "host_tables",
     "ir",
     "jaxpr",
     "machine",
     "marks",
+    "norms",
     "pipelines",
     "placement",
     "schedules",
     "storage",
     "structure",
     "streams",
+    "user_ops",
 )
 _NAMES = {
     "HOST": "lowering.units",

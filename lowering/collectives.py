@@ -115,7 +115,9 @@ def _gather_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
     return [lax.dynamic_index_in_dim(total, index_p.bind() % group, keepdims=False)]
 
 
-def _linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+def linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+    """Gives a primitive of one operand, linear in it, its derivatives."""
+
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
         (x,), (t,) = primals, tangents
         result = primitive.bind(x, **params)
@@ -127,8 +129,8 @@ def _linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
     ad.primitive_transposes[primitive] = transpose
 
 
-_linear(sum_p, _sum_transpose)
-_linear(gather_p, _gather_transpose)
+linear(sum_p, _sum_transpose)
+linear(gather_p, _gather_transpose)
 
 
 def _sum_vmap(values: Any, dims: Any, *, group: int | None) -> Any:

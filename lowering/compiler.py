@@ -20,9 +20,12 @@ from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.keep_small import keep_small
 from lowering.passes.load_late import load_late
+from lowering.passes.number_formats import number_formats
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.plan_pipelines import plan_pipelines
+from lowering.passes.resolve_draws import resolve_draws
+from lowering.passes.resolve_norms import resolve_norms
 from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
 from lowering.passes.size_fifos import size_fifos
@@ -36,7 +39,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     Args:
       closed: the whole function; if `options.catches`, the program has one more output, the
-        first fault (see `passes.insert_checks`).
+        first fault (see `passes.insert_checks`). A function that draws from the device's seed gets
+        it as one more argument (see `passes.resolve_draws`).
       options: what the configuration says.
 
     Raises:
@@ -49,11 +53,25 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("inline_calls", inline_calls(closed))
     # Before loops are rebuilt or split: both know conditions of one boolean only.
     closed = show("scalar_predicates", scalar_predicates(closed))
+    # Before collectives are resolved: replicas may share statistics.
+    norms = resolve_norms(
+        closed,
+        stable=options.stable_statistics,
+        group=options.batch_norm_group,
+        replicas=replicas,
+    )
+    closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_replicas", resolve_replicas(closed, replicas))
     # Before anything counts stores, or asks what is kept where.
     closed = show("keep_small", keep_small(closed, options.minimum_remote_bytes))
-    closed, faults = insert_checks(closed, options, replicas)
+    # Before faults are watched, which are those of the results as they were before.
+    formatted = number_formats(closed, options, replicas) if options.number_formats else closed
+    emulates = formatted is not closed
+    closed, faults = insert_checks(show("number_formats", formatted), options, replicas)
+    # After all that draws, rounding included.
+    closed, draws = resolve_draws(closed, replicas)
+    closed = show("resolve_draws", closed)
     # After all that can remove or double an equation.
     closed = show("check_queues", check_queues(closed))
     # After all that must see the operations themselves.
@@ -65,7 +83,10 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     placed = place(closed, step_slow_loops=options.step_slow_loops)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    program = show("partition", dc.replace(program, faults=faults))
+    program = show(
+        "partition",
+        dc.replace(program, faults=faults, draws=draws, emulates=emulates or bool(faults)),
+    )
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
     program = show("size_fifos", size_fifos(program))

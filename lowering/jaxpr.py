@@ -16,7 +16,8 @@ Names taken from `jax._src`, where nothing public will do:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
+from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.extend.source_info_util import register_exclusion
 from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
@@ -79,15 +81,34 @@ class StreamEffect(Effect):
         return "Stream"
 
 
+class CallEffect(Effect):
+    """What a user's compiled function does besides computing: in no order, and never dropped."""
+
+    def __repr__(self) -> str:
+        return "Call"
+
+
+class TableEffect(Effect):
+    """A lookup in a table of the host, or its update: in the order in which they are written."""
+
+    def __repr__(self) -> str:
+        return "Table"
+
+
 STREAM = StreamEffect()
+CALL = CallEffect()
+TABLE = TableEffect()
+_effects.ordered_effects.add_type(StreamEffect)
+_effects.ordered_effects.add_type(TableEffect)
 for _registry in (
-    _effects.ordered_effects,
     _effects.lowerable_effects,
     _effects.control_flow_allowed_effects,
     _effects.custom_derivatives_allowed_effects,
     _effects.remat_allowed_effects,
 ):
     _registry.add_type(StreamEffect)
+    _registry.add_type(CallEffect)
+    _registry.add_type(TableEffect)
 
 
 def is_ordered(eqn: JaxprEqn) -> bool:
@@ -196,7 +217,15 @@ def name_stack(eqn: JaxprEqn) -> str:
 def under(eqn: JaxprEqn, outer: JaxprEqn) -> Any:
     """The source info of `eqn` once the call `outer` around it has been opened up."""
     stack = outer.source_info.name_stack + eqn.source_info.name_stack
-    return eqn.source_info.replace(name_stack=stack)
+    return at_line_of(eqn, outer).source_info.replace(name_stack=stack)
+
+
+def at_line_of(eqn: JaxprEqn, outer: JaxprEqn | None) -> JaxprEqn:
+    """The equation, with the line of the one around it if it has none: a library made it."""
+    if outer is None or user_line(eqn):
+        return eqn
+    line = eqn.source_info.replace(traceback=outer.source_info.traceback)
+    return eqn.replace(source_info=line)
 
 
 def dtype_name(aval: Aval) -> str:
@@ -222,13 +251,15 @@ def signature(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Runs one equation on values (or tracers), under its own name stack and source line."""
     params = eqn.primitive.get_bind_params(eqn.params)
-    stack = _source.current_name_stack() + eqn.source_info.name_stack
-    with (
-        _source.user_context(eqn.source_info.traceback, name_stack=stack),
-        eqn.ctx.manager,
-    ):
+    with at_source_of(eqn), eqn.ctx.manager:
         result = eqn.primitive.bind(*values, **params)
     return list(result) if eqn.primitive.multiple_results else [result]
+
+
+def at_source_of(eqn: JaxprEqn) -> Any:
+    """A context: what is traced in it has the equation's line, and is under its name stack."""
+    stack = _source.current_name_stack() + eqn.source_info.name_stack
+    return _source.user_context(eqn.source_info.traceback, name_stack=stack)
 
 
 def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -337,23 +368,16 @@ def _own_operations(eqn: JaxprEqn) -> float:
     if eqn.primitive.name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
         shape = shape_of(eqn.invars[0].aval)
-        return 2.0 * size * _product(shape[axis] for axis in contracted)
+        return 2.0 * size * math.prod(shape[axis] for axis in contracted)
     if eqn.primitive.name == "conv_general_dilated":
         filters = shape_of(eqn.invars[1].aval)
         features = filters[eqn.params["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * size * _product(filters) / max(features, 1)
+        return 2.0 * size * math.prod(filters) / max(features, 1)
     return size
 
 
 def _size(aval: Aval) -> int:
-    return _product(shape_of(aval))
-
-
-def _product(extents: Iterable[int]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total
+    return math.prod(shape_of(aval))
 
 
 def size_in_bytes(aval: Aval) -> int:

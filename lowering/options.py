@@ -16,8 +16,16 @@ class Options:
       catch_invalid: report an operation that makes a NaN from none.
       catch_division: report a division by zero.
       catch_overflow: report an operation that makes an infinity from finite numbers.
+      number_formats: compute float16 as the three options below and the scopes of the program ask.
+        The machine does so by itself, hence its model takes programs without.
+      float16_limits: float16 has no infinities of its own making: overflows are its largest number,
+        and divisions by zero are NaN.
+      nan_on_overflow: with them, overflows are NaN.
+      stochastic_rounding: float16 results are rounded at random, where no scope says otherwise.
       step_slow_loops: leave loops to the host whose convolutions XLA runs slowly inside a loop.
       allow_recompute: let pipelines compute activations again instead of keeping them.
+      stable_statistics: normalisations subtract the mean before they compute the variance.
+      batch_norm_group: how many replicas share the statistics of batch normalisations.
       io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.
       minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
@@ -28,8 +36,14 @@ class Options:
     catch_invalid: bool = False
     catch_division: bool = False
     catch_overflow: bool = False
+    number_formats: bool = False
+    float16_limits: bool = False
+    nan_on_overflow: bool = False
+    stochastic_rounding: bool = False
     step_slow_loops: bool = False
     allow_recompute: bool = False
+    stable_statistics: bool = False
+    batch_norm_group: int = 1
     io_tiles: bool = False
     minimum_remote_bytes: int = 0
     on_pass: Callable[[str, str], None] | None = None

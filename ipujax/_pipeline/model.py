@@ -314,11 +314,18 @@ def _check_shared(model: Model) -> None:
                 if ipus & others:
                     continue  # one of the concurrent functions reads it; placement says which
             mapping = [min(others) if value in s.operands else _mapped(s) for s in model.stages]
+            fix = f"device_mapping={mapping}"
+            if all(entry == mapping[0] for entry in mapping):  # which is no pipeline any more
+                alone = mapping if len(mapping) <= 4 else f"[{mapping[0]}] * {len(mapping)}"
+                fix = (
+                    "give each stage variables of its own, or run all stages on one IPU, where "
+                    f"nothing overlaps: device_mapping={alone}"
+                )
             raise PipelineError(
                 f"variable {model.variables[value]} is read by stage {other.number} "
                 f"(`{other.parts[0].name}`) on IPU {min(others)} and by stage {stage.number} "
                 f"(`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a variable must "
-                f"be on the same IPU\n  fix:   device_mapping={mapping}"
+                f"be on the same IPU\n  fix:   {fix}"
             )
 
 

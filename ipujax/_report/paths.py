@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def arguments(lowered: Lowered) -> Iterator[tuple[str, int]]:
     """Paths such as `args[0]['w']` and `kwargs['x']`, each with its value in the program."""
     positions = _positions(lowered)
-    for path, number in _paths(lowered.in_tree, lowered.program.inputs):
+    for path, number in _paths(lowered.in_tree, lowered.modelled.inputs):
         if isinstance(path[0], jax.tree_util.SequenceKey) and path[0].idx == 1:
             yield "kwargs" + jax.tree_util.keystr(path[1:]), int(number)
         else:
@@ -27,7 +27,7 @@ def arguments(lowered: Lowered) -> Iterator[tuple[str, int]]:
 
 def results(lowered: Lowered) -> Iterator[tuple[str, int]]:
     """Paths such as `results` and `results[1]`, each with its value in the program."""
-    for path, number in _paths(lowered.out_tree, lowered.program.outputs):
+    for path, number in _paths(lowered.out_tree, lowered.modelled.outputs):
         yield "results" + jax.tree_util.keystr(path), int(number)
 
 

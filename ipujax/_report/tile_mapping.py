@@ -119,7 +119,7 @@ def tile_mapping(
     chosen = _choose(f"%{number}{typed}", there, ipu)
     return TileMapping(
         value=number,
-        name=lowered.program.describe(ir.ValueId(number)),
+        name=lowered.modelled.describe(ir.ValueId(number)),
         ipu=chosen,
         pieces=mappings[number, chosen],
     )
@@ -137,7 +137,7 @@ def _choose(what: str, there: list[int], ipu: int | None) -> int:
 
 
 def _number(lowered: Lowered, value: int | str) -> int:
-    count = len(lowered.program.avals)
+    count = len(lowered.modelled.avals)
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         named = dict([*paths.arguments(lowered), *paths.results(lowered)])
         quoted = value if value in named else value.replace('"', "'")
@@ -145,7 +145,7 @@ def _number(lowered: Lowered, value: int | str) -> int:
             names = list(named)
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             raise TileMappingError(
-                f"`{lowered.program.name}` has no value {value!r}\n"
+                f"`{lowered.modelled.name}` has no value {value!r}\n"
                 f"  fix:   use one of {shown}, or a number of lowered.as_text(), such as '%0'"
             )
         return named[quoted]
@@ -154,6 +154,6 @@ def _number(lowered: Lowered, value: int | str) -> int:
     number = int(value[1:]) if isinstance(value, str) else int(value)
     if not 0 <= number < count:
         raise TileMappingError(
-            f"`{lowered.program.name}` has no value %{number}; its values are %0 to %{count - 1}"
+            f"`{lowered.modelled.name}` has no value %{number}; its values are %0 to %{count - 1}"
         )
     return number

@@ -256,6 +256,9 @@ class Program:
       ipus: IPUs of one replica: the shards used, rounded up to a power of two.
       faults: if any are watched for, the last output is 0 or 1 + the index of the one that
         happened first.
+      draws: whether it draws from the device's seed, which then is its last input: uint32[4], see
+        `lowering.draws`.
+      emulates: whether it computes what the machine does by itself: number formats, and faults.
     """
 
     name: str
@@ -267,6 +270,8 @@ class Program:
     ipus: int
     replicas: int
     faults: tuple[Fault, ...] = ()
+    draws: bool = False
+    emulates: bool = False
 
     def __repr__(self) -> str:
         """One line; `to_text` has the rest."""

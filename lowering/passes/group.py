@@ -20,6 +20,7 @@ from lowering.pipelines.task import is_task
 from lowering.storage import load_p, store_p
 from lowering.streams import dequeue_p, enqueue_p
 from lowering.units import HOST, IpuId
+from lowering.user_ops import name_on_host
 
 # Primitives that are steps of their own wherever they stand.
 _STEPS = (dequeue_p, enqueue_p, load_p, store_p)
@@ -161,7 +162,7 @@ class _Grouper:
             return group
         key = (level, home, self.part(eqn))
         if key not in self.kernels:
-            outside = read(joined(self.enclosing, name_stack(eqn))).outside
+            outside = read(joined(self.enclosing, name_stack(eqn))).outside or name_on_host(eqn)
             group = Group(level, len(self.groups), home, outside=outside, part=key[-1])
             self.kernels[key] = group
             self.groups.append(self.kernels[key])

@@ -7,6 +7,7 @@ from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, nam
 from lowering.passes.rewrite import Anywhere, Rewriter
 from lowering.pipelines.task import is_task
 from lowering.streams import uses_streams
+from lowering.user_ops import name_on_host
 
 
 def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -22,7 +23,8 @@ def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
 def _is_seen(eqn: JaxprEqn) -> bool:
     """Whether the placement must see the equation by itself."""
     found = marks.read(name_stack(eqn))
-    return found.shard is not None or found.outside is not None or uses_streams(eqn)
+    is_marked = found.shard is not None or found.outside is not None
+    return is_marked or uses_streams(eqn) or name_on_host(eqn) is not None
 
 
 def _inlined(closed: ClosedJaxpr, seen: Anywhere) -> ClosedJaxpr:

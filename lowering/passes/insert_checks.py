@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from lowering.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
-    Literal,
     bind_equation,
     call_body,
     name_stack,
@@ -31,9 +31,14 @@ from lowering.jaxpr import (
     trace_flat,
     user_line,
 )
+from lowering.narrow import SCOPE
 from lowering.options import Options
+from lowering.passes.evaluate import evaluate_with
 from lowering.pipelines.task import TaskSpec, is_task, task_p
 from lowering.streams import repeat, repeat_p, uses_streams
+
+# What was done to a result, and of which operation; see `lowering.narrow`.
+NARROWED = re.compile(rf"(?<![^/(]){SCOPE}\[([^\]]*)\]")
 
 # Operations whose infinity from finite operands is a division by zero, not an overflow (IEEE 754,
 # section 7.3: an exact infinite result).
@@ -92,7 +97,7 @@ class _Watcher:
                 faults[0] = jnp.where(faults[0] == 0, found, faults[0])
             return outputs
 
-        return _evaluated(ClosedJaxpr(jaxpr, consts), operands, watched), faults[0]
+        return evaluate_with(ClosedJaxpr(jaxpr, consts), operands, watched), faults[0]
 
     def equation(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
         branch = _BRANCHES.get(eqn.primitive.name)
@@ -103,6 +108,9 @@ class _Watcher:
             with jax.named_scope(str(eqn.source_info.name_stack) or "call"):
                 return self.run(inner.jaxpr, inner.consts, inputs)
         outputs = bind_equation(eqn, inputs)
+        narrowed = NARROWED.search(name_stack(eqn))
+        if narrowed and eqn.primitive.name != "reduce_precision":
+            return outputs, None  # how a float16 is made of a result is no operation of the user's
         with _on_ipu_of(eqn):
             return outputs, self.check(eqn, inputs, outputs)
 
@@ -111,11 +119,16 @@ class _Watcher:
             return None
         ins = [x for x in inputs if _is_float(x)]
         fault: Any = None
-        for out in filter(_is_float, outputs):
-            for kind, happened in self.conditions(eqn.primitive.name, ins, inputs, out):
-                number = self.number(kind, eqn)
-                found = jnp.where(happened, jnp.int32(number), jnp.int32(0))
-                fault = found if fault is None else jnp.where(fault == 0, found, fault)
+        found = [
+            condition
+            for out in filter(_is_float, outputs)
+            for condition in self.conditions(eqn.primitive.name, ins, inputs, out)
+        ]
+        if self.options.catch_invalid and eqn.primitive.name == "convert_element_type":
+            found += [("invalid", _any(jnp.isnan(x))) for x in ins if not _is_float(outputs[0])]
+        for kind, happened in found:
+            number = jnp.where(happened, jnp.int32(self.number(kind, eqn)), jnp.int32(0))
+            fault = number if fault is None else jnp.where(fault == 0, number, fault)
         return fault
 
     def conditions(
@@ -140,7 +153,9 @@ class _Watcher:
         return conditions
 
     def number(self, kind: str, eqn: JaxprEqn) -> int:
-        self.faults.append(Fault(kind, eqn.primitive.name, user_line(eqn)))
+        narrowed = NARROWED.search(name_stack(eqn))
+        name = narrowed[1] if narrowed else eqn.primitive.name
+        self.faults.append(Fault(kind, name, user_line(eqn)))
         return len(self.faults)
 
     def body(self, closed: ClosedJaxpr, avals: Sequence[Any], carried: int) -> ClosedJaxpr:
@@ -253,7 +268,7 @@ def _pipeline(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list
             faults.append(fault)
             return outputs
 
-        return [*_evaluated(body, operands[: len(inputs)], run), *faults]
+        return [*evaluate_with(body, operands[: len(inputs)], run), *faults]
 
     number = jax.typeof(jnp.int32(0))
     whole = trace_flat(watched, [*body.in_avals, *([number] * count)], watcher.axis)
@@ -307,25 +322,6 @@ def _on_ipu_of(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
     if shard is None:
         return contextlib.nullcontext()
     return jax.named_scope(marks.write(marks.SHARD, str(shard)))
-
-
-def _evaluated(
-    closed: ClosedJaxpr,
-    operands: Sequence[Any],
-    run: Callable[[JaxprEqn, list[Any]], Sequence[Any]],
-) -> list[Any]:
-    """Evaluates a jaxpr whose equations `run` evaluates."""
-    jaxpr = closed.jaxpr
-    values: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    values.update(zip(jaxpr.invars, operands, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        results = run(eqn, [read(atom) for atom in eqn.invars])
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
 
 
 def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:

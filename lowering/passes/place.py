@@ -26,6 +26,7 @@ from lowering.pipelines.task import PipelineSpec, is_task, task_p
 from lowering.storage import load_p, store_p
 from lowering.streams import repeat_p, uses_streams
 from lowering.units import HOST, IpuId
+from lowering.user_ops import name_on_host
 
 Home = IpuId | None
 """Where a value is born; None for arguments and constants, which live on the host."""
@@ -70,6 +71,7 @@ def place(closed: ClosedJaxpr, *, step_slow_loops: bool = False) -> PlacedBody:
     inputs = [None] * len(closed.jaxpr.invars)
     placer = _Placer(closed, "", inputs, _Shards())
     placer.step_slow_loops = step_slow_loops
+    placer.is_top = True
     return placer.run()
 
 
@@ -145,6 +147,7 @@ class _Placer:
         self.wants: dict[int, Sequence[Home]] = {}
         self.twins = _Twins()
         self.step_slow_loops = False
+        self.is_top = False
 
     def run(self) -> PlacedBody:
         self.forward()
@@ -183,7 +186,7 @@ class _Placer:
         return len(frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))) > 1
 
     def marked(self, eqn: JaxprEqn, found: marks.Marks) -> Home:
-        if found.outside is not None:
+        if found.outside is not None or (self.is_top and name_on_host(eqn) is not None):
             return HOST
         if found.shard is not None:
             return IpuId(found.shard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lowering.draws import key_p
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.pipelines.edit import (
     call,
@@ -93,6 +94,8 @@ class _Again:
     def is_kept(self, eqn: JaxprEqn) -> bool:
         """Whether the results are kept: what acts does so once, and checkpoints are asked for."""
         interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
+        if eqn.primitive is key_p:  # made of a counter, which has gone on when this is made again
+            return True
         return acts(eqn) or (interleaved and eqn.primitive is checkpoint_p)
 
     def forward_task(self, others: set[Var]) -> JaxprEqn:

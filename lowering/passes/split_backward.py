@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var, fresh_var
+from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, fresh_var
 from lowering.pipelines.edit import of_kind, rebuilt, with_tasks
 from lowering.pipelines.slices import needed_for, read_from_outside, sliced, with_actions
 from lowering.pipelines.task import Kind, is_task
@@ -29,8 +29,13 @@ def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:
 def _split(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
     inner: ClosedJaxpr = eqn.params["body"]
     jaxpr = inner.jaxpr
-    added = {result for _, result in eqn.params["spec"].accumulated}
+    buffers = {result: jaxpr.invars[operand] for operand, result in eqn.params["spec"].accumulated}
     results = list(zip(eqn.outvars, jaxpr.outvars, strict=True))
+    passed = [pair for i, pair in enumerate(results) if i not in buffers]
+    first = with_actions(jaxpr.eqns, needed_for(jaxpr.eqns, [atom for _, atom in passed]))
+    # A buffer that input gradients depend on, as a counter for random keys is, stays with them.
+    read = {v for e in first for v in e.invars if not isinstance(v, Literal)}
+    added = {result for result, buffer in buffers.items() if buffer not in read}
     passed = [pair for i, pair in enumerate(results) if i not in added]
     summed = [pair for i, pair in enumerate(results) if i in added]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 
+from lowering.draws import is_draw
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -175,10 +176,14 @@ def _again(
 ) -> list[JaxprEqn]:
     """The forward equations that the backward half runs again instead of keeping their results."""
     required = set(read_from_outside(behind, wanted))
-    of_inputs = dependent(ahead, [v for v in operands if v not in always])
+    draws = Anywhere(is_draw)
+    drawn = [v for e in ahead if is_draw(e) or draws.inside(e) for v in variables(e.outvars)]
+    of_inputs = dependent(ahead, [*(v for v in operands if v not in always), *drawn]) | {*drawn}
     # What is made of parameters and literals alone is the same for every micro-batch.
     fixed = [
-        e for e in ahead if not e.effects and not any(v in of_inputs for v in variables(e.invars))
+        e
+        for e in ahead
+        if not e.effects and not any(v in of_inputs for v in variables([*e.invars, *e.outvars]))
     ]
     own = {var for eqn in fixed for var in eqn.outvars} - of_inputs
     available = {*always, *own, *(v for v in operands if v in required)}

@@ -330,3 +330,16 @@ def test_products_of_float32_are_left_alone() -> None:
     a = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
     fn = with_partials(np.float16, lambda a: a @ a.T)
     np.testing.assert_array_equal(run(fn, a), run(lambda a: a @ a.T, a))
+
+
+def test_reports_are_of_the_machine_which_does_all_this_by_itself() -> None:
+    def step(x: Any) -> Any:
+        with partials_type(HALF), stochastic_rounding(True):
+            return jnp.sin(x @ x)
+
+    x = np.ones((64, 64), np.float16)
+    use()
+    alone = ipu.compile(lambda x: jnp.sin(x @ x)).lower(x).report()
+    report = ipu.compile(step).lower(x).report()
+    assert {o.name for o in report.operations} == {o.name for o in alone.operations}
+    assert report.arguments == alone.arguments

@@ -87,7 +87,10 @@ def test_examples_of_vmaps_draw_for_themselves():
     assert alike.shape == (2,)
 
 
-def test_halves_are_uniform():
-    halves = np.asarray(draws.random_halves(jax.random.key(0), (1 << 14,)))
+@pytest.mark.parametrize("algorithm", ["threefry2x32", "rbg"])
+def test_halves_are_uniform(algorithm):
+    key = jax.random.key(0, impl=algorithm)
+    assert draws.random_halves(key, (3, 5)).shape == (3, 5)
+    halves = np.asarray(draws.random_halves(key, (1 << 14,)))
     counts = np.bincount(halves >> 12, minlength=16)
     np.testing.assert_allclose(counts, 1024, atol=5 * 32)

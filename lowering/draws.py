@@ -1,0 +1,158 @@
+"""The primitives of random numbers that start at the device's seed.
+
+Whoever draws binds `ipu_draw`, which says nothing about which numbers come: the pass
+`resolve_draws` makes keys of the run, the replica, the iterations around and the place in the
+program, by `ipu_draw_key`. Derivatives keep what was drawn, two words, and so does everything that
+computes again: nothing is drawn twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.interpreters import partial_eval
+
+from lowering.errors import LoweringError
+from lowering.jaxpr import (
+    JaxprEqn,
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    current_user_line,
+    mlir,
+    threefry_2x32,
+)
+
+# A key's algorithm must not depend on what the user sets for keys of his own.
+ALGORITHM = "threefry2x32"
+WORDS = 2
+SEED_WORDS = 4
+
+draw_p = Primitive("ipu_draw")
+key_p = Primitive("ipu_draw_key")
+
+
+def draw(like: Any = None) -> Any:
+    """Two fresh words, uint32[2], to make a key of.
+
+    Args:
+      like: an array, or None; under `vmap` over it each example draws for itself.
+    """
+    return draw_p.bind(*(() if like is None else (like,)), examples=())
+
+
+def as_key(words: Any) -> Any:
+    """The JAX key of drawn words."""
+    return jax.random.wrap_key_data(words, impl=ALGORITHM)
+
+
+def key_of(words: Any, number: Any) -> Any:
+    """The words of one of the many keys that follow from a key; `number` is uint32[]."""
+    return key_p.bind(words, jnp.asarray(number, jnp.uint32))
+
+
+def keys_of(words: Any, number: int, examples: tuple[int, ...]) -> Any:
+    """The words of a key for each example: `[*examples, 2]`."""
+    own = key_of(words, number)
+    if not examples:
+        return own
+    numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
+    return jax.vmap(lambda n: key_p.bind(own, n))(numbers).reshape(*examples, WORDS)
+
+
+def first_key(seed: Any, replica: Any) -> Any:
+    """The words that a replica's run starts from.
+
+    Args:
+      seed: uint32[4]: the device's seed (lower word first), the number of the run, and 1, or 0 to
+        let all replicas draw the same numbers.
+      replica: the replica's number.
+    """
+    run = key_of(seed[:2], seed[2])
+    return key_of(run, seed[3] * jnp.asarray(replica, jnp.uint32))
+
+
+def random_halves(key: Any, shape: Sequence[int]) -> Any:
+    """Uniform random numbers of 16 bits, uint16, far cheaper than `jax.random.bits`.
+
+    That makes two words for each number and throws all but 16 bits away.
+    """
+    size = math.prod(shape)
+    if jax.random.key_impl(key) == ALGORITHM:
+        counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
+        words = threefry_2x32(jax.random.key_data(key), counters)
+    else:
+        words = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
+    halves = jnp.concatenate([words & 0xFFFF, words >> 16]).astype(jnp.uint16)
+    return halves[:size].reshape(tuple(shape))
+
+
+@draw_p.def_abstract_eval
+def _draw_aval(*like: Any, examples: tuple[int, ...]) -> Any:
+    del like
+    return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
+
+
+def _refused(*operands: Any, **params: Any) -> Any:
+    del operands, params
+    raise LoweringError(
+        "random numbers of the device's seed are asked for outside compiled code",
+        where=current_user_line(),
+        fix="give the operation a seed or a key, or call the function in one that ipu.compile made",
+    )
+
+
+draw_p.def_impl(_refused)
+mlir.register_lowering(draw_p, _refused)
+
+
+def _draw_jvp(primals: Any, tangents: Any, *, examples: tuple[int, ...]) -> Any:
+    del tangents
+    words = draw_p.bind(*primals, examples=examples)
+    return words, ad.Zero(jax.typeof(words).to_tangent_aval())
+
+
+def _draw_vmap(values: Any, dims: Any, *, examples: tuple[int, ...]) -> Any:
+    count = values[0].shape[dims[0]]
+    return draw_p.bind(*values, examples=(count, *examples)), 0
+
+
+ad.primitive_jvps[draw_p] = _draw_jvp
+batching.primitive_batchers[draw_p] = _draw_vmap
+
+
+def _draw_remat(saveable: Any, unknown: Any, there: Any, eqn: JaxprEqn) -> Any:
+    """`jax.checkpoint` keeps the words, whatever its policy says."""
+    del saveable
+    if not any(unknown):
+        return eqn, None, [False], [False], []
+    missing = [v for v, is_there in zip(eqn.invars, there, strict=True) if not is_there]
+    return None, eqn, [True], [True], missing
+
+
+partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _draw_remat
+
+
+def _fold(words: Any, number: Any) -> Any:
+    return jax.random.key_data(jax.random.fold_in(as_key(words), number))
+
+
+def _fold_vmap(values: Any, dims: Any) -> Any:
+    return jax.vmap(_fold, in_axes=tuple(dims))(*values), 0
+
+
+key_p.def_impl(_fold)
+key_p.def_abstract_eval(lambda words, number: ShapedArray((WORDS,), jnp.uint32.dtype))  # pyright: ignore[reportUnknownLambdaType]
+mlir.register_lowering(key_p, mlir.lower_fun(_fold, multiple_results=False))
+batching.primitive_batchers[key_p] = _fold_vmap
+
+
+def is_draw(eqn: JaxprEqn) -> bool:
+    """Whether an equation draws."""
+    return eqn.primitive is draw_p

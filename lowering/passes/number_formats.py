@@ -1,0 +1,195 @@
+"""Makes float16 what the IPU makes of it, and rounds and adds as the scopes and options ask.
+
+Every operation that computes a float16 is computed in float32 (exact, next to float16) and brought
+back by `lowering.narrow`. Operations that only move data, and all other types, stay as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lowering import marks
+from lowering.collectives import REPLICAS
+from lowering.jaxpr import (
+    ClosedJaxpr,
+    JaxprEqn,
+    call_body,
+    dtype_name,
+    map_sub_jaxprs,
+    name_stack,
+    sub_jaxprs,
+    trace_flat,
+)
+from lowering.narrow import Format, narrow
+from lowering.options import Options
+from lowering.partials import in_float16, in_float32
+from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.pipelines.task import task_p
+from lowering.streams import repeat_p
+
+_HALF = np.dtype(np.float16)
+_PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+
+# Computed with their operands in float32 and the same parameters.
+_WIDENED = frozenset({
+    "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos",
+    "cosh", "cumlogsumexp", "cumprod", "cumsum", "digamma", "div", "erf", "erf_inv", "erfc", "exp",
+    "exp2", "expm1", "integer_pow", "lgamma", "log", "log1p", "logistic", "mul", "pow", "psum",
+    "psum_invariant", "reduce_prod", "reduce_scatter", "reduce_sum", "reduce_window_sum", "rem",
+    "rsqrt", "select_and_scatter_add", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
+})  # fmt: skip
+
+_BODIES = frozenset({"scan", "while", "cond", repeat_p.name, task_p.name})
+
+
+@dc.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of an operation.
+
+    Attributes:
+      format: what becomes of results.
+      partials: the type of partial results, if a scope names one.
+    """
+
+    format: Format
+    partials: str | None = None
+
+    def of(self, eqn: JaxprEqn) -> _Asked:
+        """What is asked of an equation inside."""
+        found = marks.read(name_stack(eqn))
+        if found.outside is not None:
+            return _Asked(Format())  # the host is no IPU
+        rounding, partials = found.stochastic_rounding, found.partials_type
+        format = self.format
+        if rounding is not None:
+            format = dc.replace(format, stochastic=rounding)
+        return _Asked(format, partials or self.partials)
+
+
+def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> ClosedJaxpr:
+    """Rewrites every operation that computes a float16, as far as anything is asked of it.
+
+    Before: derivatives are taken, and collectives resolved.
+    After:  nothing computes a float16 but conversions; where rounding is stochastic it draws (see
+            `lowering.draws`). The same jaxpr if nothing is asked.
+    """
+    format = Format(
+        limits=options.float16_limits,
+        nan=options.nan_on_overflow,
+        stochastic=options.stochastic_rounding,
+    )
+    axis = (REPLICAS, replicas) if replicas > 1 else None
+    return _Formats(axis, Anywhere(_has_half)).body(closed, _Asked(format))
+
+
+@dc.dataclass(slots=True)
+class _Formats:
+    """Rewrites bodies.
+
+    Attributes:
+      axis: the replicas, if there are several.
+      halves: whether a jaxpr has a float16 anywhere inside.
+      bodies: those that have been rewritten.
+    """
+
+    axis: tuple[str, int] | None
+    halves: Anywhere
+    bodies: dict[tuple[int, _Asked], ClosedJaxpr] = dc.field(
+        default_factory=dict[tuple[int, _Asked], ClosedJaxpr]
+    )
+
+    def body(self, closed: ClosedJaxpr, asked: _Asked) -> ClosedJaxpr:
+        """The body; a shared one is rewritten once for each thing that is asked of it."""
+        if not self.halves(closed.jaxpr):
+            return closed
+        key = (id(closed.jaxpr), asked)
+        if key not in self.bodies:
+            self.bodies[key] = self.rewritten(closed, asked)
+        return self.bodies[key]
+
+    def rewritten(self, closed: ClosedJaxpr, asked: _Asked) -> ClosedJaxpr:
+        rewriter, changed = Rewriter(closed.jaxpr), False
+        for eqn in closed.jaxpr.eqns:
+            if not (_has_half(eqn) or self.halves.inside(eqn)):
+                rewriter.keep(eqn)
+                continue
+            own = asked.of(eqn)
+            if eqn.primitive.name in _BODIES or call_body(eqn) is not None:
+                new = map_sub_jaxprs(eqn, lambda inner, own=own: self.body(inner, own))
+                pairs = zip(sub_jaxprs(new), sub_jaxprs(eqn), strict=True)
+                same = all(mine is theirs for mine, theirs in pairs)
+                changed |= not same
+                rewriter.keep(eqn if same else new)
+            elif _is_changed(eqn, own):
+                changed = True
+                avals = [atom.aval for atom in eqn.invars]
+                rewriter.open(eqn, trace_flat(_function(eqn, own), avals, self.axis))
+            else:
+                rewriter.keep(eqn)
+        return rewriter.closed(closed.consts) if changed else closed
+
+
+def _has_half(eqn: JaxprEqn) -> bool:
+    return any(_is_half(atom.aval) for atom in (*eqn.invars, *eqn.outvars))
+
+
+def _is_changed(eqn: JaxprEqn, asked: _Asked) -> bool:
+    name, format = eqn.primitive.name, asked.format
+    makes_half = any(_is_half(var.aval) for var in eqn.outvars)
+    if name in _PRODUCTS:
+        takes_half = all(_is_half(atom.aval) for atom in eqn.invars)
+        return makes_half and (format.acts or (takes_half and asked.partials is not None))
+    if name == "convert_element_type":
+        (source,), (target,) = eqn.invars, eqn.outvars
+        if _is_half(source.aval):
+            return format.limits and dtype_name(target.aval) == "int32"
+        return makes_half and format.acts
+    return makes_half and format.acts and (name in _WIDENED or name == "scatter-add")
+
+
+def _function(eqn: JaxprEqn, asked: _Asked) -> Any:
+    """The equation as a function of its operands that does what is asked."""
+    name = eqn.primitive.name
+
+    def function(*operands: Any) -> list[Any]:
+        if name == "convert_element_type" and _is_half(jnp.asarray(operands[0])):
+            return [_as_integer(operands[0])]
+        if asked.partials == "float16" and name in _PRODUCTS:
+            wide = in_float16(eqn, operands, asked.format)
+        else:
+            wide = _wide(eqn, operands)
+        return [
+            narrow(result, name, operands, asked.format) if _is_half(var.aval) else result
+            for result, var in zip(wide, eqn.outvars, strict=True)
+        ]
+
+    return function
+
+
+def _wide(eqn: JaxprEqn, operands: Any) -> list[Any]:
+    """The equation's results, computed in float32."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "convert_element_type":
+        return [operands[0].astype(jnp.float32)]
+    if name in _PRODUCTS:
+        return [in_float32(eqn, operands)]
+    widened = [x.astype(jnp.float32) if _is_half(jnp.asarray(x)) else x for x in operands]
+    if name == "scatter-add":
+        same = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+        return [lax.scatter_add(*widened, **{key: params[key] for key in same})]
+    results = eqn.primitive.bind(*widened, **eqn.primitive.get_bind_params(params))
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def _as_integer(x: Any) -> Any:
+    """A conversion to int32; what is no number becomes the smallest one."""
+    return jnp.where(jnp.isnan(x), jnp.int32(-(2**31)), x.astype(jnp.int32))
+
+
+def _is_half(x: Any) -> bool:
+    return getattr(x, "dtype", None) == _HALF
