@@ -1,8 +1,9 @@
-"""Readers that stop early, such as `head`."""
+"""Readers that stop early, such as `head`, and terminals that do not know all letters."""
 
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -12,10 +13,16 @@ Given = ParamSpec("Given")
 
 
 def ends_with_its_reader(main: Callable[Given, int]) -> Callable[Given, int]:
-    """A `main` that ends quietly when whoever reads its output has gone."""
+    """A `main` that ends quietly when whoever reads its output has gone.
+
+    Letters that the output's encoding does not have are written as escapes.
+    """
 
     @functools.wraps(main)
     def quiet(*args: Given.args, **kwargs: Given.kwargs) -> int:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a test's or a notebook's may be another
+                stream.reconfigure(errors="backslashreplace")
         try:
             code = main(*args, **kwargs)
             sys.stdout.flush()

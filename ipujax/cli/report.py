@@ -97,8 +97,23 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         parser.error("--perfetto writes a file; give its name")
     if arguments.html == "-" and arguments.json:
         parser.error("only one of --html - and --json can go to stdout")
+    read = [arguments.file, *(arguments.diff or ())]
+    for option in ("html", "perfetto"):
+        out = getattr(arguments, option)
+        if out is not None and any(_same(out, path) for path in read):
+            parser.error(f"--{option} {out} would overwrite the report that is read")
     if arguments.diff == ["-", "-"]:
         parser.error("only one of the two reports can come from stdin")
+
+
+def _same(out: str, path: str | None) -> bool:
+    """Whether two names are of one file that is there."""
+    if path is None or "-" in (out, path):
+        return False
+    try:
+        return Path(out).samefile(path)
+    except OSError:
+        return False
 
 
 def _show(arguments: argparse.Namespace) -> int:

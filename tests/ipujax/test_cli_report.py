@@ -234,3 +234,24 @@ def test_as_a_program(saved: Path):
     os.close(writer)
     assert (gone.returncode, gone.stderr) == (1, b"")
     assert report.load(saved).cycles == 130
+
+
+@pytest.mark.parametrize("option", ["--html", "--perfetto"])
+def test_reports_are_not_overwritten(option: str, saved: Path, capsys: Output):
+    before = saved.read_bytes()
+    said = wrong("report", saved, option, saved.parent / "." / saved.name, output=capsys)
+    assert f"{option} {saved} would overwrite the report that is read" in said
+    assert saved.read_bytes() == before
+
+
+def test_terminals_that_know_few_letters(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "ipujax", "report", tmp_path / "fehlt-ä.json"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert r"fehlt-\xe4.json" in done.stderr
+    assert "Traceback" not in done.stderr

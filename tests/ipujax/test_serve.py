@@ -203,6 +203,13 @@ def test_other_files_are_passed_over(folder: Path):
         assert index(server).count("<tr>") == 3
 
 
+def test_pipes_are_passed_over(folder: Path):
+    os.mkfifo(folder / "report.json.gz")  # opening it would wait for somebody who writes
+    names = [entry.path.name for entry in Library([folder]).entries()]
+    assert names
+    assert "report.json.gz" not in names
+
+
 def test_a_report_that_breaks_after_the_index(folder: Path):
     with served(folder) as server:
         found = keys(server)

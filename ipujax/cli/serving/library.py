@@ -6,6 +6,7 @@ import dataclasses as dc
 import gzip
 import hashlib
 import os
+import stat
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,8 @@ class Library:
             try:
                 status = path.stat()
             except OSError:  # taken away meanwhile
+                continue
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
                 continue
             state = (status.st_mtime_ns, status.st_size)
             if path in known and known[path][0] == state:
