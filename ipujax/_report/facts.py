@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -70,11 +71,15 @@ class Facts:
 
     def dtypes(self, name: str, origin: str) -> set[str]:
         """Of the numbers that a primitive at a line works on, or several that run as one."""
-        found: set[str] = set()
-        names = name.split()
+        return set[str]().union(*(self._dtypes.get((part, origin), ()) for part in name.split()))
+
+    @functools.cached_property
+    def _dtypes(self) -> Mapping[tuple[str, str], set[str]]:
+        """Of the operands of every primitive at every line."""
+        found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
         for eqn in self._equations():
-            if eqn.primitive.name in names and jaxpr.user_line(eqn) == origin:
-                found.update(jaxpr.dtype_name(atom.aval) for atom in eqn.invars)
+            operands = found[eqn.primitive.name, jaxpr.user_line(eqn)]
+            operands.update(jaxpr.dtype_name(atom.aval) for atom in eqn.invars)
         return found
 
     @property

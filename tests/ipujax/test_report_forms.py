@@ -323,6 +323,11 @@ def test_wrong_types_are_named_with_their_place(document: dict[str, Any]) -> Non
             "grid",
             'steps.nodes[0].type is "grid", but must be one of "block", "group", "on", "loop", ',
         ),
+        (
+            ("memory", "tile_peak_bytes", 0),
+            [[-1, 1472]],
+            "memory.tile_peak_bytes[0][0][0] is -1, but must be at least 0",
+        ),
         (("pipeline", "ticks"), -1, "pipeline.ticks is -1, but must be at least 0"),
         (("target", "clock_hz"), float("inf"), "target.clock_hz is Infinity, but must be a number"),
     ]:
@@ -338,6 +343,7 @@ def test_contradictions_are_named(document: dict[str, Any]) -> None:
         (("target", "tiles_per_ipu"), 0, "in `target`: "),
         (("target", "tiles_per_ipu"), 8, "in `memory.tile_peak_bytes`: tiles (1472,), where"),
         (("steps", "root"), 10**6, "in `steps`: "),
+        (("cycles",), 5, "in `cycles`: 5 cycles, where the last step ends after "),
         (("arguments",), {"x": "args[0]"}, "in `arguments`: "),
         (("program", "children", -1), [10**6], "in `program`: "),
     ]:

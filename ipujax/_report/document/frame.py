@@ -208,6 +208,10 @@ class _Reader:
         if tiles != (profile.target.tiles_per_ipu,):
             what = f"tiles {tiles}, where the target has {profile.target.tiles_per_ipu}"
             raise self._broken("memory.tile_peak_bytes", what)
+        ends = profile.steps.trace.span
+        if ends > profile.cycles:
+            what = f"{profile.cycles} cycles, where the last step ends after {ends}"
+            raise self._broken("cycles", what)
         self._part("steps", lambda *_: trace.busy(profile.steps.trace, profile.num_ipus))
 
     def _broken(self, key: str, what: str) -> ReportError:

@@ -77,7 +77,7 @@ def json_schema() -> Schema:
         **_document(),
         "$defs": {
             "runs": _list(_tuple(_WHOLE, _WHOLE, _MANY)),
-            "repeats": _list(_tuple(_WHOLE, _MANY)),
+            "repeats": _list(_tuple(_COUNT, _MANY)),
             **_nodes(),
         },
     }
