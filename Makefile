@@ -23,7 +23,7 @@ demo: $(STAMP)-progress
 	@$(BIN)/python -m ipujax.demo
 
 test: $(STAMP)-test
-	$(BIN)/python -m pytest --numprocesses logical --dist loadfile
+	$(BIN)/python -m pytest -n logical --dist loadfile
 
 lint: $(STAMP)-test
 	$(BIN)/ruff check .

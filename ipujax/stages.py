@@ -20,13 +20,13 @@ from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
 from ipujax.errors import FloatingPointError, OutOfMemoryError
 from ipujax.events import IpuTraceEventType
+from ipujax.host_trace import HostTrace, checked
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import collectives, fuse, host_tables, ir, is_one_kernel, jaxpr
 
 if TYPE_CHECKING:
-    from ipujax.host_trace import HostTrace
     from ipujax.report import Report
     from ipujax.targets import Target
 
@@ -39,8 +39,7 @@ class Lowered:
 
     Attributes:
       program: the Program for all IPUs of the device.
-      as_on_machine: gives that Program without what the machine does by itself (number formats,
-        and watching for faults), which is what reports are about.
+      as_on_machine: gives it without number formats and faults, which the machine has by itself.
       device: the logical device.
       engine: as it was asked for.
       static: which arguments are compile-time constants.
@@ -94,8 +93,6 @@ class Lowered:
         report = self._report_on(target)
         if host is None:
             return report
-        from ipujax.host_trace import checked
-
         return dc.replace(report, host=checked(host))
 
     @functools.cached_property
@@ -108,11 +105,10 @@ class Lowered:
         from ipujax._report.chip import chip_of
         from ipujax._report.make import make_report
 
-        config = self.device.config
-        chip = chip_of(config, target)
+        chip = chip_of(self.device.config, target)
         if chip not in self._reports:
-            arguments = {value: path for path, value in paths.arguments(self)}
-            self._reports[chip] = make_report(self.modelled, config, chip, arguments)
+            named = {value: path for path, value in paths.arguments(self)}
+            self._reports[chip] = make_report(self.modelled, self.device.config, chip, named)
         return self._reports[chip]
 
     @functools.cached_property

@@ -61,6 +61,6 @@ def test_links_within_the_hardware_page_lead_to_sections() -> None:
 
 def test_make_test_runs_the_command_of_the_readme() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "\n.venv/bin/python -m pytest\n" in README
+    assert "\n.venv/bin/python -m pytest -n logical --dist loadfile\n" in README
     assert "BIN := $(VENV)/bin\n" in makefile
-    assert "\n\t$(BIN)/python -m pytest\n" in makefile
+    assert "\n\t$(BIN)/python -m pytest -n logical --dist loadfile\n" in makefile
