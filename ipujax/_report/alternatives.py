@@ -39,14 +39,17 @@ class Alternative:
 
 
 def other_schedule(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
+    program: ir.Program,
+    profile: machine.Profile,
+    options: machine.ModelOptions,
+    old: schedules.Schedule,
 ) -> Alternative | None:
     """The schedule that looks fastest, if it is faster and needs no more memory than there is.
 
     All are simulated with the cycles of the program's stages; only the best one is modelled.
     """
-    old, lines = _schedule(program), profile.pipeline
-    if old is None or lines is None or old.splits_backward:
+    lines = profile.pipeline
+    if lines is None or old.splits_backward:
         return None
     transfers = float(lines.cycles) - schedules.simulate(old, _seconds(old, lines)).synced_makespan
     each = max(0.0, transfers) / max(len(old.ticks), 1)
@@ -63,12 +66,13 @@ def other_schedule(
 
 
 def more_micro_batches(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions, times: int
+    program: ir.Program,
+    profile: machine.Profile,
+    options: machine.ModelOptions,
+    old: schedules.Schedule,
+    times: int,
 ) -> Alternative | None:
     """The same schedule with `times` as many micro-batches of the same size, if it can be made."""
-    old = _schedule(program)
-    if old is None:
-        return None
     makers = (
         make
         for make in _MAKERS.values()
@@ -126,21 +130,11 @@ def _made(
 
 def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> schedules.Seconds:
     """Cycles of the tasks of each stage."""
-    words = {
-        schedules.Phase.FORWARD: "fwd",
-        schedules.Phase.BACKWARD: "bwd",
-        schedules.Phase.WEIGHTS: "wgt",
-    }
+    words = ((phase, machine.TASK_WORDS[phase]) for phase in schedules.phases(schedule))
     return {
-        phase: [float(lines.stage_cycles[stage, words[phase]]) for stage in range(lines.stages)]
-        for phase in schedules.phases(schedule)
+        phase: [float(lines.stage_cycles[stage, word]) for stage in range(lines.stages)]
+        for phase, word in words
     }
-
-
-def _schedule(program: ir.Program) -> schedules.Schedule | None:
-    """Of the first pipeline."""
-    loops = (node for node in ir.walk(program.body) if isinstance(node, ir.Repeat))
-    return next((node.pipeline.schedule for node in loops if node.pipeline is not None), None)
 
 
 def _rescheduled(body: ir.Sequence, schedule: schedules.Schedule) -> ir.Sequence:

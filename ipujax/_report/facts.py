@@ -91,11 +91,13 @@ class Facts:
     @functools.cached_property
     def other_schedule(self) -> Alternative | None:
         """One that makes the program faster, if the model finds one."""
-        return other_schedule(self.program, self.profile, self.options)
+        old = self.waiting.schedule
+        return old and other_schedule(self.program, self.profile, self.options, old)
 
     def more_micro_batches(self, times: int) -> Alternative | None:
         """The program with more of them, of the same size, if that makes it faster."""
-        return more_micro_batches(self.program, self.profile, self.options, times)
+        old = self.waiting.schedule
+        return old and more_micro_batches(self.program, self.profile, self.options, old, times)
 
     def _equations(self) -> Iterator[jaxpr.JaxprEqn]:
         """All there are; those of a library are at the line of what is around them."""

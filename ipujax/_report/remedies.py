@@ -31,9 +31,8 @@ def times(ratio: float) -> str:
 
 def about_bubble(facts: Facts) -> str:
     """More micro-batches: what a schedule idles at its ends stays, and what lies between grows."""
-    lines, found = facts.profile.pipeline, list[str]()
-    if (other := _by_other_schedule(facts)) and lines is not None:
-        found.append(other)
+    lines, other = facts.profile.pipeline, _by_other_schedule(facts)
+    found = [other] if other else []
     more = facts.more_micro_batches(_TIMES)
     if more is not None and lines is not None:
         now, faster = lines.micro_batches, _TIMES * facts.profile.cycles / more.cycles

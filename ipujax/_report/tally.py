@@ -37,7 +37,7 @@ def tally(root: trace.Trace) -> dict[Kind, Amount]:
     cycles: collections.Counter[Kind] = collections.Counter()
     steps: collections.Counter[Kind] = collections.Counter()
     for node in reversed(_children_first(root)):
-        for child, count in _parts(node):
+        for child, count in trace.parts(node):
             times[id(child)] += count * times[id(node)]
         if isinstance(node, trace.Block) and node.num_steps:
             _count(node, times[id(node)], cycles, steps)
@@ -56,25 +56,8 @@ def _children_first(root: trace.Trace) -> list[trace.Trace]:
             found[id(node)] = node
         else:
             todo.append((node, True))
-            todo += [(child, False) for child, _ in _parts(node)]
+            todo += [(child, False) for child, _ in trace.parts(node)]
     return list(found.values())
-
-
-def _parts(node: trace.Trace) -> list[tuple[trace.Trace, int]]:
-    """The different children or bodies, and how often each is there."""
-    match node:
-        case trace.Block():
-            return []
-        case trace.Loop():
-            return [(node.body, node.count)]
-        case trace.On():
-            return [(node.body, 1)]
-        case trace.Group():
-            counts = collections.Counter(map(id, node.children))
-            return [(c, counts[key]) for key, c in {id(c): c for c in node.children}.items()]
-        case trace.Tasks():
-            counts = np.bincount(node.which, minlength=len(node.bodies)).tolist()
-            return list(zip(node.bodies, counts, strict=True))
 
 
 def _count(

@@ -15,12 +15,6 @@ _Task: TypeAlias = tuple[int, str]
 
 _Tick: TypeAlias = tuple[_Task, ...]
 
-_WORDS = {
-    schedules.Phase.FORWARD: "fwd",
-    schedules.Phase.BACKWARD: "bwd",
-    schedules.Phase.WEIGHTS: "wgt",
-}
-
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
@@ -142,7 +136,7 @@ def _evened(cycles: Mapping[_Task, int]) -> dict[_Task, int]:
 
 def _patterns(schedule: schedules.Schedule) -> dict[_Tick, int]:
     """The ticks that differ in more than their micro-batches, and how often each is there."""
-    ticks = (tuple((t.stage, _WORDS[t.phase]) for t in tick) for tick in schedule.ticks)
+    ticks = (tuple((t.stage, machine.TASK_WORDS[t.phase]) for t in tick) for tick in schedule.ticks)
     return collections.Counter(ticks)
 
 

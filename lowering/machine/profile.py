@@ -12,6 +12,7 @@ from lowering.machine.mapping import TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
+from lowering.schedules import Phase
 
 CATEGORIES = (
     "variables",
@@ -144,8 +145,11 @@ class OperationTotal:
     origin: str
 
 
-TASK_PHASES = ("fwd", "bwd", "wgt")
-"""What a task of a schedule does; arrays hold the index."""
+TASK_WORDS = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.WEIGHTS: "wgt"}
+"""What reports call what a task of a schedule does."""
+
+TASK_PHASES = tuple(TASK_WORDS.values())
+"""The words; arrays hold the index."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

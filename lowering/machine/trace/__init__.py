@@ -23,4 +23,5 @@ from lowering.machine.trace.tree import block as block
 from lowering.machine.trace.tree import group as group
 from lowering.machine.trace.tree import loop as loop
 from lowering.machine.trace.tree import on as on
+from lowering.machine.trace.tree import parts as parts
 from lowering.machine.trace.tree import tasks as tasks

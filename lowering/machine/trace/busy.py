@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import collections
-
 import numpy as np
 
 from lowering.errors import InternalError
-from lowering.machine.trace.tree import KINDS, Block, Group, Loop, On, Tasks, Trace
+from lowering.machine.trace.tree import KINDS, Block, On, Trace, parts
 
 
 def busy(trace: Trace, num_ipus: int) -> np.ndarray:
@@ -19,8 +17,6 @@ def busy(trace: Trace, num_ipus: int) -> np.ndarray:
     Raises:
       InternalError: a step on an IPU that is not there.
     """
-    if isinstance(trace, Loop):
-        return busy(trace.body, num_ipus) * trace.count
     total = np.zeros((num_ipus, len(KINDS)), dtype=np.int64)
     if isinstance(trace, Block):
         _check(int(trace.ipu.max(initial=0)), num_ipus)
@@ -30,7 +26,7 @@ def busy(trace: Trace, num_ipus: int) -> np.ndarray:
         _check(trace.ipu, num_ipus)
         total[trace.ipu] = busy(trace.body, num_ipus).sum(axis=0)
         return total
-    for part, count in _parts(trace):
+    for part, count in parts(trace):
         total += busy(part, num_ipus) * count
     return total
 
@@ -38,12 +34,3 @@ def busy(trace: Trace, num_ipus: int) -> np.ndarray:
 def _check(ipu: int, num_ipus: int) -> None:
     if ipu >= num_ipus:
         raise InternalError(f"a step on IPU {ipu} of {num_ipus}")
-
-
-def _parts(trace: Group | Tasks) -> list[tuple[Trace, int]]:
-    """The different children or bodies, and how often each is there."""
-    if isinstance(trace, Group):
-        runs = collections.Counter(map(id, trace.children))
-        return [(child, runs[key]) for key, child in {id(c): c for c in trace.children}.items()]
-    counts = np.bincount(trace.which, minlength=len(trace.bodies)).tolist()
-    return list(zip(trace.bodies, counts, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -276,6 +277,23 @@ def at(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
     """
     none = np.full(len(start), NONE, dtype=np.int32)
     return tasks([body], np.zeros(len(start), dtype=np.int32), start, none, none, none)
+
+
+def parts(trace: Trace) -> list[tuple[Trace, int]]:
+    """What a trace consists of, each different part once, and how often it is there."""
+    match trace:
+        case Block():
+            return []
+        case Loop():
+            return [(trace.body, trace.count)]
+        case On():
+            return [(trace.body, 1)]
+        case Group():
+            counts = collections.Counter(map(id, trace.children))
+            return [(c, counts[key]) for key, c in {id(c): c for c in trace.children}.items()]
+        case Tasks():
+            times = np.bincount(trace.which, minlength=len(trace.bodies)).tolist()
+            return list(zip(trace.bodies, times, strict=True))
 
 
 def _first(counts: np.ndarray) -> np.ndarray:
