@@ -13,6 +13,8 @@ BLOCKS = re.compile(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", re.DOTALL | 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = BLOCKS.findall(README)
+OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
 MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
@@ -30,6 +32,22 @@ def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices
 ) -> None:
     assert run_with_devices(devices, source) == printed
+
+
+@pytest.mark.parametrize(
+    ("source", "printed"), BLOCKS.findall(OPERATORS), ids=["rnn", "embedding", "random", "formats"]
+)
+def test_examples_print_what_the_operators_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(("module", "names"), OPERATOR_ROWS, ids=[row[0] for row in OPERATOR_ROWS])
+def test_the_operators_page_lists_what_each_module_has(module: str, names: str) -> None:
+    listed = set(re.findall(r"`(\w+)`", names))
+    assert listed
+    assert listed <= set(dir(getattr(ipujax, module)))
 
 
 @pytest.mark.parametrize("module", MODULES)
