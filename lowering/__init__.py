@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lowering import collectives as collectives
+    from lowering import draws as draws
     from lowering import errors as errors
     from lowering import host_tables as host_tables
     from lowering import ir as ir
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lowering import streams as streams
     from lowering import structure as structure
     from lowering import user_ops as user_ops
+    from lowering import workload as workload
     from lowering.compiler import lower as lower
     from lowering.machine import trace as trace
     from lowering.options import Options as Options
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "collectives",
+    "draws",
     "errors",
     "host_tables",
     "ir",
@@ -51,6 +54,7 @@ _MODULES = (
     "structure",
     "streams",
     "user_ops",
+    "workload",
 )
 _NAMES = {
     "HOST": "lowering.units",

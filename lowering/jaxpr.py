@@ -10,7 +10,8 @@ Names taken from `jax._src`, where nothing public will do:
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
 * `interpreters.partial_eval.dce_jaxpr` (public, without promise): JAX's own dead code elimination.
-* `source_info_util.user_frames`, `register_inclusion`: the user's file and line of an equation.
+* `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`: the user's file
+  and line of an equation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import jax
@@ -200,8 +202,22 @@ def user_line(eqn: JaxprEqn) -> str:
 
 def line_of(traceback: Any) -> str:
     """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
-    frame = next(_source.user_frames(traceback), None)
+    frame = next(_user_frames(traceback), None)
     return f"{frame.file_name}:{frame.start_line} ({frame.function_name})" if frame else ""
+
+
+def _user_frames(traceback: Any) -> Iterator[Any]:
+    """The user's frames of a JAX traceback, innermost first."""
+    codes, places = traceback.raw_frames() if traceback else ((), ())
+    for code, place in zip(codes, places, strict=True):
+        if _is_users(code):
+            yield _source.raw_frame_to_frame(code, place)
+
+
+def _is_users(code: CodeType) -> bool:
+    """Whether the user wrote it; what `dataclasses` writes has no file that could be hidden."""
+    is_generated = code.co_qualname.startswith("__create_fn__.")
+    return not is_generated and _source.is_user_filename(code.co_filename)
 
 
 def current_user_line() -> str:
@@ -214,18 +230,40 @@ def name_stack(eqn: JaxprEqn) -> str:
     return str(eqn.source_info.name_stack)
 
 
-def under(eqn: JaxprEqn, outer: JaxprEqn) -> Any:
-    """The source info of `eqn` once the call `outer` around it has been opened up."""
+def under(eqn: JaxprEqn, outer: JaxprEqn, body: Jaxpr) -> Any:
+    """The source info of `eqn`, one of the body of the call `outer`, once that has been opened."""
     stack = outer.source_info.name_stack + eqn.source_info.name_stack
-    return at_line_of(eqn, outer).source_info.replace(name_stack=stack)
+    return at_line_of(eqn, outer, body).source_info.replace(name_stack=stack)
 
 
-def at_line_of(eqn: JaxprEqn, outer: JaxprEqn | None) -> JaxprEqn:
-    """The equation, with the line of the one around it if it has none: a library made it."""
-    if outer is None or user_line(eqn):
+def at_line_of(eqn: JaxprEqn, outer: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
+    """An equation of a body, with the line of the equation around that if a library made it.
+
+    JAX keeps what it traced of a library's function, so that its equations have the line of
+    whoever called the function first.
+    """
+    if outer is None or _stems_from_user(eqn, body.debug_info.func_src_info):
         return eqn
     line = eqn.source_info.replace(traceback=outer.source_info.traceback)
     return eqn.replace(source_info=line)
+
+
+def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
+    """Whether the user's code made an equation: a function of his, or one given to a library.
+
+    Args:
+      eqn: one of the equations that tracing a function made.
+      function: `name at file:line` of that function.
+    """
+    name, _, place = function.partition(" at ")
+    file = place.rpartition(":")[0]
+    traceback = eqn.source_info.traceback
+    for code in traceback.raw_frames()[0] if traceback else ():
+        if _is_users(code):
+            return True
+        if code.co_filename == file and code.co_name == name:
+            return False
+    return False
 
 
 def dtype_name(aval: Aval) -> str:
@@ -269,26 +307,8 @@ def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) ->
 
 def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
     """The user's frames behind an equation, innermost first; equal for forward and backward."""
-    frames = _source.user_frames(eqn.source_info.traceback)
+    frames = _user_frames(eqn.source_info.traceback)
     return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
-
-
-def has_slow_convolution(body: JaxprEqn | Jaxpr) -> bool:
-    """Whether a convolution other than the plain NHWC/HWIO forward one occurs anywhere inside."""
-    if isinstance(body, Jaxpr):
-        return any(map(has_slow_convolution, body.eqns))
-    if body.primitive.name == "conv_general_dilated":
-        return not _is_plain_convolution(body.params)
-    return any(map(has_slow_convolution, sub_jaxprs(body)))
-
-
-def _is_plain_convolution(params: dict[str, Any]) -> bool:
-    numbers = params["dimension_numbers"]
-    rank = len(numbers.lhs_spec)
-    image = (0, rank - 1, *range(1, rank - 1))  # batch, features, space: channels last
-    filters = (rank - 1, rank - 2, *range(rank - 2))  # out, in, space: HWIO
-    canonical = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) == (image, filters, image)
-    return canonical and set(params["lhs_dilation"]) <= {1} and params["batch_group_count"] == 1
 
 
 def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
@@ -354,35 +374,14 @@ def may_part_ways(jaxpr: Jaxpr, axis: str, inside: bool = False) -> bool:
     return False
 
 
-def operations(jaxpr: Jaxpr) -> float:
-    """A rough count of arithmetic operations: products exactly, anything else one per element."""
-    total = 0.0
-    for eqn in jaxpr.eqns:
-        inner = sum(operations(body) for body in sub_jaxprs(eqn))
-        total += inner * eqn.params.get("length", 1) if inner else _own_operations(eqn)
-    return total
-
-
-def _own_operations(eqn: JaxprEqn) -> float:
-    size = sum(float(_size(var.aval)) for var in eqn.outvars)
-    if eqn.primitive.name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        shape = shape_of(eqn.invars[0].aval)
-        return 2.0 * size * math.prod(shape[axis] for axis in contracted)
-    if eqn.primitive.name == "conv_general_dilated":
-        filters = shape_of(eqn.invars[1].aval)
-        features = filters[eqn.params["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * size * math.prod(filters) / max(features, 1)
-    return size
-
-
-def _size(aval: Aval) -> int:
+def size_of(aval: Aval) -> int:
+    """How many numbers an array has."""
     return math.prod(shape_of(aval))
 
 
 def size_in_bytes(aval: Aval) -> int:
     """Bytes of an array."""
-    return _size(aval) * aval.dtype.itemsize
+    return size_of(aval) * aval.dtype.itemsize
 
 
 def is_tracer(value: Any) -> bool:

@@ -107,7 +107,7 @@ class Facts:
         while todo:
             body, around = todo.pop()
             for inner in body.eqns:
-                eqn = jaxpr.at_line_of(inner, around)
+                eqn = jaxpr.at_line_of(inner, around, body)
                 yield eqn
                 todo.extend((each, eqn) for each in jaxpr.sub_jaxprs(eqn))
 

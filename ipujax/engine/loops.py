@@ -22,7 +22,7 @@ from ipujax.engine.feeds import Feeder, Session, exhausted, of_the_loop
 from ipujax.engine.placement import Axis, Placement
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from lowering import ir, jaxpr
+from lowering import ir, jaxpr, workload
 
 # Long enough to hide a dispatch of some 100 us, short enough to look live.
 CHUNK_SECONDS = 0.02
@@ -373,7 +373,7 @@ def slow_inside_loops(closed: Any) -> bool:
     Only the canonical forward form (NHWC, HWIO) is fast there (jax-ml/jax#12868); the gradient
     convolutions permute their dimensions or dilate their operands.
     """
-    return jax.default_backend() == "cpu" and jaxpr.has_slow_convolution(closed.jaxpr)
+    return jax.default_backend() == "cpu" and workload.has_slow_convolution(closed.jaxpr)
 
 
 def _taken(leaf: Any, index: Any, count: int | None) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipujax.engine.feeds import Session
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
 from ipujax.errors import OutOfRangeError
-from lowering import ir, jaxpr, pipelines, schedules
+from lowering import ir, pipelines, schedules, workload
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine, Values
@@ -181,7 +181,7 @@ class _Task:
             elif leaving in born:
                 self.leaves.append((leaving, number))
         kernels = (node.kernel for node in ir.opened(body) if isinstance(node, ir.Execute))
-        self.operations = sum(jaxpr.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+        self.operations = sum(workload.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
         donated = frozenset(place for place, _, _ in self.adds)
         self.steps = [machine.step(node, donated) for node in ir.opened(body)]
 

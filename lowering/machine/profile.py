@@ -114,7 +114,7 @@ class Memory:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTotal:
-    """All runs of operations of one signature on one IPU, in one call.
+    """All runs of operations of one signature and line on one IPU, in one call.
 
     Attributes:
       name: the primitive and its result, as `dot_general float16[128,1024]`, and whether it

@@ -24,12 +24,12 @@ from lowering.jaxpr import (
     Literal,
     Var,
     bind_equation,
-    operations,
     run_equations,
     size_in_bytes,
     sub_jaxprs,
 )
 from lowering.pipelines.slices import dependent, needed_for, read_from_outside, sliced, variables
+from lowering.workload import operations
 
 # Measured on CPUs: merging pays where the weights do not fit the caches, and where a micro-batch
 # does too little with them to hide the time that they take to arrive.

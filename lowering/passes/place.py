@@ -16,7 +16,6 @@ from lowering.jaxpr import (
     Literal,
     Var,
     frames_key,
-    has_slow_convolution,
     name_stack,
     shape_of,
     sub_jaxprs,
@@ -27,6 +26,7 @@ from lowering.storage import load_p, store_p
 from lowering.streams import repeat_p, uses_streams
 from lowering.units import HOST, IpuId
 from lowering.user_ops import name_on_host
+from lowering.workload import has_slow_convolution
 
 Home = IpuId | None
 """Where a value is born; None for arguments and constants, which live on the host."""

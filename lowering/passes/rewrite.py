@@ -107,7 +107,7 @@ class Rewriter:
             invars = [local(a) for a in eqn.invars]
             outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
             names.update(zip(eqn.outvars, outvars, strict=True))
-            source = under(eqn, outer)
+            source = under(eqn, outer, jaxpr)
             self._eqns.append(eqn.replace(invars=invars, outvars=outvars, source_info=source))
         return [local(a) for a in jaxpr.outvars]
 

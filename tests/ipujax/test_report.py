@@ -482,3 +482,28 @@ def test_programs_without_anything_to_do_have_reports() -> None:
     assert report.throughput is None
     assert "Fits" in str(report)
     json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_each_call_of_a_library_function_has_a_line_of_its_own() -> None:
+    """JAX traces `gelu` and the layer once, and keeps what it traced for the second call."""
+    layers = [ipu.rnn_ops.PopnnLSTM(4, seed=seed) for seed in (1, 2)]
+    params = layers[0].build(None, [3, 2, 4])
+
+    def model(x: Any) -> Any:
+        x, _ = layers[0](params, x)
+        x, _ = layers[1](params, x)
+        x = jax.nn.gelu(x)
+        return jax.nn.gelu(jnp.sin(x))
+
+    report = report_of(jax.grad(lambda x: jnp.sum(model(x))), struct(3, 2, 4))
+    first = model.__code__.co_firstlineno
+    found: Counter[tuple[str, int]] = Counter()
+    for operation in report.operations:
+        line = operation.origin.rpartition(" ")[0].rpartition(":")[2]
+        kind = next((k for k in ("dot_general", "tanh") if k in operation.name), "")
+        if kind and operation.origin:
+            found[kind, int(line) - first] += int(operation.runs)
+    # Products of all inputs and of each of 3 states, and both again for gradients.
+    assert found["dot_general", 1] == found["dot_general", 2] == 8
+    assert found["tanh", 3] > 0
+    assert found["tanh", 3] == found["tanh", 4]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, streams
+from lowering import jaxpr, streams, workload
 from tests.lowering.samples import Queue, S, V, W, shard, trace
 
 
@@ -120,7 +120,7 @@ def test_ordered_effects():
 )
 def test_slow_convolutions(fn, slow):
     image = jax.ShapeDtypeStruct((3, 3, 3, 3), jnp.float32)
-    assert jaxpr.has_slow_convolution(trace(fn, image, image).jaxpr) == slow
+    assert workload.has_slow_convolution(trace(fn, image, image).jaxpr) == slow
 
 
 def _channels_last(x, w):
@@ -129,13 +129,13 @@ def _channels_last(x, w):
 
 
 def test_operations_count_products_exactly():
-    counted = jaxpr.operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
+    counted = workload.operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
     assert counted == 2 * 27 + 9
 
     def looped(a):
         return lax.scan(lambda c, _: (c @ c, None), a, None, length=5)[0]
 
-    assert jaxpr.operations(trace(looped, W).jaxpr) == 5 * 54
+    assert workload.operations(trace(looped, W).jaxpr) == 5 * 54
 
 
 @pytest.mark.parametrize(

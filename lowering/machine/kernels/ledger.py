@@ -72,7 +72,7 @@ class Ledger:
                 self.steps.between_replicas(name, origin, links)
             if name in _ON_HOST:
                 self.steps.with_host(name, origin, host_cycles(self._target, bytes_))
-        self._add_total((*code, item.backward), total)
+        self._add_total((*code, item.backward, origin), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in name:
             self._assume(item, "what the host does in a callback takes no time")
@@ -95,7 +95,7 @@ class Ledger:
         total = Total(title, origin=origin, runs=1, bytes=bytes_)
         with steps.timed(total):
             steps.run(name, origin, (phase,))
-        self._add_total(title, total, times)
+        self._add_total((title, origin), total, times)
 
     def repeat(self, loop: Loop, body: Supersteps) -> None:
         """A loop runs; what its iterations cost beside time is for `include`."""

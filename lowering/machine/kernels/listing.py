@@ -223,7 +223,7 @@ class _Lister:
         user's have that of what is `around` them.
         """
         for inner in closed.jaxpr.eqns:
-            eqn = at_line_of(inner, around)
+            eqn = at_line_of(inner, around, closed.jaxpr)
             backward = within or marks.read(name_stack(eqn)).backward
             body, given = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(given):

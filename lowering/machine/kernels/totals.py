@@ -14,7 +14,7 @@ from lowering.machine.trace import Trace
 
 @dc.dataclass(slots=True)
 class Total:
-    """All runs of operations of one signature; see `profile.OperationTotal`.
+    """All runs of operations of one signature and line; see `profile.OperationTotal`.
 
     Attributes:
       dtype: of the numbers that they work on; "" for what moves data.
@@ -59,7 +59,7 @@ class KernelCost:
       results: how its results lie.
       life: memory beside the operands, results included.
       code: what must be on the tiles, by signature of the operation.
-      totals: where the cycles go, by signature of the operation.
+      totals: where the cycles go, by signature and line of the operation.
       assumptions: what had to be assumed.
     """
 

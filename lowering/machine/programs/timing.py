@@ -59,7 +59,7 @@ class Timing:
       tree: the program as a tree.
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
-      totals: where cycles go, by IPU and signature of the operation.
+      totals: where cycles go, by IPU, and signature and line of the operation.
       pipeline: of the first pipeline.
       assumptions: what had to be assumed.
     """
