@@ -2,10 +2,8 @@
 
 A layer is an object without parameters of its own: `build` makes them, a call takes them. It runs
 as one product for the inputs of all time steps and one scan; its gradients are one scan back, and
-one product over all steps for each weight. Source: seed section 18.14.9 and the facts `rnn.*`.
-
-The gradients are custom ones, for reverse mode (`jax.grad`, `jax.vjp`, also nested). As with every
-`jax.custom_vjp`, JAX refuses `jax.jvp` and `jax.jacfwd`.
+one product over all steps for each weight. All of JAX's derivatives work, in both modes and nested.
+Source: seed section 18.14.9 and the facts `rnn.*`.
 """
 
 from __future__ import annotations
@@ -73,8 +71,10 @@ class PopnnLSTM(Layer):
         Args:
           params: what `build` made.
           inputs: [time, batch, input_size].
-          initial_state: two arrays [batch, num_units]; zeros by default.
-          training: False makes it an error to differentiate the results.
+          initial_state: two arrays [batch, num_units]; zeros by default, also for a part that is
+            None.
+          training: False makes it an error that a gradient reaches the results; forward mode is
+            refused as well.
 
         Returns:
           The outputs, [time, batch, num_units], and the last state.
@@ -156,7 +156,8 @@ class PopnnGRU(Layer):
           params: what `build` made.
           inputs: [time, batch, input_size].
           initial_state: [batch, num_units]; zeros by default.
-          training: False makes it an error to differentiate the results.
+          training: False makes it an error that a gradient reaches the results; forward mode is
+            refused as well.
 
         Returns:
           The outputs, [time, batch, num_units], and the last of them (of no steps, the initial
@@ -230,7 +231,8 @@ class PopnnDynamicGRU(PopnnGRU):
           seq_len: integers [batch]. Values that are only known at run time count as 0 if they
             are negative, and as all time steps if they are more.
           initial_state: [batch, num_units]; zeros by default.
-          training: False makes it an error to differentiate the results.
+          training: False makes it an error that a gradient reaches the results; forward mode is
+            refused as well.
           time_major: False if inputs are [batch, time, input_size] (fact
             `rnn.dynamic_batch_major`).
 
@@ -260,7 +262,7 @@ class PopnnDynamicGRU(PopnnGRU):
         # Padding may hold anything, also NaN, which a product with zero would not stop.
         inputs = jnp.where(live, inputs, 0)
         gain = jnp.ones((), self._dtype) if score is None else 1 - score[..., None]
-        mixing = Mixing(jnp.where(live, gain, 0), 1 - live.astype(self._dtype))
+        mixing = Mixing(jnp.where(live, gain, 0), ~live)
         outputs, state = self._run(params, inputs, state, training, mixing)
         return jnp.where(live, outputs, 0), state
 
@@ -289,7 +291,8 @@ class PopnnAUGRU(PopnnDynamicGRU):
           seq_len: integers [batch], as for `PopnnDynamicGRU`.
           attention_score: [time, batch], of the layer's dtype.
           initial_state: [batch, num_units]; zeros by default.
-          training: False makes it an error to differentiate the results.
+          training: False makes it an error that a gradient reaches the results; forward mode is
+            refused as well.
           time_major: False if inputs are [batch, time, input_size] and scores [batch, time].
 
         Returns:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,10 @@ class Activation:
     coupled: bool = False
 
 
+def _sigmoid(x: jax.Array) -> jax.Array:
+    return 0.5 * jnp.tanh(0.5 * x) + 0.5  # which XLA makes faster code of than of `logistic`
+
+
 def _hard_sigmoid(x: jax.Array) -> jax.Array:
     return jnp.clip(0.2 * x + 0.5, 0.0, 1.0)
 
@@ -43,7 +48,7 @@ ACTIVATIONS = {
     "tanh": Activation(jnp.tanh, lambda y: 1 - y * y, stretch=1.0),
     "relu": Activation(jax.nn.relu, lambda y: (y > 0).astype(y.dtype)),
     "softmax": Activation(jax.nn.softmax, lambda y: y, coupled=True),
-    "sigmoid": Activation(jax.nn.sigmoid, lambda y: y * (1 - y), stretch=0.5),
+    "sigmoid": Activation(_sigmoid, lambda y: y * (1 - y), stretch=0.5),
     "hard_sigmoid": Activation(_hard_sigmoid, _hard_slope),
 }
 
@@ -60,19 +65,20 @@ class Gates:
 
     @property
     def coupled(self) -> bool:
-        """Whether a cotangent needs the values of its gates to be settled."""
+        """Whether derivatives need the values of the gates."""
         return any(gate.coupled for gate in self._gates)
 
     def values(self, x: jax.Array) -> jax.Array:
         """The activations of `x`, [..., gates * units].
 
         Where all are of the shape of tanh, one tanh runs over all gates; XLA makes faster code
-        of that than of separate parts. The barrier keeps it from being cut up again.
+        of that than of separate parts. The barrier keeps values from being computed in parts.
         """
         stretches = self._stretches(x)
         if stretches is None:
-            return self._each(lambda gate, part: gate.value(part), x)
-        values = stretches * jnp.tanh(stretches * x) + (1 - stretches)
+            values = self._each(lambda gate, part: gate.value(part), x)
+        else:
+            values = stretches * jnp.tanh(stretches * x) + (1 - stretches)
         return jax.lax.optimization_barrier(values)
 
     def slopes(self, y: jax.Array) -> jax.Array:
@@ -83,36 +89,38 @@ class Gates:
         offset = y - (1 - stretches)
         return stretches * stretches - offset * offset
 
-    def settled(self, cotangent: jax.Array, y: jax.Array | None) -> jax.Array:
-        """The cotangent of the gates' inputs.
+    def centred(self, tangent: jax.Array, y: jax.Array | None) -> jax.Array:
+        """What of the inputs' tangent the slopes act on: all of it, unless gates are coupled.
 
         Args:
-          cotangent: that of the values times the slopes, [..., gates * units].
-          y: the values; None unless the gates are `coupled`.
+          tangent: [..., gates * units].
+          y: the values of the gates; None unless they are `coupled`.
         """
         if y is None:
-            return cotangent
-        parts = zip(self._gates, self._cut(cotangent), self._cut(y), strict=True)
-        settled = [
-            part - value * jnp.sum(part, axis=-1, keepdims=True) if gate.coupled else part
+            return tangent
+        parts = zip(self._gates, self._cut(tangent), self._cut(y), strict=True)
+        centred = [
+            part - jnp.sum(value * part, axis=-1, keepdims=True) if gate.coupled else part
             for gate, part, value in parts
         ]
-        return jnp.concatenate(settled, axis=-1)
+        return jnp.concatenate(centred, axis=-1)
 
     @property
     def _gates(self) -> list[Activation]:
         return [ACTIVATIONS[name] for name in self.names]
 
-    def _stretches(self, x: jax.Array) -> jax.Array | None:
+    def _stretches(self, x: jax.Array) -> Any:
+        """Those of all units, as a constant; None where `_each` does better."""
         stretches = [gate.stretch for gate in self._gates if gate.stretch is not None]
-        if len(stretches) < len(self.names):
+        if len(stretches) < len(self.names) or len(set(stretches)) == 1:
             return None
-        repeated = np.repeat(stretches, x.shape[-1] // len(self.names))
-        return jnp.asarray(repeated, x.dtype)
+        return np.repeat(stretches, x.shape[-1] // len(self.names)).astype(x.dtype)
 
     def _each(
         self, function: Callable[[Activation, jax.Array], jax.Array], x: jax.Array
     ) -> jax.Array:
+        if len(set(self.names)) == 1 and not self.coupled:
+            return function(self._gates[0], x)
         parts = zip(self._gates, self._cut(x), strict=True)
         return jnp.concatenate([function(gate, part) for gate, part in parts], axis=-1)
 

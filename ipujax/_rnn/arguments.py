@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._collectives import refuse_type
-from ipujax._operands import known, refuse
+from ipujax._operands import known, refuse, refuse_type
 from ipujax._rnn.activations import ACTIVATIONS
 
 
@@ -92,21 +91,27 @@ def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
     return (jnp.arange(steps)[:, None] < lengths)[..., None]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def inference_only(layer: str, results: Any) -> Any:
-    """The results of a layer that was called with `training=False`: not to be differentiated."""
-    return results
-
-
-def _refuse_gradient(layer: str, results: Any) -> tuple[Any, None]:
-    raise refuse(
+    """The results of a layer that was called with `training=False`: no gradient may reach them."""
+    # Made here, so that it names the line of the call and not that of the backward pass.
+    error = refuse(
         f"{layer} was called with training=False, but its results are differentiated",
         "call it with training=True, or stop the gradient with jax.lax.stop_gradient",
     )
+    return _without_gradient(error, results)
 
 
-def _no_gradient(layer: str, kept: None, cotangents: Any) -> tuple[Any]:
-    return (cotangents,)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _without_gradient(error: Exception, results: Any) -> Any:
+    return results
 
 
-inference_only.defvjp(_refuse_gradient, _no_gradient)
+def _keep_nothing(error: Exception, results: Any) -> tuple[Any, None]:
+    return results, None
+
+
+def _refuse_gradient(error: Exception, kept: None, cotangents: Any) -> Any:
+    raise error
+
+
+_without_gradient.defvjp(_keep_nothing, _refuse_gradient)

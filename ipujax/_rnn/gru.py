@@ -1,7 +1,7 @@
-"""The GRU recurrence: one scan over time, and one scan back.
+"""The GRU recurrence: one scan over time, and one for its derivatives.
 
-As in `lstm`, the scans hold only what depends on the step before, and the gradients of the
-weights are one or two products over all steps after the scan back.
+As in `lstm`, the scans hold only what depends on the step before, and the derivatives by the
+weights are products over all steps.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from ipujax._rnn.activations import Gates
-from ipujax._rnn.products import cut, product, shifted, side_by_side, summed_product
+from ipujax._rnn.products import cut, product, shifted, side_by_side, times_transposed
+from ipujax._rnn.tangents import instantiated, product_of, total
 
 
 @dc.dataclass(frozen=True)
@@ -45,15 +47,15 @@ class GRUCell:
 
 
 class Mixing(NamedTuple):
-    """Changes the update gate of each step and sample from `z` to `gain * z + hold`.
+    """Changes the update gate of each step and sample from `z` to `gain * z`, or to 1.
 
     Attributes:
-      gain: [time, batch, 1].
-      hold: [time, batch, 1]; 1 (and no gain) leaves the state as it is.
+      gain: [time, batch, 1]; 0 where the state is held.
+      held: bool [time, batch, 1]; whether the state stays as it is.
     """
 
     gain: jax.Array
-    hold: jax.Array
+    held: jax.Array
 
 
 class Weights(NamedTuple):
@@ -74,7 +76,7 @@ class Weights(NamedTuple):
 _Results = tuple[jax.Array, jax.Array]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def gru(
     cell: GRUCell, inputs: jax.Array, weights: Weights, mixing: Mixing | None, h: jax.Array
 ) -> _Results:
@@ -90,12 +92,11 @@ def gru(
     Returns:
       The states after all steps, [time, batch, units], and the last one.
     """
-    h, (states, _) = _scan(cell, False, inputs, weights, mixing, h)
-    return states, h
+    return _scan(cell, False, inputs, weights, mixing, h)[0]
 
 
 class _Kept(NamedTuple):
-    """What the scan back needs to know of each step; all [time, batch, units] but `gates`.
+    """What the derivatives need to know of each step; all [time, batch, units] but `gates`.
 
     Attributes:
       update: the derivative of the state by the input of the update gate.
@@ -103,8 +104,7 @@ class _Kept(NamedTuple):
       candidate: that of the state by the input of the candidate.
       mixed: that of the state by the state before, along the update gate.
       resetting: the value of the reset gate.
-      change: the state before less the candidate, and `update` the value of its gate; None
-        without `Mixing`.
+      gain: the derivative of the state by the gain; None without `Mixing`.
       gates: the values of update and reset, [time, batch, 2 * units]; None unless coupled.
       activated: the value of the candidate; None unless coupled.
     """
@@ -114,7 +114,7 @@ class _Kept(NamedTuple):
     candidate: jax.Array
     mixed: jax.Array
     resetting: jax.Array
-    change: tuple[jax.Array, jax.Array] | None
+    gain: jax.Array | None
     gates: jax.Array | None
     activated: jax.Array | None
 
@@ -126,24 +126,29 @@ def _scan(
     weights: Weights,
     mixing: Mixing | None,
     h: jax.Array,
-) -> Any:
+) -> tuple[_Results, Any]:
+    """The results, and what is kept of each step, or None."""
     units = h.shape[-1]
     of_inputs, of_state = cut(weights.kernel, units)
-    # Two products where one could do: XLA makes slow code of arithmetic on parts of a product.
     of_gates, of_candidate = of_state[:, : 2 * units], of_state[:, 2 * units :]
+
+    def products(h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What the state gives the gates, and what the reset gate is multiplied with."""
+        if weights.state_bias is None:
+            return h @ of_gates, h
+        # Without the barrier, XLA makes slow code of arithmetic on parts of a product.
+        both = lax.optimization_barrier(h @ of_state)
+        return both[..., : 2 * units], both[..., 2 * units :] + weights.state_bias
 
     def step(h: jax.Array, x: Any) -> Any:
         projected, mixing = x
-        gates = cell.gates.values(projected[..., : 2 * units] + h @ of_gates)
+        # Of a state that is held nothing else is made, as that might overflow.
+        to_gates, partner = products(h if mixing is None else jnp.where(mixing.held, 0, h))
+        gates = cell.gates.values(projected[..., : 2 * units] + to_gates)
         update, reset = jnp.split(gates, 2, axis=-1)
-        if weights.state_bias is None:
-            partner = h
-            inner = (reset * h) @ of_candidate
-        else:
-            partner = h @ of_candidate + weights.state_bias
-            inner = reset * partner
+        inner = reset * partner if cell.reset_after else (reset * partner) @ of_candidate
         candidate = cell.candidate.values(projected[..., 2 * units :] + inner)
-        mixed = update if mixing is None else mixing.gain * update + mixing.hold
+        mixed = update if mixing is None else jnp.where(mixing.held, 1, mixing.gain * update)
         after = mixed * h + (1 - mixed) * candidate
         if not keep:
             return after, (after, None)
@@ -155,70 +160,62 @@ def _scan(
             (1 - mixed) * cell.candidate.slopes(candidate),
             mixed,
             reset,
-            None if mixing is None else (change, update),
+            None if mixing is None else change * update,
             gates if cell.gates.coupled else None,
             candidate if cell.candidate.coupled else None,
         )
         return after, (after, kept)
 
-    return lax.scan(step, h, (product(inputs, of_inputs) + weights.bias, mixing))
+    projected = product(inputs, of_inputs) + weights.bias
+    h, (states, kept) = lax.scan(step, h, (projected, mixing))
+    return (states, h), kept
 
 
-def _forward(
-    cell: GRUCell, inputs: jax.Array, weights: Weights, mixing: Mixing | None, h: jax.Array
-) -> tuple[_Results, Any]:
-    last, (states, kept) = _scan(cell, True, inputs, weights, mixing, h)
-    return (states, last), (inputs, weights.kernel, h, states, kept)
-
-
-def _backward(cell: GRUCell, residuals: Any, cotangents: _Results) -> Any:
-    inputs, kernel, h, states, kept = residuals
-    given, dh = cotangents
-    of_inputs, of_state = cut(kernel, h.shape[-1])
+@functools.partial(gru.defjvp, symbolic_zeros=True)
+def _derivatives(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+    inputs, weights, _, h = primals
+    d_inputs, d_weights, d_mixing, d_h = tangents
+    results, kept = _scan(cell, True, *primals)
     units = h.shape[-1]
+    of_inputs, of_state = cut(weights.kernel, units)
     to_gates, to_candidate = of_state[:, : 2 * units].T, of_state[:, 2 * units :].T
+    of_weights = _by_weights(cell, d_weights, inputs, shifted(h, results[0]), kept.resetting)
+    shape = (*inputs.shape[:2], 3 * units)
+    d_projected = total(shape, h.dtype, product_of(d_inputs, of_inputs), *of_weights)
+    d_gain = None if d_mixing is None else d_mixing.gain
+    d_mixed = None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept.gain * d_gain
 
-    def step(dh: jax.Array, x: tuple[jax.Array, _Kept]) -> Any:
-        given, kept = x
-        dh = dh + given
-        inner = cell.candidate.settled(dh * kept.candidate, kept.activated)
-        reset = inner if cell.reset_after else inner @ to_candidate
-        outer = side_by_side(dh * kept.update, reset * kept.reset)
-        outer = cell.gates.settled(outer, kept.gates)
-        reset = reset * kept.resetting
-        reset = reset @ to_candidate if cell.reset_after else reset
-        below = dh * kept.mixed + reset + outer @ to_gates
-        return below, (side_by_side(outer, inner), _mixing(dh, kept.change))
+    def step(d_h: jax.Array, x: tuple[jax.Array, jax.Array | None, _Kept]) -> Any:
+        d_projected, d_mixed, kept = x
+        outer, inner = jnp.split(d_projected, [2 * units], axis=-1)
+        outer = cell.gates.centred(outer + times_transposed(d_h, to_gates), kept.gates)
+        update, reset = jnp.split(outer, 2, axis=-1)
+        if cell.reset_after:
+            partner = kept.resetting * times_transposed(d_h, to_candidate)
+            inner = inner + partner + kept.reset * reset
+        else:
+            partner = kept.resetting * d_h + kept.reset * reset
+            inner = inner + times_transposed(partner, to_candidate)
+        inner = cell.candidate.centred(inner, kept.activated)
+        after = kept.update * update + kept.candidate * inner + kept.mixed * d_h
+        after = after if d_mixed is None else after + d_mixed
+        return after, after
 
-    dh, (gates, mixing) = lax.scan(step, dh, (given, kept), reverse=True)
-    before = shifted(h, states)
-    into = (_into_after if cell.reset_after else _into_before)(inputs, before, kept, gates)
-    return product(gates, of_inputs.T), into, mixing, dh
-
-
-def _mixing(dh: jax.Array, change: tuple[jax.Array, jax.Array] | None) -> Mixing | None:
-    if change is None:
-        return None
-    hold = dh * change[0]
-    gain = hold * change[1]
-    return Mixing(*(jnp.sum(part, axis=-1, keepdims=True) for part in (gain, hold)))
-
-
-def _into_before(inputs: jax.Array, before: jax.Array, kept: _Kept, gates: jax.Array) -> Weights:
-    units = before.shape[-1]
-    outer = summed_product(side_by_side(inputs, before), gates[..., : 2 * units])
-    inner = side_by_side(inputs, kept.resetting * before)
-    inner = summed_product(inner, gates[..., 2 * units :])
-    return Weights(side_by_side(outer, inner), jnp.sum(gates, axis=(0, 1)), None)
+    last, states = lax.scan(step, instantiated(d_h), (d_projected, d_mixed, kept))
+    return results, (states, last)
 
 
-def _into_after(inputs: jax.Array, before: jax.Array, kept: _Kept, gates: jax.Array) -> Weights:
-    units = before.shape[-1]
-    inner = gates[..., 2 * units :] * kept.resetting
-    of_state = side_by_side(gates[..., : 2 * units], inner)
-    kernel = [summed_product(inputs, gates), summed_product(before, of_state)]
-    biases = (jnp.sum(part, axis=(0, 1)) for part in (gates, inner))
-    return Weights(jnp.concatenate(kernel), *biases)
-
-
-gru.defvjp(_forward, _backward)
+def _by_weights(
+    cell: GRUCell, tangents: Weights, inputs: jax.Array, before: jax.Array, resetting: jax.Array
+) -> list[jax.Array]:
+    """What tangents of weights add to the inputs of the gates; nothing if all are zero."""
+    if all(isinstance(part, SymbolicZero) for part in jax.tree.leaves(tangents)):
+        return []
+    kernel, bias, state_bias = jax.tree.map(instantiated, tangents)
+    outer, inner = jnp.split(kernel, [2 * before.shape[-1]], axis=-1)
+    to_gates = product(side_by_side(inputs, before), outer)
+    if cell.reset_after:
+        of_inputs, of_state = cut(inner, before.shape[-1])
+        partner = resetting * (product(before, of_state) + state_bias)
+        return [side_by_side(to_gates, product(inputs, of_inputs) + partner), bias]
+    return [side_by_side(to_gates, product(side_by_side(inputs, resetting * before), inner)), bias]

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import scopes
-from ipujax._collectives import refuse_type, whole_number
-from ipujax._operands import refuse
+from ipujax._operands import refuse, refuse_type, whole_number
 from ipujax._rnn.arguments import (
     check_activation,
     check_dtype,

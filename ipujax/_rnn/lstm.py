@@ -1,9 +1,11 @@
-"""The LSTM recurrence: one scan over time, and one scan back.
+"""The LSTM recurrence: one scan over time, and one for its derivatives.
 
 Only what depends on the step before is in the scans: one matrix product, and arithmetic on the
-gates. What the inputs give is one product over all steps before the scan, and the gradient of the
-weights is one after the scan back; left to JAX, that would be a sum carried through the scan. The
-forward scan keeps derivatives, not values, so the scan back has little left to compute.
+gates. What the inputs give is one product over all steps before the scan. The derivatives are
+linear and laid out the same way, with the weights' part before the scan; so JAX transposes them to
+one scan back, and one product after it for each gradient of weights. Left to JAX, that would be a
+sum carried through the scan. The forward scan keeps derivatives, not values, so the other has
+little left to compute.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax._rnn.activations import Gates
-from ipujax._rnn.products import cut, product, shifted, side_by_side, summed_product
+from ipujax._rnn.products import cut, product, shifted, side_by_side, times_transposed
+from ipujax._rnn.tangents import instantiated, product_of, total
 
 
 @dc.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Weights(NamedTuple):
 _Results = tuple[jax.Array, jax.Array, jax.Array]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def lstm(
     cell: LSTMCell, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
 ) -> _Results:
@@ -75,12 +78,11 @@ def lstm(
     Returns:
       All outputs, [time, batch, units], the last state and the last output.
     """
-    (c, h), (outputs, _) = _scan(cell, False, inputs, weights, c, h)
-    return outputs, c, h
+    return _scan(cell, False, inputs, weights, c, h)[0]
 
 
 class _Kept(NamedTuple):
-    """What the scan back needs to know of each step.
+    """What the derivatives need to know of each step.
 
     Attributes:
       gates: the derivatives of the state by the inputs of the first three gates, and of the
@@ -99,13 +101,9 @@ class _Kept(NamedTuple):
 
 
 def _scan(
-    cell: LSTMCell,
-    keep: bool,
-    inputs: jax.Array,
-    weights: Weights,
-    c: jax.Array,
-    h: jax.Array,
-) -> Any:
+    cell: LSTMCell, keep: bool, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
+) -> tuple[_Results, Any]:
+    """The results, and what is kept of each step, or None."""
     of_inputs, of_state = cut(weights.kernel, h.shape[-1])
 
     def step(state: Any, projected: jax.Array) -> Any:
@@ -127,34 +125,37 @@ def _scan(
         )
         return (c, h), (h, kept)
 
-    return lax.scan(step, (c, h), product(inputs, of_inputs) + weights.bias)
+    projected = product(inputs, of_inputs) + weights.bias
+    (c, h), (outputs, kept) = lax.scan(step, (c, h), projected)
+    return (outputs, c, h), kept
 
 
-def _forward(
-    cell: LSTMCell, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
-) -> tuple[_Results, Any]:
-    (last_c, last_h), (outputs, kept) = _scan(cell, True, inputs, weights, c, h)
-    return (outputs, last_c, last_h), (inputs, weights.kernel, h, outputs, kept)
-
-
-def _backward(cell: LSTMCell, residuals: Any, cotangents: _Results) -> Any:
-    inputs, kernel, h, outputs, kept = residuals
-    given, dc, dh = cotangents
-    of_inputs, of_state = (part.T for part in cut(kernel, h.shape[-1]))
+@functools.partial(lstm.defjvp, symbolic_zeros=True)
+def _derivatives(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+    inputs, weights, _, h = primals
+    results, kept = _scan(cell, True, *primals)
+    of_inputs, of_state = cut(weights.kernel, h.shape[-1])
+    to_gates = of_state.T
+    d_inputs, d_weights, d_c, d_h = tangents
+    found = side_by_side(inputs, shifted(h, results[0]))
+    d_projected = total(
+        (*inputs.shape[:2], of_state.shape[1]),
+        h.dtype,
+        product_of(d_inputs, of_inputs),
+        product_of(found, d_weights.kernel),
+        d_weights.bias,
+    )
 
     def step(state: Any, x: tuple[jax.Array, _Kept]) -> Any:
-        dc, dh = state
-        given, kept = x
-        dh = dh + given
-        dc = dc + cell.output.settled(dh * kept.state, kept.activated)
-        gates = side_by_side(dc, dc, dc, dh) * kept.gates
-        gates = cell.gates.settled(gates, kept.values)
-        return (dc * kept.forget, gates @ of_state), gates
+        d_c, d_h = state
+        d_projected, kept = x
+        d_gates = d_projected + times_transposed(d_h, to_gates)
+        d_gates = cell.gates.centred(d_gates, kept.values) * kept.gates
+        into, forget, candidate, out = jnp.split(d_gates, 4, axis=-1)
+        d_c = into + forget + candidate + kept.forget * d_c
+        d_h = out + kept.state * cell.output.centred(d_c, kept.activated)
+        return (d_c, d_h), d_h
 
-    (dc, dh), gates = lax.scan(step, (dc, dh), (given, kept), reverse=True)
-    found = side_by_side(inputs, shifted(h, outputs))
-    into = Weights(summed_product(found, gates), jnp.sum(gates, axis=(0, 1)))
-    return product(gates, of_inputs), into, dc, dh
-
-
-lstm.defvjp(_forward, _backward)
+    state = instantiated(d_c), instantiated(d_h)
+    (d_c, d_h), d_outputs = lax.scan(step, state, (d_projected, kept))
+    return results, (d_outputs, d_c, d_h)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 
 def cut(kernel: jax.Array, units: int) -> tuple[jax.Array, jax.Array]:
@@ -18,15 +19,9 @@ def product(x: jax.Array, weights: jax.Array) -> jax.Array:
     return (rows @ weights).reshape(*x.shape[:2], weights.shape[1])
 
 
-def summed_product(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The gradient of weights: `x[t].T @ y[t]` summed over the steps, [n, m].
-
-    Args:
-      x: what the weights were multiplied with, [time, batch, n].
-      y: the cotangents of the products, [time, batch, m].
-    """
-    rows = x.shape[0] * x.shape[1]
-    return x.reshape(rows, x.shape[2]).T @ y.reshape(rows, y.shape[2])
+def times_transposed(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """`x @ weights.T`, whose transpose is the plain `y @ weights`, the faster one of the two."""
+    return lax.dot_general(x, weights, (((1,), (1,)), ((), ())))
 
 
 def shifted(first: jax.Array, states: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
@@ -460,10 +461,75 @@ def test_training_false_refuses_gradients() -> None:
         jax.grad(lambda p: layer(p, x, training=False)[0].sum())(params)
 
 
-def test_forward_mode_is_refused() -> None:
-    layer = PopnnGRU(UNITS)
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(lambda x: layer(made(layer), x)[0], (inputs(),), (inputs(),))
+def test_training_false_allows_gradients_that_do_not_reach_the_layer() -> None:
+    layer = PopnnLSTM(UNITS)
+    params, x = made(layer), inputs()
+
+    def frozen(params: Any) -> Any:
+        features = layer(params, x, training=False)[0]
+        return jnp.sum(params["biases"]) + jnp.sum(jax.lax.stop_gradient(features))
+
+    close(jax.jit(jax.grad(frozen))(params)["biases"], np.ones((4, UNITS)), 0)
+
+
+@pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[1], CASES[6]])
+def test_forward_mode_agrees_with_reverse_mode(kind: Any, options: Any) -> None:
+    layer = kind(UNITS, **options)
+    args = made(layer), inputs(), states(2)
+    directions = jax.tree.map(lambda a: jnp.cos(3 * a), args)
+    number = loss(lambda *a: call(layer, *a))
+    gradient = jax.jit(jax.grad(number, argnums=(0, 1, 2)))(*args)
+    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(directions), strict=True)
+    slope = jax.jit(lambda a, d: jax.jvp(number, a, d)[1])(args, directions)
+    close(slope, sum(jnp.vdot(g, d) for g, d in pairs), 1e-4)
+
+
+@pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[2], CASES[5]])
+def test_gradients_of_one_argument_alone(kind: Any, options: Any) -> None:
+    """The others have no tangents then, which are left out."""
+    layer = kind(UNITS, **options)
+    params, x, state = made(layer), inputs(), states(2)
+
+    def number(kernel: Any, biases: Any, x: Any, state: Any) -> Any:
+        return loss(lambda *a: call(layer, *a))({"kernel": kernel, "biases": biases}, x, state)
+
+    args = params["kernel"], params["biases"], x, state
+    together = jax.jit(jax.grad(number, argnums=(0, 1, 2, 3)))(*args)
+    for i, wanted in enumerate(together):
+        close(jax.jit(jax.grad(number, argnums=i))(*args), wanted, 1e-5)
+
+
+@pytest.mark.parametrize("kind", [PopnnLSTM, PopnnAUGRU])
+def test_checkpointed(kind: Any) -> None:
+    layer = kind(UNITS)
+    args = made(layer), inputs(), states(2)
+    number = loss(lambda *a: call(layer, *a))
+    got = jax.jit(jax.grad(jax.checkpoint(number)))(*args)
+    close(got, jax.jit(jax.grad(number))(*args), 1e-5)
+
+
+@pytest.mark.parametrize("reset_after", [False, True])
+def test_a_held_state_is_not_multiplied(reset_after: bool) -> None:
+    """A large state stays as it is beyond its sequence; a product of it would overflow."""
+    layer = PopnnDynamicGRU(UNITS, np.float16, activation="relu", reset_after=reset_after)
+    params = jax.tree.map(lambda p: jnp.ones_like(p), layer.build(KEY, (None, None, INPUTS)))
+    x, h = inputs(dtype=np.float16), jnp.full((BATCH, UNITS), 6e4, np.float16)
+
+    def number(h: Any) -> Any:
+        return jnp.sum(layer(params, x, np.zeros(BATCH, int), h)[1])
+
+    close(layer(params, x, np.zeros(BATCH, int), h)[1], h, 0)
+    close(jax.grad(number)(h), jnp.ones_like(h), 0)
+
+
+def test_every_activation() -> None:
+    names = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
+    for act, rec in itertools.product(names, [n for n in names if n != "relu"]):
+        for kind in (PopnnLSTM, PopnnGRU):
+            layer = kind(UNITS, activation=act, recurrent_activation=rec)
+            args = made(layer), inputs(), states(2)
+            wanted = reference(layer, *jax.tree.map(np.asarray, args), (act, rec))
+            close(call(layer, *args), wanted, 5e-5)
 
 
 SPECIFICATIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
