@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ipujax import math_ops as math_ops
     from ipujax import nn_ops as nn_ops
     from ipujax import normalization_ops as normalization_ops
+    from ipujax import ops as ops
     from ipujax import optimizers as optimizers
     from ipujax import pipelining_ops as pipelining_ops
     from ipujax import pva as pva
@@ -82,6 +83,7 @@ MODULES = (
     "math_ops",
     "nn_ops",
     "normalization_ops",
+    "ops",
     "optimizers",
     "pipelining_ops",
     "pva",

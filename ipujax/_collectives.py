@@ -1,44 +1,21 @@
-"""What the operators of replication share: scopes, and arguments checked while tracing."""
+"""What the operators of replication share: groups of replicas, and operands to exchange."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ipujax.errors import CollectiveError, ConfigTypeError
+from ipujax._operands import array, refuse_type, whole_number
+from ipujax.errors import CollectiveError
 from lowering import collectives, jaxpr
-
-
-def scope(name: str | None) -> contextlib.AbstractContextManager[Any]:
-    """The named scope of an operator's optional name."""
-    return jax.named_scope(name) if name else contextlib.nullcontext()
 
 
 def refuse(what: str, fix: str) -> CollectiveError:
     """The error for an impossible value in the call that is being traced."""
     return CollectiveError(what, where=jaxpr.current_user_line(), fix=fix)
-
-
-def refuse_type(what: str, fix: str) -> ConfigTypeError:
-    """The error for an argument of the wrong type in the call that is being traced."""
-    where = jaxpr.current_user_line()
-    lines = [what, *([f"  where: {where}"] if where else []), f"  fix:   {fix}"]
-    return ConfigTypeError("\n".join(lines))
-
-
-def whole_number(value: Any, what: str) -> int:
-    """`value` if it is an integer known while tracing; a bool is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise refuse_type(
-            f"{what} is {value!r}, of type {type(value).__name__}",
-            "give a Python int; it must be known when the function is traced",
-        )
-    return int(value)
 
 
 def group_size(value: Any, what: str) -> int:
@@ -56,17 +33,17 @@ def as_array(x: Any, function: str) -> jax.Array:
             f"{function} got a {type(x).__name__}, but takes one array",
             f"use jax.tree.map(lambda leaf: {function}(leaf, ...), tree)",
         )
-    return jnp.asarray(x)
+    return array(x, f"the operand of {function}")
 
 
 def as_number(x: Any, function: str) -> jax.Array:
     """The operand of a collective that computes, as an array of numbers."""
-    array = as_array(x, function)
-    if array.dtype == jnp.bool_:
+    values = as_array(x, function)
+    if values.dtype == jnp.bool_:
         raise refuse_type(
             f"{function} got booleans, which have no sum", "cast first: x.astype(jnp.int32)"
         )
-    return array
+    return values
 
 
 def divided(total: jax.Array, count: Any) -> jax.Array:

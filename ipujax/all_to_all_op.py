@@ -6,16 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from ipujax._collectives import (
-    as_array,
-    group_size,
-    place_in_group,
-    refuse,
-    scope,
-    whole_number,
-)
+from ipujax._collectives import as_array, group_size, refuse
+from ipujax._operands import scope, whole_number
 from lowering import collectives
 
 
@@ -87,14 +80,13 @@ def all_to_all(
             f"blocks, but {factor} does not divide {extent}",
             f"split another dimension, or pad this one to a multiple of {factor}",
         )
+    shape = list(array.shape)
+    shape[split] //= factor
     with scope(name):
-        every = collectives.all_gather(array, factor)
-        width = extent // factor
-        start = place_in_group(factor) * width
-        own = lax.dynamic_slice_in_dim(every, start, width, axis=split + 1)
-        shape = list(own.shape[1:])
+        blocks = array.reshape(*shape[:split], factor, *shape[split:])
+        received = collectives.all_to_all(jnp.moveaxis(blocks, split, 0), factor)
         shape[concat] *= factor
-        return jnp.moveaxis(own, 0, concat).reshape(shape)
+        return jnp.moveaxis(received, 0, concat).reshape(shape)
 
 
 def _dimension(array: jax.Array, value: Any, name: str) -> int:

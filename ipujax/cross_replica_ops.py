@@ -7,14 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import (
-    as_number,
-    divided,
-    group_size,
-    refuse_type,
-    scope,
-    whole_number,
-)
+from ipujax._collectives import as_number, divided, group_size
+from ipujax._operands import flag, scope, whole_number
 from lowering import collectives
 
 
@@ -93,9 +87,6 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
     """
-    if not isinstance(inplace, bool):
-        raise refuse_type(
-            f"the inplace of assume_equal_across_replicas is {inplace!r}", "give True or False"
-        )
+    same = flag(inplace, "the inplace of assume_equal_across_replicas")
     with scope("assume_equal_across_replicas"):
-        return jax.tree.map(jnp.asarray if inplace else jnp.copy, tensors)
+        return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)

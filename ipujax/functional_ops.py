@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import ConfigTypeError, LoweringError
-from lowering import jaxpr, marks
+from ipujax._operands import flag, refuse, refuse_type
+from lowering import marks
 
 
 def outlined_function(
@@ -22,7 +22,8 @@ def outlined_function(
     """Makes a function one block of code that all its calls share; also a decorator.
 
     Calls with arguments of the same shapes and dtypes share one trace, as those of a `jax.jit`
-    function do. So, as there, what `func` reads besides its arguments is read once.
+    function do. So, as there, what `func` reads besides its arguments is read once. Random numbers
+    are not shared: each call draws its own.
 
     Args:
       func: takes positional arguments only, all of them (pytrees of) arrays; returns at least one
@@ -41,7 +42,7 @@ def outlined_function(
     Raises:
       ConfigTypeError: (a `TypeError`) for arguments of wrong types, and for keyword arguments in
         a call.
-      LoweringError: (a `ValueError`) in the call, if `func` returns no array.
+      OperatorError: (a `ValueError`) in the call, if `func` returns no array.
     """
     _check(func, unique_sharding, keep_input_layouts, name)
     if func is None:
@@ -53,9 +54,9 @@ def outlined_function(
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            raise ConfigTypeError(
-                f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)}); "
-                f"it takes positional ones only{_where()}"
+            raise refuse_type(
+                f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)})",
+                "give all arguments by position",
             )
         with contextlib.ExitStack() as stack:
             for scope in scopes:
@@ -69,10 +70,9 @@ def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         results = func(*args)
         if not jax.tree.leaves(results):
-            raise LoweringError(
+            raise refuse(
                 f"outlined function `{label}` returned {results!r}, without an array",
-                where=jaxpr.current_user_line(),
-                fix="return at least one array",
+                "return at least one array",
             )
         return results
 
@@ -89,19 +89,11 @@ def _scopes(label: str, unique_sharding: bool, keep_input_layouts: bool | None) 
     return scopes
 
 
-def _where() -> str:
-    where = jaxpr.current_user_line()
-    return f"\n  where: {where}" if where else ""
-
-
 def _check(func: Any, unique_sharding: Any, keep_input_layouts: Any, name: Any) -> None:
     if func is not None and not callable(func):
-        raise ConfigTypeError(f"outlined_function needs a function, but func is {func!r}")
-    if not isinstance(unique_sharding, bool):
-        raise ConfigTypeError(f"unique_sharding is {unique_sharding!r}, but must be a bool")
-    if keep_input_layouts is not None and not isinstance(keep_input_layouts, bool):
-        raise ConfigTypeError(
-            f"keep_input_layouts is {keep_input_layouts!r}, but must be a bool or None"
-        )
+        raise refuse_type(f"the func of outlined_function is {func!r}", "give a function")
+    flag(unique_sharding, "the unique_sharding of outlined_function")
+    if keep_input_layouts is not None:
+        flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
     if name is not None and not isinstance(name, str):
-        raise ConfigTypeError(f"name is {name!r}, but must be a string")
+        raise refuse_type(f"the name of outlined_function is {name!r}", "give a string, or None")

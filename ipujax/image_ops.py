@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax._collectives import scope
-from ipujax._operands import refuse
+from ipujax._operands import array, refuse, refuse_type, scope
 
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
@@ -35,12 +34,14 @@ def normalise_image(
       it, and it is computed in (fact `image.dtype`).
 
     Raises:
-      OperatorError: (a `ValueError`) for an image of another dtype or another number of channels,
-        and for other arguments of other shapes.
+      OperatorError: (a `ValueError`) for an image of another number of channels, and for other
+        arguments of other shapes.
+      ConfigTypeError: (a `TypeError`) for an image of another dtype, as in the original, and for
+        arguments that are no arrays.
     """
-    pixels = jnp.asarray(image)
+    pixels = array(image, "the image of normalise_image")
     if pixels.dtype.name not in _DTYPES:
-        raise refuse(
+        raise refuse_type(
             f"normalise_image got an image of {pixels.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
     if pixels.shape[-1:] != (CHANNELS,):
@@ -60,10 +61,10 @@ def normalise_image(
 
 
 def _fitted(values: Any, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    array = jnp.asarray(values, dtype)
-    if array.shape != shape:
+    fitted = array(values, f"the {name} of normalise_image", dtype)
+    if fitted.shape != shape:
         raise refuse(
-            f"the {name} of normalise_image has shape {list(array.shape)}",
+            f"the {name} of normalise_image has shape {list(fitted.shape)}",
             f"give it the shape {list(shape)}",
         )
-    return array
+    return fitted

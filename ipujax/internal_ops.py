@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from ipujax._operands import array, refuse_type
+
 _Array = TypeVar("_Array")
 
 
@@ -21,12 +23,18 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     becomes of the result. The host prints behind the program: `jax.effects_barrier()` waits.
 
     Args:
-      input: an array.
+      input: an array. For a pytree, use `jax.tree.map`.
       name: what to print before it, as `name: [1. 2.]`. Large arrays are abridged as NumPy does.
 
     Returns:
       `input`, unchanged.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) if `input` is no array, or `name` no string.
     """
+    if not isinstance(name, str):
+        raise refuse_type(f"the name of print_tensor is {name!r}", "give a string")
+    printed = array(input, "the input of print_tensor")
     prefix = f"{name}: " if name else ""
 
     def show(value: Any) -> None:
@@ -35,5 +43,5 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
         sys.stderr.flush()
 
     # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
-    jax.debug.callback(show, input, ordered=jax.device_count() == 1)
+    jax.debug.callback(show, printed, ordered=jax.device_count() == 1)
     return input

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._collectives import scope, whole_number
-from ipujax._operands import flag, refuse
+from ipujax._operands import array, flag, refuse, scope, whole_number
 
 # Which dimension each name splits, and where it is in a, in b and in the product (counted from
 # the end). The names are the original's (fact math.dims_meaning).
@@ -57,7 +56,7 @@ def serialized_matmul(
     left = _matrix(a, "a", transpose_a)
     right = _matrix(b, "b", transpose_b)
     _check_pair(left, right)
-    if serialization_dimension not in _DIMENSIONS:
+    if serialization_dimension not in tuple(_DIMENSIONS):
         raise refuse(
             f"serialized_matmul has no serialization_dimension {serialization_dimension!r}",
             f"use one of {', '.join(_DIMENSIONS)}",
@@ -113,18 +112,18 @@ def _joined(parts: jax.Array, axis: int) -> jax.Array:
 
 
 def _matrix(x: Any, name: str, transpose: bool) -> jax.Array:
-    array = jnp.asarray(x)
-    if array.dtype.name not in _DTYPES:
+    matrix = array(x, f"the {name} of serialized_matmul")
+    if matrix.dtype.name not in _DTYPES:
         raise refuse(
-            f"the {name} of serialized_matmul is {array.dtype}", f"use one of {', '.join(_DTYPES)}"
+            f"the {name} of serialized_matmul is {matrix.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
-    if array.ndim < 2:
+    if matrix.ndim < 2:
         raise refuse(
-            f"the {name} of serialized_matmul has shape {list(array.shape)}",
+            f"the {name} of serialized_matmul has shape {list(matrix.shape)}",
             "give it at least two dimensions",
         )
     swap = flag(transpose, f"the transpose_{name} of serialized_matmul")
-    return jnp.swapaxes(array, -1, -2) if swap else array
+    return jnp.swapaxes(matrix, -1, -2) if swap else matrix
 
 
 def _check_pair(a: jax.Array, b: jax.Array) -> None:

@@ -16,8 +16,8 @@ from ipujax._collectives import (
     group_size,
     place_in_group,
     refuse,
-    scope,
 )
+from ipujax._operands import scope
 from lowering import collectives
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each
@@ -28,7 +28,7 @@ _BY_SUM: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int], Any]]] = {
     "COLLECTIVE_OP_MEAN": (lambda x: x, divided),
 }
 # ... or from that part of every replica's array, `[size, part]`, and this replica's place.
-_BY_GATHER: dict[str, Callable[[Any, Any], Any]] = {
+_BY_EXCHANGE: dict[str, Callable[[Any, Any], Any]] = {
     "COLLECTIVE_OP_MUL": lambda rows, place: jnp.prod(rows, axis=0, dtype=rows.dtype),
     "COLLECTIVE_OP_MIN": lambda rows, place: jnp.min(rows, axis=0),
     "COLLECTIVE_OP_MAX": lambda rows, place: jnp.max(rows, axis=0),
@@ -36,7 +36,8 @@ _BY_GATHER: dict[str, Callable[[Any, Any], Any]] = {
     "COLLECTIVE_OP_LOGICAL_OR": lambda rows, place: jnp.any(rows != 0, axis=0).astype(rows.dtype),
     "COLLECTIVE_OP_LOCAL": lambda rows, place: lax.dynamic_index_in_dim(rows, place, 0, False),
 }
-_ARITHMETIC = frozenset({*_BY_SUM, "COLLECTIVE_OP_MUL"})
+_OPS = (*_BY_SUM, *_BY_EXCHANGE)
+_ARITHMETIC = (*_BY_SUM, "COLLECTIVE_OP_MUL")
 
 
 def reduce_scatter(
@@ -70,10 +71,8 @@ def reduce_scatter(
         replicas.
     """
     size = group_size(replication_factor, "the replication_factor of reduce_scatter")
-    if op not in _BY_SUM and op not in _BY_GATHER:
-        raise refuse(
-            f"reduce_scatter has no op {op!r}", f"use one of {', '.join((*_BY_SUM, *_BY_GATHER))}"
-        )
+    if op not in _OPS:
+        raise refuse(f"reduce_scatter has no op {op!r}", f"use one of {', '.join(_OPS)}")
     array = (as_number if op in _ARITHMETIC else as_array)(x, "reduce_scatter")
     if array.ndim != 1:
         raise refuse(
@@ -92,5 +91,5 @@ def _part(array: jax.Array, size: int, op: str) -> jax.Array:
         before, after = _BY_SUM[op]
         total = collectives.cross_replica_sum(before(padded), size)
         return after(lax.dynamic_slice_in_dim(total, place * part, part), size)
-    every = collectives.all_gather(padded, size)
-    return _BY_GATHER[op](lax.dynamic_slice_in_dim(every, place * part, part, axis=1), place)
+    rows = collectives.all_to_all(padded.reshape(size, part), size)
+    return _BY_EXCHANGE[op](rows, place)

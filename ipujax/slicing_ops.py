@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._collectives import whole_number
-from ipujax._operands import flag, known, refuse
+from ipujax._operands import array, flag, known, refuse, whole_number
 
 
 def sequence_slice(
@@ -39,7 +38,12 @@ def sequence_slice(
         either array are not copied.
       ConfigTypeError: (a `TypeError`) if `zero_unused` is no bool.
     """
-    slices = _Slices("sequence_slice", num_elems, src_offsets, dst_offsets)
+    slices = _slices(
+        "sequence_slice",
+        num_elems=num_elems,
+        src_offsets=src_offsets,
+        dst_offsets=dst_offsets,
+    )
     target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
     _check_match(target, source, slices)
     unused = flag(zero_unused, "the zero_unused of sequence_slice")
@@ -64,7 +68,7 @@ def sequence_slice_unpack(
       OperatorError: as in `sequence_slice`, and for a total less than 1.
       ConfigTypeError: (a `TypeError`) if the total is no integer.
     """
-    slices = _Slices("sequence_slice_unpack", num_elems, src_offsets, None)
+    slices = _slices("sequence_slice_unpack", num_elems=num_elems, src_offsets=src_offsets)
     source = _rows(src, "src", slices)
     what = "the total_elements of sequence_slice_unpack"
     total = whole_number(total_elements, what)
@@ -83,45 +87,21 @@ def sequence_slice_pack(
     `dst[dst_offsets[0]:]`, the following `num_elems[1]` to `dst[dst_offsets[1]:]`, and so on.
     Arguments, result and errors are those of `sequence_slice`.
     """
-    slices = _Slices("sequence_slice_pack", num_elems, None, dst_offsets)
+    slices = _slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
     target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
     _check_match(target, source, slices)
     unused = flag(zero_unused, "the zero_unused of sequence_slice_pack")
     return _copied(target, source, slices, unused)
 
 
-@dc.dataclass
+@dc.dataclass(frozen=True)
 class _Slices:
-    """Counts and offsets, checked, as int32: NumPy arrays while known. None: one after another."""
+    """Counts and offsets of slices, as long as one another: NumPy arrays while known."""
 
     function: str
     num_elems: Any
     src_offsets: Any
     dst_offsets: Any
-
-    def __post_init__(self) -> None:
-        names = [name for name in ("num_elems", "src_offsets", "dst_offsets") if self._has(name)]
-        arrays = [_numbers(getattr(self, name)) for name in names]
-        for name, array in zip(names, arrays, strict=True):
-            if not jnp.issubdtype(array.dtype, jnp.integer):
-                raise refuse(
-                    f"the {name} of {self.function} is {array.dtype}", "give integers, int32 say"
-                )
-        shapes = [array.shape for array in arrays]
-        if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
-            given = ", ".join(f"{name} {list(s)}" for name, s in zip(names, shapes, strict=True))
-            raise refuse(
-                f"{self.function} needs matching non-zero rank-1 shapes, but got {given}",
-                "give one count and one offset for each slice",
-            )
-        for name, array in zip(names, arrays, strict=True):
-            setattr(self, name, array.astype(np.int32))
-        follows = self.num_elems.cumsum(dtype=np.int32) - self.num_elems
-        self.src_offsets = follows if self.src_offsets is None else self.src_offsets
-        self.dst_offsets = follows if self.dst_offsets is None else self.dst_offsets
-
-    def _has(self, name: str) -> bool:
-        return getattr(self, name) is not None
 
     def check_inside(self, offsets: Any, rows: int, name: str) -> None:
         """Refuses slices that leave an array of so many rows, as far as their numbers are known."""
@@ -130,6 +110,8 @@ class _Slices:
             raise self._outside(f"a slice at row {bad}", rows, name)
         for bad in () if counts is None else counts[counts < 0]:
             raise refuse(f"{self.function} got a slice of {bad} rows", "counts are 0 or more")
+        for bad in () if counts is None else counts[counts > rows]:
+            raise self._outside(f"a slice of {bad} rows", rows, name)
         if starts is None or counts is None:
             return
         for start, count in zip(starts, counts, strict=True):
@@ -143,19 +125,38 @@ class _Slices:
         )
 
 
-def _numbers(values: Any) -> Any:
-    numbers = known(values)  # operations of JAX would make them unknown
-    return jnp.asarray(values) if numbers is None else numbers
+def _slices(function: str, **given: Any) -> _Slices:
+    """The slices of a call, checked; offsets that are not given follow one another."""
+    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in given.items()}
+    shapes = [x.shape for x in numbers.values()]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
+        shown = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())
+        raise refuse(
+            f"{function} needs matching non-zero rank-1 shapes, but got {shown}",
+            "give one count and one offset for each slice",
+        )
+    counts = numbers["num_elems"]
+    follows = counts.cumsum() - counts
+    return _Slices(function, **{"src_offsets": follows, "dst_offsets": follows, **numbers})
+
+
+def _numbers(what: str, values: Any) -> Any:
+    # Operations of JAX would make known numbers unknown; as int64, none wraps before it is checked.
+    there = known(values)
+    numbers = array(values, what) if there is None else there
+    if not jnp.issubdtype(numbers.dtype, jnp.integer):
+        raise refuse(f"{what} is {numbers.dtype}", "give integers, int32 say")
+    return numbers.astype(np.int32 if there is None else np.int64)
 
 
 def _rows(x: Any, name: str, slices: _Slices) -> jax.Array:
-    array = jnp.asarray(x)
-    if array.ndim < 2 or not array.shape[0]:
+    rows = array(x, f"the {name} of {slices.function}")
+    if rows.ndim < 2 or not rows.shape[0]:
         raise refuse(
-            f"the {name} of {slices.function} has shape {list(array.shape)}",
+            f"the {name} of {slices.function} has shape {list(rows.shape)}",
             "give it at least two dimensions, the first one rows, and at least one row",
         )
-    return array
+    return rows
 
 
 def _check_match(dst: jax.Array, src: jax.Array, slices: _Slices) -> None:
@@ -170,14 +171,17 @@ def _check_match(dst: jax.Array, src: jax.Array, slices: _Slices) -> None:
 def _copied(dst: jax.Array, src: jax.Array, slices: _Slices, zero_unused: bool) -> jax.Array:
     slices.check_inside(slices.src_offsets, len(src), "src")
     slices.check_inside(slices.dst_offsets, len(dst), "dst")
+    count, start, end = (
+        jnp.asarray(numbers, jnp.int32)
+        for numbers in (slices.num_elems, slices.src_offsets, slices.dst_offsets)
+    )
     # Each row of dst finds the last slice that goes there: one lookup, whatever the slices are.
     row = jnp.arange(len(dst), dtype=jnp.int32)
-    shift = jnp.asarray(slices.src_offsets - slices.dst_offsets)
-    first = slices.dst_offsets + jnp.maximum(-slices.src_offsets, 0)  # the part inside of src
-    end = slices.dst_offsets + jnp.minimum(slices.num_elems, len(src) - slices.src_offsets)
-    inside = (row[:, None] >= first) & (row[:, None] < end)
+    first = end + jnp.maximum(-start, 0)  # the part of the slice that is inside of src
+    behind = end + jnp.minimum(count, len(src) - start)
+    inside = (row[:, None] >= first) & (row[:, None] < behind)
     numbers = jnp.arange(len(first), dtype=jnp.int32)
     last = jnp.max(jnp.where(inside, numbers, -1), axis=1)
-    taken = src.at[row + shift[last]].get(mode="clip")
+    taken = src.at[row + (start - end)[last]].get(mode="clip")
     others = jnp.zeros_like(dst) if zero_unused else dst
     return jnp.where((last >= 0).reshape(-1, *(1,) * (dst.ndim - 1)), taken, others)

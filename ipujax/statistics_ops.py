@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax._collectives import whole_number
-from ipujax._operands import flag, floats, known, refuse
+from ipujax._operands import array, flag, floats, known, refuse, whole_number
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
@@ -54,7 +53,8 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
 
     Raises:
       OperatorError: (a `ValueError`) for inputs or levels that are no floats, not of rank 1 or of
-        different dtypes, for no levels, and for levels that are known while tracing and descend.
+        different dtypes, for no levels, and for levels that are known while tracing and do not
+        ascend. Counts by levels that do not at run time mean nothing.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
     values, edges = _operands(inputs, levels, "histogram")
@@ -82,7 +82,7 @@ def histogram_update(
         that does not have one bin more than there are levels.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
-    before = jnp.asarray(hist)
+    before = array(hist, "the hist of histogram_update")
     values, edges = _operands(inputs, levels, "histogram_update")
     if before.dtype != jnp.float32 or before.shape != (len(edges) + 1,):
         raise refuse(
@@ -109,8 +109,8 @@ def _counts(values: jax.Array, levels: jax.Array) -> jax.Array:
 def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.Array]:
     values = _vector(inputs, f"the inputs of {function}")
     # A list takes the type of what it is compared with.
-    typed = levels if hasattr(levels, "dtype") else jnp.asarray(levels, values.dtype)
-    edges = _vector(typed, f"the levels of {function}")
+    typed = None if hasattr(levels, "dtype") else values.dtype
+    edges = _vector(array(levels, f"the levels of {function}", typed), f"the levels of {function}")
     if edges.dtype != values.dtype:
         raise refuse(
             f"{function} got inputs of {values.dtype} and levels of {edges.dtype}",
@@ -119,13 +119,13 @@ def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.A
     if not len(edges):
         raise refuse(f"{function} got no levels", "give at least one")
     numbers = known(levels)
-    if numbers is not None and np.any(np.diff(numbers) < 0):
-        raise refuse(f"the levels of {function} descend", "give them in ascending order")
+    if numbers is not None and not np.all(numbers[:-1] <= numbers[1:]):
+        raise refuse(f"the levels of {function} do not ascend", "sort them; none may be a NaN")
     return values, edges
 
 
 def _vector(x: Any, what: str) -> jax.Array:
-    array = floats(x, what)
-    if array.ndim != 1:
-        raise refuse(f"{what} have shape {list(array.shape)}", "give an array of rank 1")
-    return array
+    values = floats(x, what)
+    if values.ndim != 1:
+        raise refuse(f"{what} have shape {list(values.shape)}", "give an array of rank 1")
+    return values

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from ipujax import events
-from ipujax._collectives import refuse_type
-from ipujax._operands import known, refuse
+from ipujax._operands import known, refuse, refuse_type
 from ipujax.events import IpuTraceEvent
 
 # TensorFlow's numbers for element types (types.proto).

@@ -5,7 +5,7 @@ a whole program has been traced. Until then a collective is a primitive of ours;
 `resolve_replicas` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
 replica, into nothing. Plain `jax.jit` lowers it as with one replica.
 
-Two collectives suffice: every other one is a sum or a gather followed by local work.
+Three collectives suffice: every other one is a sum, a gather or an exchange, with local work.
 Groups are consecutive replicas; JAX refuses `axis_index_groups` on a vmapped axis, so a group's
 part is selected from the whole.
 """
@@ -34,10 +34,11 @@ REPLICAS = "replicas"
 
 sum_p = Primitive("ipu_cross_replica_sum")
 gather_p = Primitive("ipu_all_gather")
+exchange_p = Primitive("ipu_all_to_all")
 index_p = Primitive("ipu_replication_index")
 count_p = Primitive("ipu_replica_count")
 
-PRIMITIVES = (sum_p, gather_p, index_p, count_p)
+PRIMITIVES = (sum_p, gather_p, exchange_p, index_p, count_p)
 
 
 def cross_replica_sum(x: Any, group: int | None = None) -> Any:
@@ -48,6 +49,11 @@ def cross_replica_sum(x: Any, group: int | None = None) -> Any:
 def all_gather(x: Any, group: int) -> Any:
     """Stacks the `x` of all `group` replicas of a group: `[group, *x.shape]`."""
     return gather_p.bind(x, group=group)
+
+
+def all_to_all(x: Any, group: int) -> Any:
+    """Deals rows of `x`, `[group, ...]`, out: row i of the result is from the group's replica i."""
+    return exchange_p.bind(x, group=group)
 
 
 def replication_index() -> Any:
@@ -71,6 +77,7 @@ def _gather_aval(x: Any, *, group: int) -> Any:
     return ShapedArray((group, *x.shape), x.dtype)
 
 
+exchange_p.def_abstract_eval(lambda x, *, group: x)  # pyright: ignore[reportUnknownLambdaType]
 index_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
 count_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
 
@@ -93,6 +100,7 @@ def _alone(params: dict[str, Any], value: Any) -> Any:
 _ONE_REPLICA: dict[Primitive, Callable[..., Any]] = {
     sum_p: lambda x, **params: _alone(params, x),
     gather_p: lambda x, **params: _alone(params, jnp.expand_dims(x, 0)),
+    exchange_p: lambda x, **params: _alone(params, x),
     index_p: lambda: jnp.int32(0),
     count_p: lambda: jnp.int32(1),
 }
@@ -115,6 +123,11 @@ def _gather_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
     return [lax.dynamic_index_in_dim(total, index_p.bind() % group, keepdims=False)]
 
 
+def _exchange_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
+    del x
+    return [exchange_p.bind(cotangent, group=group)]
+
+
 def linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
     """Gives a primitive of one operand, linear in it, its derivatives."""
 
@@ -131,6 +144,7 @@ def linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
 
 linear(sum_p, _sum_transpose)
 linear(gather_p, _gather_transpose)
+linear(exchange_p, _exchange_transpose)
 
 
 def _sum_vmap(values: Any, dims: Any, *, group: int | None) -> Any:
@@ -141,8 +155,13 @@ def _gather_vmap(values: Any, dims: Any, *, group: int) -> Any:
     return gather_p.bind(values[0], group=group), dims[0] + 1
 
 
+def _exchange_vmap(values: Any, dims: Any, *, group: int) -> Any:
+    return exchange_p.bind(jnp.moveaxis(values[0], dims[0], 1), group=group), 1
+
+
 batching.primitive_batchers[sum_p] = _sum_vmap
 batching.primitive_batchers[gather_p] = _gather_vmap
+batching.primitive_batchers[exchange_p] = _exchange_vmap
 
 
 # --- resolution ---------------------------------------------------------------------------------
@@ -165,8 +184,7 @@ def resolved(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
         return lambda: lax.axis_index(REPLICAS)
     if eqn.primitive is count_p:
         return lambda: jnp.int32(replicas)
-    own = group or replicas
-    return _group_sum(own, replicas) if eqn.primitive is sum_p else _group_gather(own, replicas)
+    return _IN_GROUPS[eqn.primitive](group or replicas, replicas)
 
 
 def _group_sum(group: int, replicas: int) -> Callable[[Any], Any]:
@@ -187,3 +205,23 @@ def _group_gather(group: int, replicas: int) -> Callable[[Any], Any]:
         return lax.dynamic_slice_in_dim(every, first, group, axis=0)
 
     return function
+
+
+def _group_exchange(group: int, replicas: int) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        index = lax.axis_index(REPLICAS)
+        if group == replicas:
+            # JAX 0.10.2 fails over a vmapped axis along which x is the same: here it never is.
+            return lax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
+        every = _group_gather(group, replicas)(x)
+        place = lax.rem(index, jnp.int32(group))
+        return lax.dynamic_index_in_dim(every, place, axis=1, keepdims=False)
+
+    return function
+
+
+_IN_GROUPS: dict[Primitive, Callable[[int, int], Callable[[Any], Any]]] = {
+    sum_p: _group_sum,
+    gather_p: _group_gather,
+    exchange_p: _group_exchange,
+}

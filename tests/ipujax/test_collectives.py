@@ -196,6 +196,41 @@ def test_assume_equal_of_slices_in_a_loop() -> None:
     assert compiled(4, model, np.ones(10, np.float32)) == 16.0
 
 
+@pytest.mark.parametrize("inplace", [True, False])
+def test_assume_equal_of_several_conditions(inplace: bool) -> None:
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(np.ones((2, 4), np.float32) for _ in range(4))
+
+    def body(total: Any, x: Any) -> Any:
+        safe = assume_equal_across_replicas([x != 2, x != 3, x != 4], inplace)
+        predicate = jnp.all(safe[0] & safe[1] & safe[2])
+        return jax.lax.cond(predicate, lambda: cross_replica_sum(total + x), lambda: 0 * total)
+
+    def model(total: Any) -> Any:
+        return ipu.loops.repeat(2, body, total, infeed)
+
+    np.testing.assert_array_equal(compiled(2, model, jnp.zeros((2, 4))), np.full((2, 4), 6.0))
+
+
+def test_enqueue_under_a_sum_of_values_assumed_equal() -> None:
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(np.ones(10, np.float32) for _ in range(4))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(total: Any, x: Any) -> Any:
+        def step(state: Any) -> Any:
+            i, total = state
+            value = cross_replica_sum(assume_equal_across_replicas(x[i]))
+            jax.lax.cond(value > 0, lambda: outfeed.enqueue(value), lambda: None)
+            return i + 1, total + value
+
+        return jax.lax.while_loop(lambda state: state[0] < 4, step, (0, total))[1]
+
+    def model(total: Any) -> Any:
+        return ipu.loops.repeat(1, body, total, infeed)
+
+    np.testing.assert_array_equal(compiled(4, model, jnp.zeros(10)), np.full(10, 16.0))
+    np.testing.assert_array_equal(outfeed.dequeue(), np.full((4, 4), 4.0))
+
+
 def test_assume_equal_keeps_structures_and_copies_unless_in_place() -> None:
     tree = {"a": jnp.ones(2), "b": (jnp.int32(3), None)}
     for inplace in (True, False):
@@ -280,6 +315,28 @@ def test_all_to_all_and_its_gradient(split: int, concat: int, size: int) -> None
     np.testing.assert_array_equal(gradient, numpy_all_to_all(cotangents, concat, split, size))
 
 
+def test_all_to_all_of_what_all_replicas_have() -> None:
+    for size in (2, 4):
+        out = compiled(4, lambda x, size=size: all_to_all(x, 0, 1, size), np.arange(8.0)[:, None])
+        np.testing.assert_array_equal(out, np.repeat(np.arange(8 // size)[:, None], size, 1))
+
+
+def test_reports_tell_exchanges_from_gathers() -> None:
+    def cycles(fn: Callable[[Any], Any]) -> int:
+        report = ipu.compile(fn).lower(np.zeros(2**20, np.float32)).compile().report()
+        assert report.default_share < 0.01
+        return sum(step.cycles for step in report.steps if step.kind == "inter_ipu")
+
+    configure(16)
+    # All of the array passes every other replica, 15 times; or a 16th of it goes to each, of which
+    # 8 * 8 pass through the middle.
+    gathered, exchanged = (
+        cycles(lambda x: all_gather(x, 16)),
+        cycles(lambda x: all_to_all(x, 0, 0, 16)),
+    )
+    np.testing.assert_allclose(gathered / exchanged, 15 / (8 * 8 / 16), rtol=0.05)
+
+
 # --- reduce_scatter -------------------------------------------------------------------------------
 
 REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -359,6 +416,19 @@ def test_reduce_scatter_is_numpy(op: str, data: st.DataObject) -> None:
     np.testing.assert_array_equal(out, numpy_reduce_scatter(rows, size, op))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.int32, np.uint8])
+@pytest.mark.parametrize("size", [2, 4])
+def test_reduce_scatter_keeps_types(dtype: Any, size: int) -> None:
+    rows = np.random.default_rng(0).integers(0, 4, (4, 6)).astype(np.float64)
+
+    def model(x: Any) -> Any:
+        return {op: reduce_scatter(x, size, op) for op in (*REDUCTIONS, "COLLECTIVE_OP_LOCAL")}
+
+    for op, out in per_replica(model, rows.astype(dtype)).items():
+        assert out.dtype == dtype
+        np.testing.assert_array_equal(out, numpy_reduce_scatter(rows, size, op).astype(dtype))
+
+
 @pytest.mark.parametrize("op", ["COLLECTIVE_OP_LOGICAL_AND", "COLLECTIVE_OP_LOGICAL_OR"])
 def test_reduce_scatter_of_booleans(op: str) -> None:
     rows = np.array([[True, True, False], [True, False, False]])
@@ -415,7 +485,8 @@ BATCHED: dict[str, Callable[[Any], Any]] = {
     "sum_groups": lambda x: cross_replica_sum(x, 2),
     "mean": cross_replica_mean,
     "gather": lambda x: all_gather(x, 2),
-    "all_to_all": lambda x: all_to_all(x, 0, 0, 2),
+    "all_to_all": lambda x: all_to_all(x, 0, 0, 4),
+    "all_to_all_groups": lambda x: all_to_all(x, 0, 0, 2),
     "reduce_scatter": lambda x: reduce_scatter(x, 4),
     "reduce_scatter_max": lambda x: reduce_scatter(x, 2, "COLLECTIVE_OP_MAX"),
 }
@@ -488,6 +559,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "booleans": (lambda: cross_replica_sum(x > 0), TypeError, "booleans"),
     "add": (lambda: reduce_scatter(x[0] > 0, 2), TypeError, "booleans"),
     "dict": (lambda: cross_replica_sum({"a": x}), TypeError, "jax.tree.map"),
+    "ragged": (lambda: cross_replica_sum([x, x[0]]), TypeError, "operand of cross_replica_sum"),
+    "text": (lambda: all_gather("x", 1), TypeError, "operand of all_gather cannot be an array"),
+    "op": (lambda: reduce_scatter(x[0], 2, ["ADD"]), ValueError, "has no op"),  # pyright: ignore
+    "name": (lambda: cross_replica_sum(x, name=3), TypeError, "is 3"),  # pyright: ignore
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ipujax as ipu
@@ -108,12 +109,143 @@ def test_a_function_returns_an_array(result: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"func": 3}, "func is 3"),
-        ({"unique_sharding": 1}, "unique_sharding is 1"),
-        ({"keep_input_layouts": "yes"}, "keep_input_layouts is 'yes'"),
-        ({"name": 4}, "name is 4"),
+        ({"func": 3}, "func of outlined_function is 3"),
+        ({"unique_sharding": 1}, "unique_sharding of outlined_function is 1"),
+        ({"keep_input_layouts": "yes"}, "keep_input_layouts of outlined_function is 'yes'"),
+        ({"name": 4}, "name of outlined_function is 4"),
     ],
 )
 def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=message) as info:
         outlined_function(**arguments)
+    assert "fix:" in str(info.value)
+    assert "test_functional_ops.py:" in str(info.value)
+
+
+# --- the original's own programs ------------------------------------------------------------------
+
+ONES = np.ones((64, 64), np.float32)
+
+
+@pytest.mark.fact("functional.inference")
+def test_two_layers_of_one_function() -> None:
+    @outlined_function
+    def layer(a: Any, b: Any, w: Any) -> Any:
+        return jax.nn.sigmoid(a @ w + b)
+
+    def body(a: Any, b: Any, c: Any, one: Any, two: Any) -> Any:
+        a = layer(a, b, one)
+        return a - layer(a, c, two)
+
+    np.testing.assert_allclose(ipu.compile(body)(*[ONES] * 5), 0 * ONES, atol=1e-6)
+    first, second = calls(body, *[ONES] * 5)
+    assert first.params["jaxpr"] is second.params["jaxpr"]
+
+
+@pytest.mark.fact("functional.training")
+def test_a_training_step_of_one_function() -> None:
+    @outlined_function
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return jax.nn.sigmoid(x @ w + b)
+
+    def forward(variables: Any, a: Any, b: Any, c: Any, labels: Any) -> Any:
+        a = layer(a, variables["w0"], b)
+        a = a - layer(a, variables["w1"], c)
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(a, labels)), a
+
+    def body(variables: Any, *data: Any) -> Any:
+        gradients, logits = jax.grad(forward, has_aux=True)(variables, *data)
+        return logits, jax.tree.map(lambda w, g: w - 0.001 * g, variables, gradients)
+
+    variables = {"w0": ONES, "w1": ONES}
+    data = ONES, ONES, ONES, np.ones(64, np.int32)
+    logits, trained = ipu.compile(body)(variables, *data)
+    np.testing.assert_allclose(logits, 0 * ONES, atol=1e-6)
+    np.testing.assert_array_equal(trained["w1"], ONES)  # no gradient passes saturated sigmoids
+
+
+def test_gradients_share_forward_and_backward_code() -> None:
+    layer = outlined_function(lambda x, w: jnp.tanh(x @ w))
+
+    def chain(x: Any, w: Any, layer: Any) -> Any:
+        return jnp.sum(layer(layer(layer(x, w), w), w))
+
+    x, w = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
+    found = ipu.compile(jax.grad(lambda x, w: chain(x, w, layer), (0, 1)))(x, w)
+    expected = jax.grad(chain, (0, 1))(x, w, lambda x, w: jnp.tanh(x @ w))
+    for mine, plain in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-4)
+    blocks = calls(jax.grad(lambda x, w: chain(x, w, layer), (0, 1)), x, w)
+    forward, backward = blocks[:3], blocks[3:]
+    for shared in (forward, backward):
+        assert len(shared) == 3
+        assert len({id(eqn.params["jaxpr"]) for eqn in shared}) == 1
+
+
+@pytest.mark.fact("functional.serialized_lookup")
+def test_a_lookup_in_parts_of_a_table() -> None:
+    rows, width, parts = 20_000, 128, 10
+    part = rows // parts
+
+    @outlined_function(keep_input_layouts=False)
+    def lookup(table: Any, indices: Any, low: Any, high: Any) -> Any:
+        found = ipu.embedding_ops.embedding_lookup(table, indices - low)
+        inside = (indices >= low) & (indices < high)
+        return found * inside[:, None].astype(jnp.float16)
+
+    def body(table: Any, indices: Any) -> Any:
+        pieces = [
+            lookup(table[low : low + part], indices, low, low + part)
+            for low in range(0, rows, part)
+        ]
+        return sum(pieces[1:], pieces[0])
+
+    table = np.random.default_rng(0).integers(0, 99, (rows, width)).astype(np.float16)
+    indices = np.arange(0, rows, part // 2, dtype=np.int32)
+    np.testing.assert_array_equal(ipu.compile(body)(table, indices), table[indices])
+
+
+@pytest.mark.fact("functional.structure")
+def test_results_keep_their_structure() -> None:
+    scale = jnp.float32(3.0)  # of the function's closure
+
+    def both(x: Any, y: Any) -> Any:
+        return {"sum": x + y, "rest": [scale * x, None, (y,)]}
+
+    for function in (outlined_function(both), outlined_function()(both)):
+        out = ipu.compile(lambda x, y, function=function: function(x, y))(1.0, 2.0)
+        assert out == {"sum": 3.0, "rest": [3.0, None, (2.0,)]}
+        with pytest.raises(TypeError, match="keyword arguments"):
+            function(x=1.0, y=2.0)
+
+
+@pytest.mark.fact("functional.no_gradient")
+def test_a_gradient_that_is_not_there() -> None:
+    @jax.custom_vjp
+    def first(a: Any, b: Any) -> Any:
+        return a
+
+    first.defvjp(lambda a, b: (a, b), lambda b, dy: (None, dy - b))
+    function = outlined_function(lambda lhs, rhs: first(lhs, rhs))
+
+    def body(a: Any, w: Any) -> Any:
+        return jax.grad(lambda w: jnp.sum(function(a, w)))(w)
+
+    np.testing.assert_array_equal(ipu.compile(body)(ONES, ONES), 0 * ONES)
+
+
+def test_calls_of_several_types() -> None:
+    function = outlined_function(jax.nn.relu)
+    halves = ONES.astype(np.float16)
+    a, b, c = ipu.compile(lambda a, b, c: (function(a), function(b), function(c)))(
+        halves, -halves, ONES
+    )
+    assert (a.dtype, b.dtype, c.dtype) == (np.float16, np.float16, np.float32)
+    np.testing.assert_array_equal(a, ONES)
+    np.testing.assert_array_equal(b, 0 * ONES)
+
+
+def test_each_call_draws_its_own_numbers() -> None:
+    drop = outlined_function(lambda x: ipu.rand_ops.dropout(x, rate=0.5))
+    first, second = ipu.compile(lambda x: (drop(x), drop(x)))(ONES)
+    assert not np.array_equal(first, second)

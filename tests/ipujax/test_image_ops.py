@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.errors import OperatorError
+from ipujax.errors import ConfigTypeError, OperatorError
 from ipujax.image_ops import normalise_image
 
 
@@ -33,6 +33,14 @@ def test_values(dtype: Any) -> None:
 def test_values_of_bytes_do_not_wrap() -> None:
     out = normalise_image(np.full((1, 1, 1, 3), 250, np.uint8), [0, 1, 2], [1, 1, 2], scale=3)
     np.testing.assert_array_equal(out[0, 0, 0], [750, 749, 1496, 0])
+
+
+def test_any_dimensions_in_front_of_the_channels() -> None:
+    images = np.random.default_rng(0).normal(size=(2, 1, 2, 9, 3)).astype(np.float32)
+    for lead in (images, images[0, 0, 0, 0], images[:0]):
+        out = ipu.compile(lambda x: normalise_image(x, [1, 2, 3], [4, 5, 6]))(lead)
+        np.testing.assert_allclose(out[..., :3], (lead - [1, 2, 3]) * [4, 5, 6], rtol=1e-5)
+        np.testing.assert_array_equal(out[..., 3], np.zeros(lead.shape[:-1]))
 
 
 @pytest.mark.fact("image.neg")
@@ -88,7 +96,6 @@ def test_images_have_three_channels(shape: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: normalise_image(x.astype(np.int32), [1, 2, 3], [1, 2, 3]), "image of int32"),
         (lambda x: normalise_image(x, [1, 2], [1, 2, 3]), "channel_offsets.* has shape"),
         (lambda x: normalise_image(x, [1, 2, 3], 4.0), "channel_scales.* has shape"),
         (lambda x: normalise_image(x, [1, 2, 3], [1, 2, 3], scale=[1, 2]), "the scale of"),
@@ -97,3 +104,20 @@ def test_images_have_three_channels(shape: Any) -> None:
 def test_bad_operands(call: Any, message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         call(np.ones((1, 1, 1, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: normalise_image(x.astype(np.int32), [1, 2, 3], [1, 2, 3]), "image of int32"),
+        (lambda x: normalise_image(None, [1, 2, 3], [1, 2, 3]), "the image of .* cannot be"),
+        (lambda x: normalise_image(x, [1, [2], 3], [1, 2, 3]), "channel_offsets of .* cannot be"),
+        (lambda x: normalise_image(x, [1, 2, 3], [1, 2, 3], None), "the scale of .* cannot be"),
+        (lambda x: normalise_image(x, [1, 2, 3], [1, 2, 3], name=3), "name of an operator is 3"),
+    ],
+)
+def test_bad_types(call: Any, message: str) -> None:
+    with pytest.raises(ConfigTypeError, match=message) as info:
+        call(np.ones((1, 1, 1, 3), np.float32))
+    assert isinstance(info.value, TypeError)
+    assert "test_image_ops.py:" in str(info.value)

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.errors import ConfigTypeError
 from ipujax.internal_ops import print_tensor
 from tests.conftest import RunWithDevices
 
@@ -130,6 +132,53 @@ def test_prints_in_the_branch_that_is_taken(capsys: Capture) -> None:
         return jax.lax.cond(x > 0, yes, no)
 
     assert printed(capsys, jax.jit(model), 1) == ["yes: 1"]
+
+
+def test_prints_once_for_each_micro_batch_of_a_pipeline(capsys: Capture) -> None:
+    def first(variables: Any, x: Any) -> Any:
+        return print_tensor(x * variables["a"], "first")
+
+    def second(variables: Any, hidden: Any) -> Any:
+        print_tensor(hidden, "second")
+        return jnp.sum(hidden * variables["b"])
+
+    def step(variables: Any) -> Any:
+        return ipu.pipelining_ops.pipeline(
+            [first, second],
+            gradient_accumulation_count=4,
+            infeed_queue=infeed,
+            outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(
+                optax.sgd(0.1), loss
+            ),
+            variables=variables,
+        )
+
+    configure(2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue([np.full(2, i, np.float32) for i in range(4)])
+    lines = printed(capsys, ipu.compile(step), {"a": jnp.float32(1), "b": jnp.float32(2)})
+    assert lines == [f"{stage}: [{i}. {i}.]" for i in range(4) for stage in ("first", "second")]
+
+
+def test_prints_the_primal_once_under_grad(capsys: Capture) -> None:
+    def model(x: Any) -> Any:
+        print_tensor(x * 2, "x")
+        return ipu.loops.repeat(2, lambda y: print_tensor(y * x, "y"), [x])
+
+    assert printed(capsys, ipu.compile(jax.grad(model)), 2.0) == ["x: 4.0", "y: 4.0", "y: 8.0"]
+    lines = printed(capsys, ipu.compile(jax.vmap(jax.grad(model))), jnp.array([1.0, 2.0]))
+    assert sorted(lines) == ["x: 2.0", "x: 4.0", "y: 1.0", "y: 1.0", "y: 4.0", "y: 8.0"]
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1.0}, "text", (jnp.ones(2), jnp.ones(3))])
+def test_prints_arrays_only(value: Any) -> None:
+    with pytest.raises(ConfigTypeError, match="the input of print_tensor cannot be an array"):
+        print_tensor(value)
+
+
+def test_its_name_is_a_string() -> None:
+    with pytest.raises(ConfigTypeError, match="the name of print_tensor is 3"):
+        print_tensor(1.0, 3)  # pyright: ignore[reportArgumentType]
 
 
 def test_large_arrays_are_abridged(capsys: Capture) -> None:

@@ -27,11 +27,13 @@ FACTS = {
     "a_rows_b_columns": [
         ((4, 21), (21, 8), False, False, 3),
         ((4, 72), (1, 72), False, True, 2),
+        ((4, 8), (4, 4), True, False, 2),
         ((4, 5), (5, 4), True, True, 4),
     ],
     "b_rows": [
         ((4, 4), (4, 8), False, False, 2),
         ((4, 4), (44, 4), False, True, 2),
+        ((4, 8), (4, 4), True, False, 2),
         ((4, 5), (8, 4), True, True, 4),
     ],
 }
@@ -64,6 +66,31 @@ def test_equals_a_plain_product(
     for parts in (factor, 1):
         out = serialized_matmul(left, right, parts, dimension, swap_a, swap_b)
         np.testing.assert_allclose(out, plain, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dimension", "a", "b", "swap_a", "swap_b", "factor"), CASES)
+@pytest.mark.parametrize(("batch_a", "batch_b"), [((2,), ()), ((), (3,)), ((3,), (3,))])
+def test_gradients_in_every_transposition(
+    dimension: str,
+    a: Any,
+    b: Any,
+    swap_a: bool,
+    swap_b: bool,
+    factor: int,
+    batch_a: Any,
+    batch_b: Any,
+) -> None:
+    left, right = normal(*batch_a, *a), normal(*batch_b, *b, seed=1)
+
+    def ours(a: Any, b: Any) -> Any:
+        return jnp.sum(serialized_matmul(a, b, factor, dimension, swap_a, swap_b))
+
+    def theirs(a: Any, b: Any) -> Any:
+        return jnp.sum(jnp.matmul(swapped(a, swap_a), swapped(b, swap_b)))
+
+    found = jax.grad(ours, (0, 1))(left, right)
+    for mine, other in zip(found, jax.grad(theirs, (0, 1))(left, right), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.fact("math.dims_meaning")
@@ -170,6 +197,7 @@ def test_needs_less_memory_than_a_plain_product(dimension: str) -> None:
     ("call", "message"),
     [
         (lambda x: serialized_matmul(x, x, 2, "b_columns"), "no serialization_dimension"),
+        (lambda x: serialized_matmul(x, x, 2, ["b_rows"]), "no serialization_dimension"),
         (lambda x: serialized_matmul(x[0], x, 2, "b_rows"), "the a of serialized_matmul"),
         (lambda x: serialized_matmul(x, x[:2], 2, "b_rows"), "do not multiply"),
         (lambda x: serialized_matmul(x, x.astype(np.int32), 2, "b_rows"), "cast one of them"),

@@ -75,6 +75,16 @@ def test_unpack_and_pack() -> None:
     np.testing.assert_array_equal(packed[:, 0], [0, 1, 2, 3, 0, 0])
 
 
+@pytest.mark.parametrize("zero_unused", [True, False])
+def test_a_longer_destination(zero_unused: bool) -> None:
+    dst = np.full((9, 3), 7, np.float16)
+    slices = ([1, 1, 1], [0, 1, 2], [1, 3, 5])
+    out = sequence_slice(dst, counting(3, np.float16), *slices, zero_unused)
+    others = 0 if zero_unused else 7
+    expected = [others, 0, others, 1, others, 2, others, others, others]
+    np.testing.assert_array_equal(out, np.repeat(np.array(expected)[:, None], 3, 1))
+
+
 def test_rows_that_an_unpacking_leaves_are_zero() -> None:
     out = sequence_slice_unpack(counting(4) + 1, [1, 0, 2], [3, 0, 0], 5)
     np.testing.assert_array_equal(out[:, 0], [4, 1, 2, 0, 0])
@@ -193,13 +203,35 @@ def test_lengths_must_match() -> None:
         (lambda x: sequence_slice(x[0], x[0], [1], [0], [0], True), "at least two dimensions"),
         (lambda x: sequence_slice(x, x[:0], [1], [0], [0], True), "at least one row"),
         (lambda x: sequence_slice(x, x, [1.0], [0], [0], True), "give integers"),
+        (lambda x: sequence_slice(x, x, [2**32 + 1], [0], [0], True), "slice of 4294967297 rows"),
+        (lambda x: sequence_slice(x, x, [1], [2**32], [0], True), "at row 4294967296, but src"),
+        (lambda x: sequence_slice_unpack(x, [2**31] * 2, [0, 0], 4), "slice of 2147483648 rows"),
+        (lambda x: sequence_slice(x, x, None, [0], [0], True), "num_elems of .* is object"),
+        (lambda x: sequence_slice(x, x, [1], None, [0], True), "src_offsets of .* is object"),
+        (lambda x: sequence_slice_pack(x, x, [1], None, True), "dst_offsets of .* is object"),
     ],
 )
 def test_bad_values(call: Any, message: str) -> None:
-    with pytest.raises(OperatorError, match=message):
-        call(counting(6))
-    with pytest.raises(OperatorError, match=message):
-        jax.jit(call)(counting(6))
+    for run in (call, jax.jit(call)):
+        with pytest.raises(OperatorError, match=message) as info:
+            run(counting(6))
+        assert "test_slicing_ops.py:" in str(info.value)
+
+
+def test_a_count_that_no_offset_can_save() -> None:
+    def call(start: Any) -> Any:
+        return sequence_slice(counting(6), counting(6), [7], start, [0], True)
+
+    with pytest.raises(OperatorError, match="slice of 7 rows, but src has 6 rows"):
+        jax.jit(call)(np.array([0]))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64])
+def test_any_integers(dtype: Any) -> None:
+    slices = [np.array(numbers, dtype) for numbers in A]
+    known = sequence_slice(counting(6), counting(6), *slices, True)
+    for out in (known, SLICED(counting(6), counting(6), *slices, True)):
+        np.testing.assert_array_equal(out[:, 0], FIRST)
 
 
 def test_bad_types() -> None:

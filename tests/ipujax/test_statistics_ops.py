@@ -37,6 +37,25 @@ def test_whole_numbers(dtype: Any) -> None:
     np.testing.assert_array_equal(out, [6, 3, 1])
 
 
+def test_all_values_in_the_middle_bin() -> None:
+    for dtype in HALVES:
+        out = COMPILED(np.zeros(3, dtype), np.array([-1, 1], dtype), False)
+        np.testing.assert_array_equal(out, [0, 3, 0])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("inputs", "magnitudes"), [(TENTHS, False), (SIGNED, True)])
+def test_two_updates_count_three_times(dtype: Any, inputs: Any, magnitudes: bool) -> None:
+    def model(x: Any, levels: Any) -> Any:
+        hist = histogram(x, levels, magnitudes)
+        hist = histogram_update(hist, x, levels, magnitudes)
+        return histogram_update(hist, x, levels, magnitudes)
+
+    out = ipu.compile(model)(np.array(inputs, dtype), np.array(QUARTERS, dtype))
+    assert out.dtype == np.float32
+    np.testing.assert_array_equal(out, [6, 6, 9, 6, 3])
+
+
 @pytest.mark.fact("statistics.hist_d")
 @pytest.mark.parametrize("dtype", HALVES)
 def test_magnitudes(dtype: Any) -> None:
@@ -124,8 +143,9 @@ H = np.ones(3, np.float32)
         (lambda: histogram_update(H[None], X, L), "hist of histogram_update"),
         (lambda: histogram_update(H, X, H), "one bin more than levels"),
         (lambda: histogram(X, L.astype(np.float16)), "cast the levels"),
-        (lambda: histogram(X, np.array([2, 1], np.float32)), "descend"),
-        (lambda: jax.jit(lambda x: histogram(x, [2, 1]))(X), "descend"),
+        (lambda: histogram(X, np.array([2, 1], np.float32)), "do not ascend"),
+        (lambda: histogram(X, [0, np.nan]), "do not ascend"),
+        (lambda: jax.jit(lambda x: histogram(x, [2, 1]))(X), "do not ascend"),
         (lambda: histogram(X, L[:0]), "no levels"),
         (lambda: fixed_width_bins(X, 0), "at least one"),
         (lambda: fixed_width_bins(X[:0], 3), "at least one"),
@@ -144,3 +164,9 @@ def test_bad_types() -> None:
         fixed_width_bins(X, 2.0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigTypeError, match="absolute_of_input"):
         histogram(X, L, None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigTypeError, match="the inputs of histogram cannot be an array"):
+        histogram(None, L)
+    with pytest.raises(ConfigTypeError, match="the levels of histogram cannot be an array"):
+        histogram(X, [0, [1]])
+    with pytest.raises(ConfigTypeError, match="the hist of histogram_update cannot be an array"):
+        histogram_update({}, X, L)

@@ -20,28 +20,36 @@ def test_one_replica_is_alone(compiled):
             collectives.cross_replica_sum(x),
             collectives.cross_replica_sum(x, 1),
             collectives.all_gather(x, 1),
+            collectives.all_to_all(x[None], 1),
             collectives.replication_index(),
             collectives.replica_count(),
         )
 
-    total, own, gathered, index, count = (jax.jit(fn) if compiled else fn)(X)
+    total, own, gathered, exchanged, index, count = (jax.jit(fn) if compiled else fn)(X)
     np.testing.assert_array_equal(total, X)
     np.testing.assert_array_equal(own, X)
     np.testing.assert_array_equal(gathered, X[None])
+    np.testing.assert_array_equal(exchanged, X[None])
     assert (int(index), int(count)) == (0, 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
 def test_types_are_kept(dtype):
     x = jnp.ones(2, dtype)
-    for value in (collectives.cross_replica_sum(x), collectives.all_gather(x, 1)):
+    for value in (
+        collectives.cross_replica_sum(x),
+        collectives.all_gather(x, 1),
+        collectives.all_to_all(x[None], 1),
+    ):
         assert value.dtype == dtype
     assert collectives.replication_index().dtype == collectives.replica_count().dtype == jnp.int32
 
 
 def test_derivatives():
     def fn(x):
-        return collectives.cross_replica_sum(x * x).sum() + collectives.all_gather(x, 1).sum()
+        exchanged = collectives.all_to_all(0.5 * x[None], 1)
+        gathered = collectives.all_gather(0.5 * x, 1)
+        return collectives.cross_replica_sum(x * x).sum() + (gathered + exchanged).sum()
 
     np.testing.assert_array_equal(jax.grad(fn)(X), 2 * X + 1)
     np.testing.assert_array_equal(jax.jit(jax.grad(fn))(X), 2 * X + 1)
@@ -54,9 +62,14 @@ def test_vmap():
     np.testing.assert_array_equal(jax.vmap(collectives.cross_replica_sum)(x), x)
     gathered = jax.vmap(lambda row: collectives.all_gather(row, 1), in_axes=1)(x)
     np.testing.assert_array_equal(gathered, x.T[:, None])
+    exchanged = jax.vmap(lambda row: collectives.all_to_all(row[None], 1), in_axes=1)(x)
+    np.testing.assert_array_equal(exchanged, x.T[:, None])
 
 
-@pytest.mark.parametrize("operation", [collectives.cross_replica_sum, collectives.all_gather])
+@pytest.mark.parametrize(
+    "operation",
+    [collectives.cross_replica_sum, collectives.all_gather, collectives.all_to_all],
+)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rejects_larger_groups(operation, compiled):
     def fn(x):

@@ -1,0 +1,53 @@
+"""The operators' modules under one name: `ops.nn_ops` is `nn_ops` (seed 001, 18.14).
+
+`from ipujax.ops.slicing_ops import sequence_slice` works too, as programs for the original write
+it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ipujax import all_to_all_op as all_to_all_op
+from ipujax import cross_replica_ops as cross_replica_ops
+from ipujax import custom_ops as custom_ops
+from ipujax import embedding_ops as embedding_ops
+from ipujax import functional_ops as functional_ops
+from ipujax import image_ops as image_ops
+from ipujax import internal_ops as internal_ops
+from ipujax import math_ops as math_ops
+from ipujax import nn_ops as nn_ops
+from ipujax import normalization_ops as normalization_ops
+from ipujax import pipelining_ops as pipelining_ops
+from ipujax import rand_ops as rand_ops
+from ipujax import reduce_scatter_op as reduce_scatter_op
+from ipujax import replication_ops as replication_ops
+from ipujax import rnn_ops as rnn_ops
+from ipujax import slicing_ops as slicing_ops
+from ipujax import statistics_ops as statistics_ops
+from ipujax import summary_ops as summary_ops
+
+__all__ = [
+    "all_to_all_op",
+    "cross_replica_ops",
+    "custom_ops",
+    "embedding_ops",
+    "functional_ops",
+    "image_ops",
+    "internal_ops",
+    "math_ops",
+    "nn_ops",
+    "normalization_ops",
+    "pipelining_ops",
+    "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "rnn_ops",
+    "slicing_ops",
+    "statistics_ops",
+    "summary_ops",
+]
+
+# As `os` does for `os.path`, so that importing `ipujax.ops.nn_ops` makes no second copy.
+for _name in __all__:
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name]
