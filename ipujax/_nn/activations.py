@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from ipujax._collectives import scope
-from ipujax._operands import flag, floats
+from ipujax._operands import flag, floats, scope
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
@@ -57,6 +57,8 @@ def swish(x: Any, name: str | None = None) -> jax.Array:
 def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
     """0.2 x + 0.5, kept between 0 and 1 (seed 001, 18.14.7; the slope is that of Popnn).
 
+    Its derivative is 0.2 from -2.5 to 2.5, both included, and 0 beyond.
+
     Args:
       x: floating-point numbers of any shape.
       name: a named scope for the operation.
@@ -69,4 +71,6 @@ def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
     """
     array = floats(x, "the operand of hard_sigmoid")
     with scope(name):
-        return jnp.clip(0.2 * array + 0.5, 0.0, 1.0)
+        line = 0.2 * array + 0.5
+        flat = jnp.clip(lax.stop_gradient(line), 0.0, 1.0)
+        return jnp.where(jnp.abs(array) > 2.5, flat, line)

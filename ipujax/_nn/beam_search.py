@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-NO_CLASS = -1
+from ipujax._nn.log_space import IMPOSSIBLE, NEVER, log_add
 
-_NEVER = -jnp.inf
+NO_CLASS = -1
 
 
 class _Beams(NamedTuple):
@@ -45,7 +45,7 @@ class _Beams(NamedTuple):
     @property
     def total(self) -> jax.Array:
         """Log probabilities, in the shape of the others."""
-        return _log_add(self.ends_in_blank, self.ends_in_class)
+        return log_add(self.ends_in_blank, self.ends_in_class)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))  # outside compiled code, loops compile once
@@ -61,16 +61,21 @@ def search(
       blank: the class of blanks.
 
     Returns:
-      Log probabilities `[batch, width]`, the best first and minus infinity where there are fewer
-      prefixes; lengths `[batch, width]`; classes `[batch, width, time]`, `NO_CLASS` after the
-      ends.
+      Log probabilities `[batch, width]`, the best first; lengths `[batch, width]`; classes
+      `[batch, width, time]`, `NO_CLASS` after the ends. Where there are fewer prefixes, the rest
+      are empty, with minus infinity.
     """
 
     def of_one(log_probs: jax.Array, steps: jax.Array) -> _Beams:
         return _followed(log_probs, steps, width, blank)
 
-    beams = jax.vmap(of_one, in_axes=(1, 0))(log_probs, steps)
-    return beams.total, beams.length, beams.classes
+    beams = jax.vmap(of_one, in_axes=(1, 0))(jnp.maximum(log_probs, NEVER), steps)
+    is_none = beams.total < IMPOSSIBLE
+    return (
+        jnp.where(is_none, -jnp.inf, beams.total),
+        jnp.where(is_none, 0, beams.length),
+        jnp.where(is_none[:, :, None], NO_CLASS, beams.classes),
+    )
 
 
 def _followed(log_probs: jax.Array, steps: jax.Array, width: int, blank: int) -> _Beams:
@@ -88,7 +93,7 @@ def _followed(log_probs: jax.Array, steps: jax.Array, width: int, blank: int) ->
 
 def _start(width: int, time: int) -> _Beams:
     """The empty prefix, and beams without any probability."""
-    nothing = jnp.full((width,), _NEVER, jnp.float32)
+    nothing = jnp.full((width,), NEVER, jnp.float32)
     return _Beams(
         ends_in_blank=nothing.at[0].set(0.0),
         ends_in_class=nothing,
@@ -102,26 +107,26 @@ def _start(width: int, time: int) -> _Beams:
 def _step(beams: _Beams, log_prob: jax.Array, blank: int) -> _Beams:
     width, classes = beams.last.shape[0], log_prob.shape[0]
     total = beams.total
-    of_last = jnp.where(beams.last == NO_CLASS, _NEVER, log_prob[beams.last])
+    of_last = jnp.where(beams.last == NO_CLASS, NEVER, log_prob[beams.last])
     # To double its last class, a prefix must have ended in a blank.
     doubles = jnp.arange(classes) == beams.last[:, None]
     longer = jnp.where(doubles, beams.ends_in_blank[:, None], total[:, None]) + log_prob
-    longer = longer.at[:, blank].set(_NEVER)
+    longer = longer.at[:, blank].set(NEVER)
 
     parent, has_parent = _parents(beams)
-    from_parent = jnp.where(has_parent, longer[parent, beams.last], _NEVER)
+    from_parent = jnp.where(has_parent, longer[parent, beams.last], NEVER)
     in_blank = total + log_prob[blank]
-    in_class = _log_add(beams.ends_in_class + of_last, from_parent)
+    in_class = log_add(beams.ends_in_class + of_last, from_parent)
     withdrawn = jnp.where(has_parent, parent, width)
-    longer = longer.at[withdrawn, beams.last].set(_NEVER, mode="drop")
+    longer = longer.at[withdrawn, beams.last].set(NEVER, mode="drop")
 
-    offers = jnp.concatenate([_log_add(in_blank, in_class), longer.reshape(-1)])
+    offers = jnp.concatenate([log_add(in_blank, in_class), longer.reshape(-1)])
     score, chosen = lax.top_k(offers, width)
     grows = chosen >= width
     source = jnp.where(grows, (chosen - width) // classes, chosen)
     return _grown(
         beams._replace(
-            ends_in_blank=jnp.where(grows, _NEVER, in_blank[source]),
+            ends_in_blank=jnp.where(grows, NEVER, in_blank[source]),
             ends_in_class=jnp.where(grows, score, in_class[source]),
         ),
         source,
@@ -147,7 +152,7 @@ def _grown(beams: _Beams, source: jax.Array, added: jax.Array) -> _Beams:
     classes = jnp.where(here & grows[:, None], added[:, None], beams.classes[source])
     # A prefix that grew begins another if it did before, and that one goes on with its class.
     goes_on = classes[:, end].T == added[:, None]
-    exists = beams.total > _NEVER
+    exists = beams.total > IMPOSSIBLE
     begins = beams.begins[source][:, source] & (goes_on | ~grows[:, None])
     return beams._replace(
         length=end + grows,
@@ -155,10 +160,3 @@ def _grown(beams: _Beams, source: jax.Array, added: jax.Array) -> _Beams:
         classes=classes,
         begins=begins & exists & exists[:, None],
     )
-
-
-def _log_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The logarithm of exp(a) + exp(b), either of which may be none (as exact as CTC's loss)."""
-    larger = jnp.maximum(a, b)
-    total = larger + jnp.log(1.0 + jnp.exp(-jnp.abs(a - b)))
-    return jnp.where(larger > _NEVER, total, _NEVER)

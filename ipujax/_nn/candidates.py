@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._collectives import scope
 from ipujax._nn.arguments import at_least_one, integers
-from ipujax._operands import flag, refuse
+from ipujax._operands import flag, refuse, scope
 from ipujax._random import draw_key
 
 Candidates = tuple[jax.Array, jax.Array, jax.Array]

@@ -22,11 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-_NEVER = -1e30
-"""The logarithm of no probability: finite, so that differences of two are; sums stay as low."""
-
-_IMPOSSIBLE = _NEVER / 2
-"""Whatever is below this has a factor of no probability."""
+from ipujax._nn.log_space import IMPOSSIBLE, NEVER, log_add
 
 
 class Problem(NamedTuple):
@@ -80,7 +76,7 @@ def _forward_rule(log_probs: jax.Array, problem: Problem, blank: int) -> tuple[j
 
 def _backward_rule(blank: int, residuals: Any, cotangent: jax.Array) -> tuple[Any, ...]:
     history, ends, problem, of_classes = residuals
-    possible = _log_add(*ends) > _IMPOSSIBLE
+    possible = log_add(*ends) > IMPOSSIBLE
     weight = jnp.where(possible, -cotangent, 0.0)
     posteriors = _posteriors(history, ends, problem, weight)
     one_hot = jax.nn.one_hot(problem.labels, of_classes.shape[1], dtype=jnp.float32)
@@ -95,21 +91,21 @@ def _forward(log_probs: jax.Array, problem: Problem, blank: int, keep: bool) -> 
     """The states after the last step, and, to keep, those before each step."""
     time, batch, _ = log_probs.shape
     longest = problem.labels.shape[1]
-    above = jnp.maximum(log_probs, _NEVER)
+    above = jnp.maximum(log_probs, NEVER)
     wanted = jnp.broadcast_to(problem.labels, (time, batch, longest))
     of_labels = jnp.take_along_axis(above, wanted, axis=2, mode="clip")
     of_blank = above[:, :, blank, None]
     repeats = _repeats(problem.labels)
     start = _States(
-        jnp.full((batch, longest + 1), _NEVER, jnp.float32).at[:, 0].set(0.0),
-        jnp.full((batch, longest), _NEVER, jnp.float32),
+        jnp.full((batch, longest + 1), NEVER, jnp.float32).at[:, 0].set(0.0),
+        jnp.full((batch, longest), NEVER, jnp.float32),
     )
 
     def step(states: _States, now: Any) -> tuple[_States, _States | None]:
         alive, blank_now, label_now = now
-        left = _log_add(states.blank, _shifted(states.label))
+        left = log_add(states.blank, _shifted(states.label))
         source = jnp.where(repeats, states.blank[:, :-1], left[:, :-1])
-        moved = _States(left + blank_now, _log_add(states.label, source) + label_now)
+        moved = _States(left + blank_now, log_add(states.label, source) + label_now)
         return _choose(alive, moved, states), states if keep else None
 
     return lax.scan(step, start, (_alive(problem, time), of_blank, of_labels))
@@ -122,7 +118,7 @@ def _posteriors(history: _States, ends: Any, problem: Problem, weight: jax.Array
     differs = (~repeats).astype(jnp.float32)
     before = _shifted(history.label)
     from_blank = jax.nn.sigmoid(history.blank - before)
-    left = _log_add(history.blank, before)[..., :-1]
+    left = log_add(history.blank, before)[..., :-1]
     source = jnp.where(repeats, history.blank[..., :-1], left)
     from_self = jax.nn.sigmoid(history.label - source)
 
@@ -159,8 +155,8 @@ def _ends(final: _States, problem: Problem) -> tuple[jax.Array, jax.Array]:
 
 
 def _loss(ends: tuple[jax.Array, jax.Array]) -> jax.Array:
-    total = _log_add(*ends)
-    return jnp.where(total > _IMPOSSIBLE, -total, jnp.inf)
+    total = log_add(*ends)
+    return jnp.where(total < IMPOSSIBLE, jnp.inf, -total)  # which keeps NaN
 
 
 def _repeats(labels: jax.Array) -> jax.Array:
@@ -179,18 +175,9 @@ def _choose(condition: jax.Array, one: _States, other: _States) -> _States:
 
 def _shifted(label: jax.Array) -> jax.Array:
     """Along with each blank, the label before it; before the first there is none."""
-    return lax.pad(label, np.float32(_NEVER), [*[(0, 0, 0)] * (label.ndim - 1), (1, 0, 0)])
+    return lax.pad(label, np.float32(NEVER), [*[(0, 0, 0)] * (label.ndim - 1), (1, 0, 0)])
 
 
 def _padded(label: jax.Array) -> jax.Array:
     """Along with each blank, the label after it; after the last there is none."""
     return lax.pad(label, np.float32(0.0), [(0, 0, 0), (0, 1, 0)])
-
-
-def _log_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The logarithm of exp(a) + exp(b), of finite numbers.
-
-    Its error is one rounding of a number near 1; log1p costs the IPU 30 times as much as log, and
-    the sums over time round to more than it gains.
-    """
-    return jnp.maximum(a, b) + jnp.log(1.0 + jnp.exp(-jnp.abs(a - b)))

@@ -7,29 +7,28 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import refuse_type
-from ipujax._nn.arguments import check_shape, number
-from ipujax._operands import refuse
+from ipujax._nn.arguments import check_shape
+from ipujax._operands import array, refuse, refuse_type, whole_number
 
 _DTYPES = ("float16", "float32")
 
 
 def time_major(data: Any, what: str) -> jax.Array:
     """The data `[time, batch, classes]`, float16 or float32, with at least one step and class."""
-    array = jnp.asarray(data)
-    if array.dtype.name not in _DTYPES:
-        raise refuse_type(f"{what} are {array.dtype}", "cast them to jnp.float32 or jnp.float16")
-    check_shape(array, ("max_time", "batch_size", "num_classes"), what)
-    if 0 in (array.shape[0], array.shape[2]):
+    values = array(data, what)
+    if values.dtype.name not in _DTYPES:
+        raise refuse_type(f"{what} are {values.dtype}", "cast them to jnp.float32 or jnp.float16")
+    check_shape(values, ("max_time", "batch_size", "num_classes"), what)
+    if 0 in (values.shape[0], values.shape[2]):
         raise refuse(
-            f"{what} have shape {list(array.shape)}", "give at least one time step and one class"
+            f"{what} have shape {list(values.shape)}", "give at least one time step and one class"
         )
-    return array
+    return values
 
 
 def blank(index: Any, classes: int, what: str) -> int:
     """The blank's class, counted from 0; a negative index counts from the last class."""
-    given = number(index, f"blank_index of {what}")
+    given = whole_number(index, f"blank_index of {what}")
     if not -classes <= given < classes:
         raise refuse(
             f"blank_index of {what} is {given}, but there are {classes} classes",

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import scope
 from ipujax._nn import beam_search, ctc_arguments
 from ipujax._nn.arguments import at_least_one, integers
-from ipujax._operands import refuse
+from ipujax._operands import refuse, scope
 
 _NAME = "ctc_beam_search"
 

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import refuse_type, scope
 from ipujax._nn import ctc_arguments
 from ipujax._nn.arguments import integers
 from ipujax._nn.ctc_alignments import Problem, negative_log_likelihood
-from ipujax._operands import refuse
+from ipujax._operands import refuse, refuse_type, scope
 
 _NAME = "ctc_loss"
 
@@ -71,10 +70,15 @@ def ctc_loss_with_log_probs(
 ) -> jax.Array:
     """The CTC loss of log probabilities; otherwise as `ctc_loss_v2`.
 
+    The gradient is the original's (Popnn's, and what TensorFlow's tests of it ask for): that of
+    the logits whose log softmax the data are, exp(data) minus the chances of the classes given
+    the label. What goes on to a log softmax before is the same as with the derivative of the loss
+    itself, which lacks exp(data).
+
     Args:
       labels: as there.
       data: `[max_time, batch_size, num_classes]` natural logarithms of probabilities, float16 or
-        float32. Nothing is normalised, in the gradient neither.
+        float32. The loss takes them as they are, and does not normalise them.
       label_length: as there.
       data_length: `[batch_size]` integers, the valid time steps.
       blank_index: as there.
@@ -91,7 +95,7 @@ def ctc_loss_with_log_probs(
     array = ctc_arguments.time_major(data, "the data of ctc_loss_with_log_probs")
     dtype = _out_dtype(out_dtype, array, "ctc_loss_with_log_probs")
     with scope(name or _NAME):
-        log_probs = array.astype(jnp.float32)
+        log_probs = _of_logits(array.astype(jnp.float32))
         losses = _losses(
             "ctc_loss_with_log_probs", labels, log_probs, label_length, data_length, blank_index
         )
@@ -152,6 +156,23 @@ def _losses(
     )
     losses = negative_log_likelihood(log_probs, problem, index)
     return jnp.where(makes_sense, losses, jnp.nan)
+
+
+@jax.custom_vjp
+def _of_logits(log_probs: jax.Array) -> jax.Array:
+    """Log probabilities whose gradient is the one of the logits that they are made of."""
+    return log_probs
+
+
+def _keep(log_probs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return log_probs, log_probs
+
+
+def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    return (cotangent - jnp.exp(log_probs) * jnp.sum(cotangent, axis=-1, keepdims=True),)
+
+
+_of_logits.defvjp(_keep, _through_log_softmax)
 
 
 def _out_dtype(asked: Any, data: jax.Array, function: str) -> Any:

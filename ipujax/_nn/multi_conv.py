@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from ipujax._collectives import refuse_type
-from ipujax._operands import refuse
-from lowering import marks
+from ipujax._operands import refuse, refuse_type
+from ipujax.errors import OperatorError
+from lowering import jaxpr, marks
 
 _ATTRIBUTE = "multi_conv"
 _PLAN_TYPES = ("parallel", "serial")
@@ -21,6 +21,8 @@ def multi_conv(
 ) -> Callable[..., Any]:
     """Declares that the convolutions of a function may run in parallel; also a decorator.
 
+    So none of them may depend on another one's result, at least not outside loops (a loop counts
+    as one operation). Each call traces the function once.
     Numbers are those of the function itself (fact nn.multi_conv_equal). All its operations, and
     those of its gradient, carry the frontend attributes `multi_conv` and, for each option,
     `multi_conv.<option>`. These are in the program for whoever maps it to tiles; the machine
@@ -40,7 +42,8 @@ def multi_conv(
       ConfigTypeError: (a `TypeError`) `func` is no function or `options` no dict; in a call, for
         keyword arguments.
       OperatorError: (a `ValueError`) Poplar has no such option, or it has no such value (fact
-        nn.multi_conv_options); in a call, if `func` returns no array.
+        nn.multi_conv_options); in a call, if `func` returns no array, or a convolution depends on
+        another.
     """
     if func is not None and not callable(func):
         raise refuse_type(f"`func` of multi_conv is {func!r}", "give a function")
@@ -58,16 +61,63 @@ def multi_conv(
                 f"multi_conv function `{label}` was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
-        with jax.named_scope("/".join(attributes)):
-            results = func(*args)
+        # A new function each time: what JAX remembers of a function may be of another trace.
+        body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
         if not jax.tree.leaves(results):
             raise refuse(
                 f"multi_conv function `{label}` returned {results!r}, without an array",
                 "return at least one array",
             )
-        return results
+        _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
+        with jax.named_scope("/".join(attributes)):
+            values = jaxpr.run_equations(body.jaxpr, body.consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(results), values)
 
     return run
+
+
+def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -> list[bool]:
+    """Refuses a convolution of another one's result.
+
+    Args:
+      body: the equations.
+      follows: for each argument, whether it comes from a convolution.
+      label: the function's name.
+
+    Returns:
+      For each result, whether it comes from a convolution.
+    """
+    after = {var for var, does in zip(body.invars, follows, strict=True) if does}
+
+    def comes_after(atom: Any) -> bool:
+        return not isinstance(atom, jaxpr.Literal) and atom in after
+
+    for eqn in body.eqns:
+        operands = [comes_after(atom) for atom in eqn.invars]
+        is_convolution = eqn.primitive.name == "conv_general_dilated"
+        if is_convolution and any(operands):
+            raise _dependent(eqn, label)
+        call = jaxpr.call_body(eqn)
+        if call is not None:
+            results = _check_independent(call.jaxpr, operands, label)
+        else:
+            inner = [
+                _check_independent(sub, [any(operands)] * len(sub.invars), label)
+                for sub in jaxpr.sub_jaxprs(eqn)
+            ]
+            does = is_convolution or any(operands) or any(map(any, inner))
+            results = [does] * len(eqn.outvars)
+        after.update(var for var, does in zip(eqn.outvars, results, strict=True) if does)
+    return [comes_after(atom) for atom in body.outvars]
+
+
+def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> OperatorError:
+    line = jaxpr.user_line(eqn)
+    return refuse(
+        f"in the multi_conv function `{label}` a convolution depends on another"
+        + (f": that of {line}" if line else ""),
+        "give it convolutions that are independent of each other, and call the later ones outside",
+    )
 
 
 def _attribute(name: str, value: str) -> str:

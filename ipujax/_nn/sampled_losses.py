@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._collectives import refuse_type, scope
 from ipujax._nn.arguments import at_least_one, check_shape, integers
 from ipujax._nn.candidates import Candidates, sample
-from ipujax._operands import floats, refuse
+from ipujax._operands import floats, refuse, refuse_type, scope
 from ipujax._random import draw_key
 
 
@@ -45,8 +44,8 @@ def sampled_softmax_loss(
       num_sampled: how many classes to sample, for the whole batch.
       num_classes: how many classes there are.
       num_true: how many of them each example has.
-      sampled_values: the sample, as `log_uniform_candidate_sampler` returns it; None draws one
-        of different classes with that.
+      sampled_values: the sample, as `log_uniform_candidate_sampler` returns it (the counts of true
+        classes may also be `[batch_size, 1]`); None draws one of different classes with that.
       name: the operation's named scope.
       seed: where to start drawing; the same seed draws the same sample each time.
       key: a JAX key, instead of a seed. With neither, compiled code draws anew in each run, from
@@ -136,6 +135,8 @@ class _Layer(NamedTuple):
 def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) -> _Layer:
     classes = at_least_one(num_classes, f"num_classes of {what}")
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
+    if not parts:
+        raise refuse(f"the weights of {what} are an empty list", "give at least one array")
     arrays = [floats(part, f"the weights of {what}") for part in parts]
     for array in arrays:
         check_shape(array, ("num_classes", "dim"), f"the weights of {what}")
@@ -170,7 +171,8 @@ def _sample(
         )
     sampled = integers(given[0], (count,), f"the sampled candidates of {what}")
     of_true = floats(given[1], f"the true expected counts of {what}")
-    check_shape(of_true, true.shape, f"the true expected counts of {what}")
+    if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
+        check_shape(of_true, true.shape, f"the true expected counts of {what}")
     of_sampled = floats(given[2], f"the sampled expected counts of {what}")
     check_shape(of_sampled, (count,), f"the sampled expected counts of {what}")
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
@@ -186,7 +188,7 @@ def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Arra
     weights = _gather(layer.weights, rows).astype(layer.inputs.dtype)
     biases = _gather(layer.biases, rows).astype(jnp.float32)
     split = true.size
-    own = weights[:split].reshape(*true.shape, -1)
+    own = weights[:split].reshape(*true.shape, layer.inputs.shape[1])
     of_true = jnp.einsum("bd,btd->bt", layer.inputs, own).astype(jnp.float32)
     of_sampled = (layer.inputs @ weights[split:].T).astype(jnp.float32)
     return (

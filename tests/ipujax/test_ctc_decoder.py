@@ -57,7 +57,7 @@ def test_fact_with_numbers() -> None:
 @pytest.mark.fact("ctc.beam_variants")
 @pytest.mark.parametrize(("count", "steps", "seed"), [(1, 3, 0), (1, 5, 1), (3, 5, 2)])
 def test_both_decoders_are_the_reference_one(count: int, steps: int, seed: int) -> None:
-    logits = np.random.default_rng(seed).normal(size=(10, 2, 32)).astype(np.float32)
+    logits = np.random.RandomState(seed).rand(10, 2, 32).astype(np.float32)  # the original's
     lengths = np.asarray([steps, steps])
     log_probs = jax.nn.log_softmax(logits)
     one = ctc_beam_search_decoder(logits, lengths, 16, count)
@@ -105,6 +105,31 @@ def test_classes_without_probability_are_never_read() -> None:
     found = ctc_beam_search_decoder_with_log_probs(data, np.asarray([3]), 5, 5, 0)
     equal(paths(found), [[((1, 1), float(np.log(0.6))), ((1,), float(np.log(0.4)))]])
     np.testing.assert_array_equal(found[0][0, 2:], -np.inf)
+    np.testing.assert_array_equal(found[1][0, 2:], 0)
+    np.testing.assert_array_equal(found[2][0, 2:], -1)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    two = jnp.repeat(FACT_LOGITS, 2, axis=1).at[1, 0].set(jnp.nan)
+    found, _, _ = ctc_beam_search_decoder(two, np.asarray([3, 3]), 4, 1, 0)
+    np.testing.assert_allclose(found, [[np.nan], [-1.3741617]], rtol=1e-6)
+
+
+def test_nothing_is_invalid_inside() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.floating_point_behaviour.set_all = True
+    config.configure_ipu_system()
+    decode = ipu.compile(lambda x: ctc_beam_search_decoder(x, np.asarray([3]), 8, 1, 0))
+    found, _, classes = decode(FACT_LOGITS.astype(jnp.float16))
+    np.testing.assert_allclose(found, [[-1.3741617]], atol=2e-3)
+    np.testing.assert_array_equal(classes[0, 0], [1, 2, -1])
+
+
+def test_blanks_alone() -> None:
+    found, lengths, _ = ctc_beam_search_decoder(jnp.zeros((4, 2, 1)), np.asarray([4, 0]), 3, 2)
+    np.testing.assert_array_equal(found, [[0, -np.inf], [0, -np.inf]])
+    np.testing.assert_array_equal(lengths, 0)
 
 
 @pytest.mark.parametrize("steps", [-1, 4])

@@ -63,22 +63,33 @@ def test_every_label_and_length_against_every_alignment(blank: int) -> None:
 
 @pytest.mark.parametrize(("label", "steps"), [((1, 2), 3), ((1, 1), 3), ((), 2), ((2,), 1)])
 def test_gradient_against_differences_of_every_alignment(label: Any, steps: int) -> None:
-    log_probs = log_softmax(np.random.default_rng(5).normal(size=(3, 3)))
+    logits = np.random.default_rng(5).normal(size=(3, 3))
+    arguments = (ints(len(label)), ints(steps), 0)
     labels = jnp.asarray([[*label, 0, 0][:2]])
 
-    def loss(data: Any) -> Any:
-        return ctc_loss_with_log_probs(labels, data, ints(len(label)), ints(steps), 0)[0]
+    def loss(data: Any, function: Any) -> Any:
+        return function(labels, data, *arguments)[0]
 
     def brute_force(data: Any) -> float:
-        return -np.log(probabilities(data[:steps], 0)[label])
+        return -np.log(probabilities(log_softmax(data[:steps]), 0)[label])
 
-    data = jnp.asarray(log_probs[:, None], jnp.float32)
-    got = jax.jit(jax.grad(loss))(data)[:, 0]
+    slopes = np.zeros((3, 3))
     for place in np.ndindex(3, 3):
         nudge = np.zeros((3, 3))
         nudge[place] = 1e-5
-        slope = (brute_force(log_probs + nudge) - brute_force(log_probs - nudge)) / 2e-5
-        assert got[place] == pytest.approx(slope, abs=1e-5)
+        slopes[place] = (brute_force(logits + nudge) - brute_force(logits - nudge)) / 2e-5
+
+    slope = jax.jit(jax.grad(loss), static_argnums=1)
+    of_logits = slope(jnp.asarray(logits[:, None], jnp.float32), ctc_loss_v2)
+    np.testing.assert_allclose(of_logits[:, 0], slopes, atol=1e-5)
+    np.testing.assert_array_equal(of_logits[steps:], 0)
+    # As in the original, that of log probabilities is the one of their logits.
+    log_probs = jnp.asarray(log_softmax(logits)[:, None], jnp.float32)
+    of_log_probs = slope(log_probs, ctc_loss_with_log_probs)
+    np.testing.assert_allclose(of_log_probs[:, 0], slopes, atol=1e-5)
+    np.testing.assert_array_equal(of_log_probs[steps:], 0)
+    both = jax.jit(jax.grad(lambda x: loss(jax.nn.log_softmax(x), ctc_loss_with_log_probs)))
+    np.testing.assert_allclose(both(log_probs)[:, 0], slopes, atol=1e-5)
 
 
 TIME, BATCH, CLASSES, LONGEST = 40, 5, 6, 9
@@ -130,21 +141,32 @@ def test_posteriors_sum_to_one_at_each_of_many_steps() -> None:
         return ctc_loss_with_log_probs(labels, data, ints(400), ints(steps), 0)[0]
 
     gradient = jax.jit(jax.grad(loss))(data)[:, 0]
-    np.testing.assert_allclose(gradient.sum(axis=1), [-1.0] * steps + [0.0] * 500, atol=1e-4)
-    assert float(gradient.max()) <= 0.0
+    posteriors = (jnp.exp(data[:, 0]) - gradient)[:steps]
+    np.testing.assert_allclose(posteriors.sum(axis=1), 1.0, atol=1e-4)
+    assert float(posteriors.min()) >= -1e-6
+    np.testing.assert_array_equal(gradient[steps:], 0)
 
 
 def test_classes_without_probability() -> None:
-    data = jnp.log(jnp.asarray([[[0.0, 1.0, 0.0]], [[0.5, 0.5, 0.0]]]))
+    chances = jnp.asarray([[0.0, 1.0, 0.0], [0.5, 0.25, 0.25]])
+    data = jnp.log(chances)[:, None]
 
     @jax.jit
     def losses(data: Any) -> Any:
         two = jnp.repeat(data, 2, axis=1)
         return ctc_loss_with_log_probs(jnp.asarray([[1], [2]]), two, ints(1, 1), ints(2, 2), 0)
 
-    np.testing.assert_allclose(losses(data), [0.0, np.inf], atol=1e-6)
+    np.testing.assert_allclose(losses(data), [-np.log(0.75), np.inf], atol=1e-6)
     gradient = jax.jit(jax.grad(lambda data: losses(data).sum()))(data)[:, 0]
-    np.testing.assert_allclose(gradient, [[0, -1, 0], [-0.5, -0.5, 0]], atol=1e-6)
+    posteriors = [[0, 1, 0], [2 / 3, 1 / 3, 0]]
+    np.testing.assert_allclose(gradient, chances - jnp.asarray(posteriors), atol=1e-6)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    logits = jnp.repeat(FACT_LOGITS, 2, axis=1).at[1, 0, 0].set(jnp.nan)
+    labels = jnp.asarray([[1, 2], [1, 2]])
+    losses = ctc_loss_v2(labels, logits, ints(2, 2), ints(3, 3), 0)
+    np.testing.assert_allclose(losses, [np.nan, 1.3741617], rtol=1e-6)
 
 
 @pytest.mark.parametrize("label", [(1, 1), (1, 2, 1)])
@@ -231,9 +253,10 @@ def test_vmap_is_a_loop() -> None:
     np.testing.assert_allclose(jax.jit(jax.vmap(gradient))(many), each, atol=1e-6)
 
 
-def test_derivatives_of_derivatives() -> None:
+@pytest.mark.parametrize("function", [ctc_loss_v2, ctc_loss_with_log_probs])
+def test_derivatives_of_derivatives(function: Any) -> None:
     def loss(x: Any) -> Any:
-        return ctc_loss_v2(jnp.asarray([[1, 2]]), x, ints(2), ints(3), 0)[0]
+        return function(jnp.asarray([[1, 2]]), x, ints(2), ints(3), 0)[0]
 
     slope = jax.jit(jax.grad(loss))
     direction = jax.random.normal(jax.random.key(0), FACT_LOGITS.shape)
@@ -274,6 +297,37 @@ def test_gradient_on_two_replicas() -> None:
 
     got = ipu.compile(model)(WEIGHTS, INPUTS)
     np.testing.assert_allclose(got, 2 * jax.jit(jax.grad(mean_loss))(WEIGHTS, INPUTS), atol=1e-6)
+
+
+def test_in_a_loop_with_its_forward_pass_again() -> None:
+    def model(weights: Any, x: Any) -> Any:
+        def body(weights: Any) -> Any:
+            return weights - 0.1 * jax.grad(jax.checkpoint(mean_loss))(weights, x)
+
+        return ipu.loops.repeat(3, body, [weights])
+
+    wanted = WEIGHTS
+    for _ in range(3):
+        wanted -= 0.1 * jax.jit(jax.grad(mean_loss))(wanted, INPUTS)
+    np.testing.assert_allclose(ipu.compile(model)(WEIGHTS, INPUTS), wanted, atol=1e-5)
+
+
+def test_nothing_is_invalid_inside() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.floating_point_behaviour.set_all = True
+    config.configure_ipu_system()
+    labels = jnp.asarray([[1, 2], [1, 1]])
+
+    def first(x: Any) -> Any:  # the second label needs more steps than there are
+        losses = ctc_loss_v2(labels, x, ints(2, 2), ints(3, 2), 0, jnp.float32)
+        return losses[0], losses
+
+    data = jnp.repeat(FACT_LOGITS, 2, axis=1).astype(jnp.float16)
+    (_, losses), gradient = ipu.compile(jax.value_and_grad(first, has_aux=True))(data)
+    np.testing.assert_allclose(losses, [1.3741617, np.inf], atol=2e-3)
+    wanted = jax.jit(jax.grad(lambda x: first(x)[0]))(data)
+    np.testing.assert_allclose(gradient, wanted, atol=2e-3)
 
 
 def test_last_stage_of_a_pipeline() -> None:
@@ -324,6 +378,8 @@ GOOD: dict[str, Any] = {
         ({"logits": FACT_LOGITS.astype(int)}, TypeError, "the logits of ctc_loss_v2 are int32"),
         ({"labels": np.asarray([1, 2])}, ValueError, r"the labels .* have shape \[2\]"),
         ({"labels": np.ones((2, 2), int)}, ValueError, r"give them the shape \[1, max_label"),
+        ({"labels": None}, TypeError, "the labels of ctc_loss_v2 cannot be an array"),
+        ({"logits": "x"}, TypeError, "the logits of ctc_loss_v2 cannot be an array"),
         ({"labels": np.ones((1, 2))}, TypeError, "the labels of ctc_loss_v2 are float"),
         ({"label_length": np.asarray(2)}, ValueError, "the label lengths of ctc_loss_v2 have"),
         ({"logit_length": np.asarray([3, 3])}, ValueError, "the data lengths of ctc_loss_v2 have"),

@@ -42,8 +42,16 @@ def test_hard_sigmoid() -> None:
     x = jnp.asarray([-9, -2.5, -1, 0, 1, 2.5, 9], jnp.float32)
     wanted = [0, 0, 0.3, 0.5, 0.7, 1, 1]
     np.testing.assert_allclose(ipu.compile(hard_sigmoid)(x), wanted, atol=1e-6)
-    slopes = jax.vmap(jax.grad(hard_sigmoid))(jnp.asarray([-9.0, -1.0, 1.0, 9.0]))
-    np.testing.assert_allclose(slopes, [0, 0.2, 0.2, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
+def test_slope_of_hard_sigmoid_at_its_corners(dtype: Any) -> None:
+    x = jnp.asarray([-jnp.inf, -9, -2.5, -1, 1, 2.5, 9, jnp.inf], dtype)
+    slopes = ipu.compile(jax.grad(lambda x: hard_sigmoid(x).sum()))(x)
+    np.testing.assert_allclose(slopes, [0, 0, 0.2, 0.2, 0.2, 0.2, 0, 0], rtol=1e-3)
+    assert slopes.dtype == dtype
+    np.testing.assert_array_equal(hard_sigmoid(jnp.asarray([-jnp.inf, jnp.inf], dtype)), [0, 1])
+    assert jnp.isnan(hard_sigmoid(jnp.asarray(jnp.nan, dtype)))
 
 
 @pytest.mark.parametrize("function", [gelu, swish, hard_sigmoid])
@@ -107,6 +115,53 @@ def test_options_go_along_with_convolutions_and_their_gradients() -> None:
     assert all(has_attr(eqn, "multi_conv") for eqn in convolutions)
     assert all(has_attr(eqn, "multi_conv.planType") for eqn in convolutions)
     assert together.__name__ == "separate"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_convolutions_are_independent_of_each_other(wrapped: bool) -> None:
+    def one(image: Any, kernel: Any) -> Any:
+        return separate(image, image, [kernel, kernel])[0]
+
+    inner = jax.jit(jax.checkpoint(one)) if wrapped else one
+
+    def chain(x: Any, y: Any) -> Any:
+        del y
+        return inner(jax.nn.relu(inner(x, KERNELS[0]))[..., :3], KERNELS[1])
+
+    with pytest.raises(ValueError, match=r"`chain` a convolution depends on another: that of"):
+        ipu.compile(multi_conv(chain))(*IMAGES)
+    # What comes after one may still go along with the other, and into a second call.
+    both = multi_conv(lambda x, y: [jax.nn.relu(inner(z, KERNELS[0])) for z in (x, y)])
+    x, y = both(*IMAGES)
+    assert both(x[..., :3], y[..., :3])[0].shape == x.shape
+
+
+def test_loops_count_as_one_convolution() -> None:
+    def looped(x: Any, after: bool) -> Any:
+        first = inner_loop(x)
+        return inner_loop(first) if after else (first, inner_loop(x))
+
+    def inner_loop(x: Any) -> Any:
+        kernel = jnp.ones((1, 1, 3, 3))
+        body = lambda image, _: (separate(image, image, [kernel, kernel])[0], None)  # noqa: E731
+        return jax.lax.scan(body, x, length=2)[0]
+
+    multi_conv(lambda x: looped(x, after=False))(IMAGES[0])
+    with pytest.raises(ValueError, match="a convolution depends on another"):
+        multi_conv(lambda x: looped(x, after=True))(IMAGES[0])
+
+
+def test_multi_conv_takes_what_its_function_closes_over() -> None:
+    def loss(kernels: Any, images: Any) -> Any:
+        together = multi_conv(lambda x, y: separate(x, y, kernels))
+        return sum((out**2).sum() for out in jax.checkpoint(together)(*images))
+
+    many = jnp.stack([IMAGES, IMAGES[::-1]])
+    got = ipu.compile(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(KERNELS, many)
+    for n, images in enumerate(many):
+        wanted = jax.grad(lambda k, i=images: sum((o**2).sum() for o in separate(*i, k)))(KERNELS)
+        for mine, theirs in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(mine[n], theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.fact("nn.multi_conv_options_type")

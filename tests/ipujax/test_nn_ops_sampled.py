@@ -160,6 +160,38 @@ def test_weights_in_parts(function: Any) -> None:
 
 
 @pytest.mark.parametrize("function", LOSSES)
+def test_one_expected_count_for_all_true_classes_of_an_example(function: Any) -> None:
+    # The original's tests give such samples, of which some are true classes.
+    counts = np.full((BATCH, 1), 0.5, np.float32)
+    candidates = ([1, 0, 2, 3], counts, np.full(4, 0.5, np.float32))
+    arguments = (WEIGHTS, BIASES, LABELS, INPUTS, 4, CLASSES, TRUE)
+    spread = (jnp.asarray(candidates[0]), counts, candidates[2])
+    wanted = dense(function, WEIGHTS, BIASES, INPUTS, LABELS, spread)
+    np.testing.assert_allclose(function(*arguments, candidates), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", LOSSES)
+def test_no_examples(function: Any) -> None:
+    none = jnp.zeros((0, TRUE), jnp.int32)
+    losses = function(WEIGHTS, BIASES, none, INPUTS[:0], SAMPLED, CLASSES, TRUE, seed=1)
+    assert losses.shape == (0,)
+
+
+@pytest.mark.parametrize(("count", "classes"), [(1, 1000), (100, 1000), (900, 1000), (1000, 1000)])
+def test_expected_counts_are_those_of_drawing_without_replacement(count: int, classes: int) -> None:
+    # The original's own measure: within 0.1 of what drawing different classes gives.
+    rng = np.random.default_rng(0)
+    chances = zipf(classes)
+    # The smallest of exponential times, with these rates, are such a draw.
+    times = rng.exponential(size=(2000, classes)) / chances
+    first = np.argpartition(times, count - 1)[:, :count]
+    frequency = np.bincount(first.ravel(), minlength=classes) / len(times)
+    drawn, of_true, _ = map(np.asarray, sampled(count, classes, True, 42))
+    assert len(set(drawn.tolist())) == count
+    np.testing.assert_allclose(of_true[:, 0], frequency, atol=0.1)
+
+
+@pytest.mark.parametrize("function", LOSSES)
 @pytest.mark.parametrize("label", [-1, CLASSES])
 def test_labels_that_are_no_classes(function: Any, label: int) -> None:
     labels = LABELS.copy()
@@ -228,6 +260,7 @@ SAMPLE = log_uniform_candidate_sampler(LABELS, TRUE, SAMPLED, True, CLASSES, 5)
     [
         ({"weights": WEIGHTS[:-1]}, ValueError, r"give them the shape \[20, dim\]"),
         ({"weights": [WEIGHTS, BIASES]}, ValueError, r"the weights of .* have shape \[20\]"),
+        ({"weights": []}, ValueError, "the weights of .* are an empty list"),
         ({"biases": BIASES[1:]}, ValueError, r"the biases of .* have shape \[19\]"),
         ({"labels": LABELS[:, :1]}, ValueError, r"the labels of .* give them the shape \[4, 2\]"),
         ({"labels": LABELS[0]}, ValueError, r"the labels of .* have shape \[2\]"),
@@ -273,7 +306,6 @@ def test_seeds_and_keys() -> None:
         {"seed": True},
         {"seed": 1.5},
         {"seed": "1"},
-        {"seed": jnp.arange(3)},
         {"seed": np.float32(1)},
         {"key": 7},
         {"key": jax.random.split(jax.random.key(0))},
@@ -283,3 +315,8 @@ def test_seeds_and_keys() -> None:
 def test_what_is_no_seed_or_key(start: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="of an operator is"):
         draw_key(start.get("seed"), start.get("key"), "an operator")
+
+
+def test_a_seed_has_a_word_or_two() -> None:
+    with pytest.raises(ValueError, match=r"the seed of an operator has shape \[3\]"):
+        draw_key(jnp.arange(3), None, "an operator")
