@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._collectives import refuse_type, scope, whole_number
 from ipujax._embedding.initial import fill
 from ipujax._embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
 from ipujax._embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from ipujax._embedding.table import HostTable
-from ipujax._operands import flag, known, refuse
+from ipujax._operands import array, flag, known, refuse, refuse_type, scope, whole_number
 from lowering import host_tables
 
 STRATEGIES = ("TOKEN", "ENCODING")
@@ -42,7 +42,7 @@ def embedding_lookup(
       name: a named scope for the operation.
       serialization_factor: into how many equal parts of `params` the lookup is broken up, one
         after the other. That takes more time, and less memory where something else uses `params`
-        in other ways.
+        in other ways. The gradient is one scatter all the same, as in the original.
       indices_are_sorted: a promise that the flat ids ascend, which lookups may be faster for.
 
     Returns:
@@ -55,7 +55,7 @@ def embedding_lookup(
       ConfigTypeError: (a `TypeError`) for a factor that is no int, or a flag that is no bool.
     """
     is_sorted = flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
-    table = jnp.asarray(params)
+    table = array(params, "the params of embedding_lookup")
     if not table.ndim or not len(table):
         raise refuse(
             f"the params of embedding_lookup have shape {list(table.shape)}",
@@ -65,7 +65,8 @@ def embedding_lookup(
     flat = _indices(ids, "the ids of embedding_lookup", len(table)).reshape(-1)
     with scope(name):
         flat = jnp.clip(flat, 0, len(table) - 1)
-        taken = _rows(table, flat, is_sorted) if parts == 1 else _in_parts(table, flat, parts)
+        lookup = _rows if parts == 1 else functools.partial(_in_parts, parts)
+        taken = lookup(is_sorted, table, flat)
         return taken.reshape(*np.shape(ids), *table.shape[1:])
 
 
@@ -76,19 +77,20 @@ def _parts(factor: Any, rows: int) -> int:
         raise refuse(f"{what} is {parts}, but has to be at least 1", "leave it out for no parts")
     if rows % parts:
         raise refuse(
-            f"{what} is {parts}, which does not divide the {rows} rows of the table",
+            f"{what} is {parts}, but it must divide the {rows} rows of the table",
             "use a divisor, or give the table more rows",
         )
     return parts
 
 
-def _rows(table: jax.Array, flat: jax.Array, is_sorted: bool) -> jax.Array:
+def _rows(is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
     return table.at[flat].get(
         mode="promise_in_bounds", indices_are_sorted=is_sorted, wrap_negative_indices=False
     )
 
 
-def _in_parts(table: jax.Array, flat: jax.Array, parts: int) -> jax.Array:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _in_parts(parts: int, is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
     """Looks up in one part of the table after the other; each row is in one of them."""
     length = len(table) // parts
     each = table.reshape(parts, length, *table.shape[1:])
@@ -98,19 +100,29 @@ def _in_parts(table: jax.Array, flat: jax.Array, parts: int) -> jax.Array:
         part, number = own
         places = flat - number * length
         inside = (places >= 0) & (places < length)
-        taken = _rows(part, jnp.clip(places, 0, length - 1), False)
+        taken = _rows(is_sorted, part, jnp.clip(places, 0, length - 1))
         return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), taken, found), None
 
     nothing = jnp.zeros((len(flat), *table.shape[1:]), table.dtype)
     return jax.lax.scan(step, nothing, (each, numbers))[0]
 
 
+@_in_parts.defjvp
+def _(parts: int, is_sorted: bool, primals: Any, tangents: Any) -> Any:
+    _, flat = primals
+    return _in_parts(parts, is_sorted, *primals), _rows(is_sorted, tangents[0], flat)
+
+
 def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
-    """Indices as int32; if `rows` is given, those known while tracing must be inside."""
+    """Indices as int32, the nearest; if `rows` is given, those known while tracing must be inside.
+
+    Raises:
+      OperatorError: they are no integers, or outside.
+    """
     values = known(indices)
-    array: Any = jnp.asarray(indices) if values is None else values
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise refuse(f"{what} are {array.dtype}", "give integers, int32 say")
+    found: Any = jnp.asarray(indices) if values is None else values
+    if not jnp.issubdtype(found.dtype, jnp.integer):
+        raise refuse(f"{what} are {found.dtype}", "give integers, int32 say")
     if rows is not None and values is not None:
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:
@@ -118,7 +130,10 @@ def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
                 f"{what} contain {outside.flat[0]}, but the table has {rows} rows",
                 f"rows are counted from 0 to {rows - 1}",
             )
-    return jnp.asarray(array, jnp.int32)
+    limits, narrow = jnp.iinfo(found.dtype), jnp.iinfo(jnp.int32)
+    if limits.max > narrow.max:
+        found = found.clip(max(limits.min, narrow.min), narrow.max)
+    return jnp.asarray(found, jnp.int32)
 
 
 class HostEmbedding:
@@ -143,9 +158,13 @@ class HostEmbedding:
     micro-batch after the other. `HostEmbeddingSGDGAOptimizerSpec` with the pipeline's number of
     micro-batches applies them at its end, as the weights' gradients are, in either.
 
-    With replicas, which then share a JAX device, the gradients of all of them are applied. A jitted
-    function that is called in two branches of a condition must not hold the same lookup, if
-    examples of `jax.vmap` (or replicas) go different ways and each is differentiated by itself.
+    With replicas, which then share a JAX device, the gradients of all of them are applied.
+
+    Where replicas (or examples of `jax.vmap`) go different ways at a condition, or leave a loop at
+    different times, JAX computes everything for all of them. Differentiate around the condition:
+    those that go another way then send nothing. A derivative taken inside of the branch or the
+    loop's body is sent for all. Nor may two branches call one jitted function with a lookup, if
+    each example is differentiated by itself.
 
     Attributes:
       table: what programs use of the table.
@@ -155,12 +174,14 @@ class HostEmbedding:
       embedding_tensor: an array, `[tokens, encoding]`, of floats; it is copied.
       partition_strategy: "TOKEN" or "ENCODING": along which axis replicas would share the table in
         remote buffers. Here one host holds it for all, so that results do not depend on it.
-      optimizer_spec: how gradients are applied; None for a table that is not trained.
+      optimizer_spec: how gradients are applied; None, or a learning rate of 0, for a table that is
+        not trained: no gradients are sent then.
 
     Raises:
       OperatorError: (a `ValueError`) for another strategy (fact `host_embedding.bad_strategy`),
-        what is no array (fact `host_embedding.bad_tensor`), or is not of rank 2, or not of floats.
-      ConfigTypeError: (a `TypeError`) for a name that is no text, or a spec that is none.
+        what is no array (fact `host_embedding.bad_tensor`), or is not of rank 2, or not of floats,
+        and a spec that is none.
+      ConfigTypeError: (a `TypeError`) for a name that is no text.
     """
 
     def __init__(
@@ -180,7 +201,7 @@ class HostEmbedding:
         if optimizer_spec is not None and not isinstance(
             optimizer_spec, HostEmbeddingOptimizerSpec
         ):
-            raise refuse_type(
+            raise refuse(
                 f"the optimizer_spec of host embedding `{name}` is {optimizer_spec!r}",
                 "give a HostEmbeddingOptimizerSpec, a HostEmbeddingSGDGAOptimizerSpec, or None",
             )
@@ -201,8 +222,8 @@ class HostEmbedding:
         return self.table.snapshot()
 
     @contextlib.contextmanager
-    def register(self, session: None = None) -> Generator[None]:
-        """Lets programs look the embedding up inside the `with` block, from any thread.
+    def register(self, session: None = None) -> Generator[HostEmbedding]:
+        """Lets programs look this embedding up inside the `with` block, from any thread.
 
         Leaving the block waits for programs that have been started in it. Gradients that wait to
         be accumulated with later ones go on waiting, for the next block.
@@ -220,7 +241,7 @@ class HostEmbedding:
             raise refuse_type(f"register got the session {session!r}", "leave it out")
         self.table.register()
         try:
-            yield
+            yield self
         finally:
             self.table.deregister()
 
@@ -245,15 +266,15 @@ class HostEmbedding:
         """
         clips = flag(clip_indices, "the clip_indices of lookup")
         rows = len(self.table.values)
-        array = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
-        own = self.handle if handle is None else jnp.asarray(handle)
+        places = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
+        own = self.handle if handle is None else array(handle, f"the handle for `{self.name}`")
         if own.shape != () or own.dtype != jnp.float32:
             raise refuse(
                 f"the handle for `{self.name}` is {own.dtype}{list(own.shape)}",
                 "give `embedding.handle`, a float32 scalar",
             )
         with jax.named_scope(self.name):
-            inside = jnp.clip(array, 0, rows - 1) if clips else array
+            inside = jnp.clip(places, 0, rows - 1) if clips else places
             return host_tables.lookup(self.table, inside, own, next(self._sites))
 
 
@@ -280,15 +301,28 @@ def create_host_embedding(
     Raises:
       OperatorError: (a `ValueError`) as for `HostEmbedding`, and for an initializer that gives
         another shape.
-      ConfigTypeError: (a `TypeError`) as for `HostEmbedding`, and for what is no initializer.
+      ConfigTypeError: (a `TypeError`) as for `HostEmbedding`, and for what is no initializer, no
+        dtype or no shape.
     """
-    lengths = [whole_number(n, f"the shape of host embedding `{name}`") for n in shape]
+    what = f"the shape of host embedding `{name}`"
+    if not isinstance(shape, Iterable):
+        raise refuse_type(f"{what} is {shape!r}", "give a list of two lengths")
+    lengths = [whole_number(length, what) for length in shape]
     if any(length < 0 for length in lengths):
-        raise refuse(f"the shape of host embedding `{name}` is {lengths}", "give lengths of axes")
-    nothing = np.broadcast_to(np.zeros((), dtype), lengths)
+        raise refuse(f"{what} is {lengths}", "give lengths of axes")
+    nothing = np.broadcast_to(np.zeros((), _dtype(dtype, name)), lengths)
     embedding = HostEmbedding(name, nothing, partition_strategy, optimizer_spec)
     fill(embedding.table.values, initializer, name)
     return embedding
+
+
+def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    try:
+        return jnp.dtype("None" if dtype is None else dtype)  # NumPy takes None for float64
+    except TypeError:
+        raise refuse_type(
+            f"the dtype of host embedding `{name}` is {dtype!r}", "give jnp.float32, say"
+        ) from None
 
 
 def _checked(tensor: Any, name: str) -> np.ndarray:

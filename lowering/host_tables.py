@@ -2,7 +2,8 @@
 
 Both are ordered effects, done from within the kernel that they are part of, so each happens as
 often as it is written, one after the other. A lookup reads a number besides, its handle: whoever
-differentiates with respect to it gets zero, and the backward pass sends the rows' gradients.
+differentiates with respect to it gets zero, and the backward pass sends the rows' gradients. And
+it reads the replica's number, so that replicas that look up the same rows each send gradients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowering import collectives
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     TABLE,
@@ -77,7 +79,8 @@ def lookup(table: Table, indices: Any, handle: Any, site: int) -> Any:
       handle: a float32 scalar.
       site: a positive number that no other lookup of the table has.
     """
-    return lookup_p.bind(indices, handle, table=table, site=site)[0]
+    replica = collectives.replication_index()
+    return lookup_p.bind(indices, handle, replica, table=table, site=site)[0]
 
 
 def tables_of(jaxpr: Jaxpr) -> dict[Any, None]:
@@ -98,8 +101,8 @@ def _rows_of(indices: Any, table: Table) -> Any:
 
 
 @lookup_p.def_effectful_abstract_eval
-def _lookup_aval(indices: Any, handle: Any, *, table: Table, site: int) -> Any:
-    del handle, site
+def _lookup_aval(indices: Any, handle: Any, replica: Any, *, table: Table, site: int) -> Any:
+    del handle, replica, site
     # The second result is the site, and tells the update that the lookup has been made. Where vmap
     # makes examples go all ways of a condition, it is another number in those not taken: 0, or
     # the site of the way that was taken.
@@ -123,8 +126,8 @@ def _derivative_aval(tangent: Any, indices: Any, taken: Any, *, table: Table, si
 
 
 @lookup_p.def_impl
-def _lookup_now(indices: Any, handle: Any, **params: Any) -> list[Any]:
-    return list(map(jnp.asarray, _fetched(indices, handle, **params)))
+def _lookup_now(*operands: Any, **params: Any) -> list[Any]:
+    return list(map(jnp.asarray, _fetched(*operands, **params)))
 
 
 @update_p.def_impl
@@ -138,8 +141,8 @@ def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: i
     return jnp.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(table.dtype)
 
 
-def _fetched(indices: Any, handle: Any, *, table: Table, site: int) -> Any:
-    del handle
+def _fetched(indices: Any, handle: Any, replica: Any, *, table: Table, site: int) -> Any:
+    del handle, replica
     return table.rows(np.asarray(indices)), np.int32(site)
 
 
@@ -181,12 +184,11 @@ mlir.register_lowering(_derivative_p, mlir.lower_fun(_derivative, multiple_resul
 
 
 def _lookup_jvp(primals: Any, tangents: Any, *, table: Table, site: int) -> Any:
-    indices, handle = primals
-    rows, taken = lookup_p.bind(indices, handle, table=table, site=site)
+    rows, taken = lookup_p.bind(*primals, table=table, site=site)
     none = ad.Zero(jax.typeof(taken).to_tangent_aval())
     if isinstance(tangents[1], ad.Zero) or not table.is_trained:
         return [rows, taken], [ad.Zero(jax.typeof(rows).to_tangent_aval()), none]
-    change = _derivative_p.bind(tangents[1], indices, taken, table=table, site=site)
+    change = _derivative_p.bind(tangents[1], primals[0], taken, table=table, site=site)
     return [rows, taken], [change, none]
 
 
@@ -230,11 +232,16 @@ ad.primitive_jvps[update_p] = _update_jvp
 
 
 def _lookup_vmap(values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-    indices, handle = _leading(values, dims)
-    # Handles are no numbers to compute with: any example's will do.
-    handle = handle if dims[1] is None else handle[0]
-    found = lookup_p.bind(indices, handle, **params)
-    return found, [None if dims[0] is None else 0, None]
+    indices, *others = _leading(values, dims)
+    # Handles and replicas are no numbers to compute with: any example's will do.
+    own = [x if dim is None else x[0] for x, dim in zip(others, dims[1:], strict=True)]
+    rows, taken = lookup_p.bind(indices, *own, **params)
+    in_rows = None if dims[0] is None else 0
+    if dims[1] is dims[2] is None:
+        return [rows, taken], [in_rows, None]
+    # Each example has a lookup of its own, though it may find the same rows: each sends gradients.
+    count = next(len(x) for x, dim in zip(others, dims[1:], strict=True) if dim is not None)
+    return [rows, jnp.broadcast_to(taken, (count, *taken.shape))], [in_rows, 0]
 
 
 def _derivative_vmap(values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:

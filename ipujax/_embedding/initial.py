@@ -10,8 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax._collectives import refuse_type
-from ipujax._operands import refuse
+from ipujax._operands import refuse, refuse_type
 
 # Elements that are drawn at a time: a large table then needs little memory beside its own.
 _BLOCK = 1 << 20

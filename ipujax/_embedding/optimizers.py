@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax._collectives import refuse_type, whole_number
-from ipujax._operands import refuse
+from ipujax._operands import refuse, refuse_type, whole_number
 
 SGD = "SGD"
 SGD_ACCUMULATED = "SGD+GA"
@@ -58,7 +57,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
       learning_rate: a row loses the sum of its gradients times this.
       accumulation_factor: batches until the gradients are applied; with 1 this is plain SGD (fact
         `host_embedding.ga_factor_one`). A batch is what one lookup reads at a time: each iteration
-        of a loop and each micro-batch of a pipeline is one.
+        of a loop and each micro-batch of a pipeline is one, or two if it looks up twice.
 
     Raises:
       OperatorError: (a `ValueError`) for a factor less than 1, or a rate that is not finite.

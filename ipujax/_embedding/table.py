@@ -48,8 +48,8 @@ class HostTable:
 
     @property
     def is_trained(self) -> bool:
-        """Whether gradients change the table."""
-        return self.spec is not None
+        """Whether gradients change the table (none are sent for a rate of 0, as originally)."""
+        return self.spec is not None and self.spec.get_learning_rate() != 0
 
     # --- who may use it -------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.storage import load, store
 from ipujax.errors import EnqueueError
-from lowering import HOST, ir, jaxpr, structure
+from lowering import HOST, collectives, ir, jaxpr, structure
 
 Step = Callable[[Values, Session], None]
 
@@ -255,6 +255,7 @@ class Machine:
         """Runs a kernel on the host."""
         closed = node.kernel.jaxpr
         host = jax.devices("cpu")[0]
+        replicas = self.placement.replicas
 
         def function(*operands: Any) -> list[Any]:
             return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
@@ -262,9 +263,11 @@ class Machine:
         @functools.cache
         def kernel(own: tuple[bool, ...]) -> Callable[..., list[Any]]:
             """The function for operands of which some differ between replicas."""
-            if not any(own):
+            if replicas == 1:
                 return jax.jit(function)
-            return jax.jit(jax.vmap(function, in_axes=tuple(0 if o else None for o in own)))
+            axes = tuple(0 if o else None for o in own)
+            axis = collectives.REPLICAS
+            return jax.jit(jax.vmap(function, axes, axis_name=axis, axis_size=replicas))
 
         reads = [(value, HOST) for value in node.reads]
         writes = [(value, HOST) for value in node.writes]
@@ -276,7 +279,7 @@ class Machine:
             arrays = [x.array if isinstance(x, PerReplica) else x for x in operands]
             with jax.default_device(host):
                 results = kernel(own)(*jax.device_put(arrays, host))
-            kept = [PerReplica(y) for y in results] if any(own) else results
+            kept = [PerReplica(y) for y in results] if replicas > 1 else results
             values.update(zip(writes, kept, strict=True))
 
         return run

@@ -73,6 +73,21 @@ def test_values_and_gradients(ids: list[int], factor: int) -> None:
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_parts_change_no_derivative() -> None:
+    table, ids = normal(6, 2), np.array([5, 1, 1, 0], np.int32)
+
+    def loss(table: Any, factor: int) -> Any:
+        return jnp.sum(jnp.sin(embedding_lookup(table, ids, serialization_factor=factor)))
+
+    whole, parts = (jax.hessian(loss)(table, factor) for factor in (1, 3))
+    np.testing.assert_array_equal(parts, whole)
+    gradient = str(jax.make_jaxpr(jax.grad(lambda t: loss(t, 3)))(table))
+    assert gradient.count("= scatter-add") == 1
+    along = np.ones_like(table)
+    tangent = jax.jvp(lambda t: loss(t, 3), (table,), (along,))[1]
+    np.testing.assert_allclose(tangent, np.cos(table[ids]).sum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("factor", [1, 4])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_vmap_over_tables_and_ids(factor: int, dtype: Any) -> None:
@@ -90,10 +105,28 @@ def test_vmap_over_tables_and_ids(factor: int, dtype: Any) -> None:
 @pytest.mark.parametrize("factor", [1, 2])
 def test_ids_outside_stand_for_the_nearest_row(factor: int) -> None:
     table = normal(4, 2)
-    out = jax.jit(lambda ids: embedding_lookup(table, ids, serialization_factor=factor))(
-        np.array([-7, 99, 2], np.int32)
-    )
-    np.testing.assert_array_equal(out, table[[0, 3, 2]])
+    run = jax.jit(lambda ids: embedding_lookup(table, ids, serialization_factor=factor))
+    np.testing.assert_array_equal(run(np.array([-7, 99, 2], np.int32)), table[[0, 3, 2]])
+    np.testing.assert_array_equal(run(np.array([2**32 - 1], np.uint32)), table[[3]])
+
+
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_ids_of_any_integer_type(dtype: str) -> None:
+    table, ids = normal(300, 2), np.array([[3, 100]], dtype)
+    np.testing.assert_array_equal(jax.jit(embedding_lookup)(table, ids), table[ids])
+
+
+def test_tables_and_ids_of_any_rank() -> None:
+    table = np.arange(25600, dtype=np.int32).reshape(32, 200, 4)
+    for shape in ((), (0, 3), (8, 2)):
+        ids = places(*shape, rows=32)
+        for factor in (1, 4):
+            out = embedding_lookup(table, ids, serialization_factor=factor)
+            np.testing.assert_array_equal(out, table[ids])
+    assert embedding_lookup(np.zeros((3, 0), np.float32), [1]).shape == (1, 0)
 
 
 def test_sorted_ids_and_names() -> None:
@@ -107,6 +140,12 @@ def test_sorted_ids_and_names() -> None:
     text = str(jax.make_jaxpr(lookup)(table, ids).pretty_print(name_stack=True))
     assert "words" in text
     assert "indices_are_sorted=True" in text
+    parts = lambda t, i: embedding_lookup(  # noqa: E731
+        t, i, serialization_factor=3, indices_are_sorted=True
+    )
+    np.testing.assert_array_equal(jax.jit(parts)(table, ids), table[ids])
+    gradient = str(jax.make_jaxpr(jax.grad(lambda t: parts(t, ids).sum()))(table))
+    assert "indices_are_sorted=False" not in gradient
     assert lowered.report().default_share == 0
 
 
@@ -127,7 +166,12 @@ def test_forward_and_backward_are_modelled() -> None:
         (np.zeros((4, 3), np.float32), [0.5], {}, "float.*integers"),
         (np.zeros((4, 3), np.float32), [1, 4], {}, "contain 4.*4 rows"),
         (np.zeros((4, 3), np.float32), [-1], {}, "contain -1"),
-        (np.zeros((4, 3), np.float32), [1], {"serialization_factor": 3}, "3.*4 rows.*divisor"),
+        (
+            np.zeros((4, 3), np.float32),
+            [1],
+            {"serialization_factor": 3},
+            "3.* must divide.*4 rows.*divisor",
+        ),
     ],
 )
 def test_bad_input(params: Any, ids: Any, arguments: Any, message: str) -> None:
@@ -138,5 +182,7 @@ def test_bad_input(params: Any, ids: Any, arguments: Any, message: str) -> None:
 def test_bad_types() -> None:
     with pytest.raises(ConfigTypeError, match="serialization_factor"):
         embedding_lookup(np.zeros((4, 3)), [1], serialization_factor=2.0)  # pyright: ignore
+    with pytest.raises(ConfigTypeError, match="the params of embedding_lookup"):
+        embedding_lookup(None, [1])
     with pytest.raises(ConfigTypeError, match="indices_are_sorted"):
         embedding_lookup(np.zeros((4, 3)), [1], indices_are_sorted=1)  # pyright: ignore

@@ -127,6 +127,49 @@ def test_indices_outside() -> None:
         embedding.lookup([7], clip_indices=False)
 
 
+def test_indices_beyond_32_bits_stand_for_the_nearest_row() -> None:
+    embedding = trained()
+    with embedding.register():
+        for ids in (np.array([2**40 + 1, -(2**40)]), np.array([2**32 - 1, 0], np.uint32)):
+            np.testing.assert_array_equal(embedding.lookup(ids), FIRST[[-1, 0]])
+        wide = jnp.array([2**32 - 1, 0], jnp.uint32)
+        np.testing.assert_array_equal(ipu.compile(embedding.lookup)(wide), FIRST[[-1, 0]])
+
+
+def test_two_embeddings_in_one_program() -> None:
+    spec = HostEmbeddingOptimizerSpec(RATE)
+    one, two = (HostEmbedding(name, FIRST, optimizer_spec=spec) for name in ("one", "two"))
+
+    def loss(handles: Any) -> Any:
+        return jnp.sum(one.lookup([1], handle=handles[0]) * two.lookup([2], handle=handles[1]))
+
+    with one.register() as first, two.register():
+        assert first is one
+        ipu.compile(jax.grad(loss))((one.handle, two.handle))
+    for embedding, row, other in ((one, 1, 2), (two, 2, 1)):
+        wanted = FIRST.copy()
+        wanted[row] -= RATE * FIRST[other]
+        is_table(embedding, wanted)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_learning_rate_of_zero_sends_nothing(factor: int) -> None:
+    embedding = trained(factor, rate=0.0)
+
+    def loss(weights: Any, handle: Any) -> Any:
+        return jnp.mean((embedding.lookup([1, 2], handle=handle) @ weights - 1) ** 2)
+
+    weights = jnp.zeros((COLUMNS, 1))
+    step = jax.value_and_grad(loss, argnums=(0, 1))
+    assert "ipu_host_update" not in str(jax.make_jaxpr(step)(weights, embedding.handle))
+    with embedding.register():
+        first, (slope, _) = ipu.compile(step)(weights, embedding.handle)
+        second, _ = ipu.compile(step)(weights - 0.0001 * slope, embedding.handle)
+    assert first == 1
+    assert second != 1
+    np.testing.assert_array_equal(embedding.get_embedding_tensor(), FIRST)
+
+
 def test_half_precision_is_rounded_once() -> None:
     embedding = trained(rate=2.0**-11, dtype=np.float16)
     ids = np.zeros(8, np.int32)
@@ -265,7 +308,7 @@ def test_names_are_unique_while_registered() -> None:
         (lambda: HostEmbedding(3, FIRST), ConfigTypeError, "name.*string"),  # pyright: ignore
         (
             lambda: HostEmbedding("a", FIRST, optimizer_spec=0.1),  # pyright: ignore
-            ConfigTypeError,
+            OperatorError,
             "0.1.*OptimizerSpec",
         ),
         (
@@ -280,6 +323,10 @@ def test_names_are_unique_while_registered() -> None:
         ),
         (lambda: create_host_embedding("a", (2, -2), np.float32), OperatorError, r"\[2, -2\]"),
         (lambda: create_host_embedding("a", (2, 2.0), np.float32), ConfigTypeError, "2.0"),  # pyright: ignore
+        (lambda: create_host_embedding("a", 2, np.float32), ConfigTypeError, "shape.* is 2"),  # pyright: ignore
+        (lambda: create_host_embedding("a", (2, 2), None), ConfigTypeError, "dtype.* is None"),
+        (lambda: create_host_embedding("a", (2, 2), "float33"), ConfigTypeError, "'float33'"),
+        (lambda: trained().lookup([0], handle="x"), ConfigTypeError, "the handle for `words`"),
         (lambda: HostEmbeddingOptimizerSpec("fast"), ConfigTypeError, "'fast'"),  # pyright: ignore
         (lambda: HostEmbeddingOptimizerSpec(float("nan")), OperatorError, "nan.*finite"),
         (lambda: HostEmbeddingOptimizerSpec(1, "Adam"), OperatorError, "'Adam'.*'SGD'"),

@@ -68,6 +68,35 @@ def test_the_gradient_of_a_scan(wrap: Any, factor: int) -> None:
     is_table(embedding, updated(FIRST, *BATCHES[:4]))
 
 
+def test_a_loop_that_accumulates_gradients() -> None:
+    """The original's `host_embedding_lookup_ga_test.py::testModel`, with its table in full."""
+    embedding = trained(factor=2, rate=0.5)
+    optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(optax.sgd(0.5), 2)
+    weights, ids = np.full((FIRST.shape[1], 4), 0.5, np.float32), np.array([0, 3, 5], np.int32)
+
+    def loss(handle: Any) -> Any:
+        return jnp.abs(jnp.mean(embedding.lookup(ids, handle=handle) @ weights))
+
+    def body(_: Any, handle: Any, state: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(handle)
+        changes, state = optimizer.update(gradient, state, handle)
+        return value, optax.apply_updates(handle, changes), state
+
+    def run(handle: Any) -> Any:
+        return ipu.loops.repeat(6, body, [jnp.float32(0), handle, optimizer.init(handle)])[:2]
+
+    table, value = FIRST.copy(), np.float32(0)
+    for _ in range(3):
+        mean = np.mean(table[ids] @ weights)
+        value = abs(mean)
+        table[ids] -= 0.5 * 2 * np.sign(mean) * 0.5 / len(ids)
+    with embedding.register():
+        last, handle = ipu.compile(run)(embedding.handle)
+    assert handle == 0
+    np.testing.assert_allclose(last, value, rtol=1e-5)
+    is_table(embedding, table)
+
+
 def test_the_gradient_of_a_loop_of_ours() -> None:
     embedding = trained()
 
@@ -146,6 +175,31 @@ def test_the_gradients_of_all_replicas_are_applied(engine: str, strategy: str) -
     is_table(embedding, table)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("where", ["program", "loop", "host"])
+def test_replicas_that_look_up_the_same_rows_all_send_gradients(engine: str, where: str) -> None:
+    configure(4)
+    embedding = trained()
+
+    def step(handle: Any) -> Any:
+        ids = jnp.arange(2, dtype=jnp.int32)  # nothing here differs between replicas
+        return jax.grad(lambda h: embedding.lookup(ids, handle=h).sum())(handle)
+
+    def run(handle: Any) -> Any:
+        if where == "loop":
+            return ipu.loops.repeat(2, lambda h: h - step(h), [handle])
+        if where == "program":
+            return step(handle)
+        with ipu.scopes.outside_compilation_scope():
+            return step(handle)
+
+    with embedding.register():
+        ipu.compile(run, engine=engine)(embedding.handle)
+    wanted = FIRST.copy()
+    wanted[:2] -= RATE * 4 * (2 if where == "loop" else 1)
+    is_table(embedding, wanted)
+
+
 REPLICAS = """
     import jax, numpy as np
     import ipujax as ipu
@@ -174,6 +228,31 @@ def test_vmap_sends_the_gradients_of_all_examples() -> None:
     with embedding.register():
         assert not ipu.compile(each)(embedding.handle, ids).any()
     is_table(embedding, updated(FIRST, *ids))
+
+
+def test_examples_that_differ_in_anything_send_their_gradients() -> None:
+    ids, scales = np.stack(BATCHES[:3]), np.array([1, 2, 3], np.float32)
+
+    def sent(axes: tuple[Any, Any, Any], *args: Any) -> Any:
+        embedding = trained()
+
+        def loss(handle: Any, own: Any, scale: Any) -> Any:
+            return scale * squares(embedding)(handle, own)
+
+        with embedding.register():
+            jax.jit(jax.vmap(jax.grad(loss), axes))(*args)
+        return embedding.get_embedding_tensor()
+
+    one, many = jnp.zeros(()), jnp.zeros(3)
+    for axes, args, wanted in (
+        ((0, None, None), (many, ids[1], 1.0), 3 * [(ids[1], 1)]),
+        ((None, None, 0), (one, ids[1], scales), [(ids[1], scale) for scale in scales]),
+        ((0, 0, None), (many, ids, 2.0), [(own, 2) for own in ids]),
+    ):
+        gradient = np.zeros_like(FIRST)
+        for own, scale in wanted:
+            np.add.at(gradient, own, scale * FIRST[own])
+        np.testing.assert_allclose(sent(axes, *args), FIRST - RATE * gradient, rtol=1e-5)
 
 
 @pytest.mark.parametrize("inside", [True, False])
