@@ -12,8 +12,9 @@ from typing import Any
 import jax
 
 from ipujax._custom import calls, expression
-from ipujax._custom.arguments import checked_function, checked_inputs, error
-from ipujax.errors import ConfigTypeError
+from ipujax._custom.arguments import checked_function, checked_inputs
+from ipujax._custom.error import error
+from ipujax.errors import ConfigTypeError, CustomOpFileError
 from ipujax.log import get_logger
 from lowering import jaxpr
 
@@ -82,9 +83,10 @@ def cpu_user_operation(
       example after the other.
 
     Raises:
-      CustomOpError: (a `ValueError`) arguments that do not fit, a library that is missing or was
-        built for something else, or a symbol that it lacks; that of a gradient is looked for when
-        the gradient is taken.
+      CustomOpError: (a `ValueError`) arguments that do not fit, a library that was built for
+        something else, or a symbol that it lacks; that of a gradient is looked for when the
+        gradient is taken.
+      CustomOpFileError: (also a `FileNotFoundError`) there is no such library.
 
     Source: section 18.14.1; facts custom_ops.cpu_user_op, custom_ops.partial_gradients,
     custom_ops.api_level.
@@ -139,7 +141,8 @@ def precompiled_user_op(
       A list of arrays, one per entry of `outs`.
 
     Raises:
-      CustomOpError: (a `ValueError`) as `cpu_user_operation`; or a codelet that does not exist.
+      CustomOpError: (a `ValueError`) as `cpu_user_operation`.
+      CustomOpFileError: (also a `FileNotFoundError`) there is no such library, or codelet.
 
     Source: section 18.14.1; facts custom_ops.user_op_multi, custom_ops.partial_gradients,
     custom_ops.api_level.
@@ -168,7 +171,8 @@ def _check_codelet(gp_path: Any, name: str) -> None:
         return
     if not Path(gp_path).is_file():
         what = f"`{name}`: there is no codelet {str(gp_path)!r}"
-        raise error(what, "leave gp_path out: the code is in the library", where)
+        fix = "leave gp_path out: the code is in the library"
+        raise error(what, fix, where, CustomOpFileError)
     get_logger().warning(
         "`%s`: nothing is read from the codelet %s; what runs is in the library", name, gp_path
     )

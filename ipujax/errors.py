@@ -128,6 +128,10 @@ class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 
 
+class CustomOpFileError(FileNotFoundError, CustomOpError):
+    """The library or codelet of a custom operation is not there."""
+
+
 class OperatorError(LoweringError):
     """An operator was given arrays or values that it cannot work with."""
 

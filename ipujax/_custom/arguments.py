@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax._custom import library
-from ipujax.errors import CustomOpError
+from ipujax._custom.error import error
 from lowering import jaxpr
 
 Result = tuple[tuple[int, ...], str]
@@ -44,12 +44,6 @@ class Function:
     separate: bool
     differentiable: tuple[int, ...]
     where: str
-
-
-def error(what: str, fix: str, where: str) -> CustomOpError:
-    """What is wrong, where, and how to mend it."""
-    line = f"\n  where: {where}" if where else ""
-    return CustomOpError(f"{what}{line}\n  fix:   {fix}")
 
 
 def checked_function(
@@ -98,14 +92,28 @@ def checked_inputs(inputs: Any, name: Any) -> list[jax.Array]:
     Raises:
       CustomOpError: they are no list or tuple of arrays.
     """
-    fix = "give a list of arrays; of one array, a list of one"
-    where = jaxpr.current_user_line()
     if not isinstance(inputs, (list, tuple)):
+        fix = "give a list of arrays; of one array, a list of one"
+        where = jaxpr.current_user_line()
         raise error(f"`{name}`: inputs are {type(inputs).__name__}, no list", fix, where)
+    return as_arrays(inputs, f"`{name}`: an input")  # pyright: ignore[reportUnknownArgumentType]
+
+
+def as_arrays(values: Sequence[Any], what: str) -> list[jax.Array]:
+    """Values as arrays.
+
+    Args:
+      values: what is given.
+      what: one of them, for messages.
+
+    Raises:
+      CustomOpError: one is no array.
+    """
     try:
-        return [jnp.asarray(each) for each in inputs]  # pyright: ignore
-    except TypeError as wrong:
-        raise error(f"`{name}`: an input is no array: {wrong}", fix, where) from wrong
+        return [jnp.asarray(each) for each in values]
+    except (TypeError, ValueError) as wrong:
+        where = jaxpr.current_user_line()
+        raise error(f"{what} is no array: {wrong}", "give arrays or numbers", where) from wrong
 
 
 def _results(outs: Any, name: str, where: str) -> tuple[Result, ...]:
@@ -143,7 +151,7 @@ def _shape(shape: Any, name: str, where: str) -> tuple[int, ...]:
 
 def _dtype(dtype: Any, name: str, where: str) -> str:
     try:
-        found = jnp.dtype(dtype)
+        found = jnp.dtype(dtype if dtype is not None else "None")  # NumPy takes None for float64
     except TypeError as wrong:
         what = f"`{name}`: a dtype in output_types is {dtype!r}"
         raise error(what, "name it as NumPy or JAX does", where) from wrong

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._custom.arguments import error
+from ipujax._custom.arguments import as_arrays
+from ipujax._custom.error import error
 from ipujax.errors import CustomOpError
 from lowering import jaxpr, machine
 
@@ -78,12 +79,12 @@ def checked_arrays(args: Sequence[Any]) -> list[jax.Array]:
     """The arguments as arrays.
 
     Raises:
-      CustomOpError: there are none, or their shapes do not broadcast.
+      CustomOpError: there are none, one is no array, or their shapes do not broadcast.
     """
     where = jaxpr.current_user_line()
     if not args:
         raise error("codelet_expression_op got no array", "give at least one", where)
-    arrays = [jnp.asarray(arg) for arg in args]
+    arrays = as_arrays(args, "an argument of codelet_expression_op")
     try:
         np.broadcast_shapes(*(x.shape for x in arrays))
     except ValueError as wrong:

@@ -10,7 +10,8 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import CustomOpError
+from ipujax._custom.error import error
+from ipujax.errors import CustomOpFileError
 
 _POPLAR_LEVEL = "custom_op_api_level"  # what libraries for the original say of themselves
 _HANDLER = 'XLA_FFI_DEFINE_HANDLER_SYMBOL in the library ("Custom operations" in the documentation)'
@@ -45,17 +46,19 @@ def resolved(library_path: Any, where: str) -> str:
     """The full path of a library that exists.
 
     Raises:
-      CustomOpError: it does not, or the argument is no path.
+      CustomOpFileError: it does not.
+      CustomOpError: the argument is no path.
     """
     if not isinstance(library_path, (str, os.PathLike)):
-        raise _error(f"library_path is {library_path!r}", where, "give the path of a library")
+        raise error(f"library_path is {library_path!r}", "give the path of a library", where)
     path = Path(library_path).resolve()  # pyright: ignore[reportUnknownArgumentType]
     if not path.is_file():
-        raise _error(
+        raise error(
             f"there is no library {str(path)!r}",
-            where,
             "build it first (g++ -shared -fPIC), or give its full path: relative ones start from "
             f"{os.getcwd()!r}",
+            where,
+            CustomOpFileError,
         )
     return str(path)
 
@@ -66,27 +69,27 @@ def _loaded(path: str, where: str) -> ctypes.CDLL:
     if path in _libraries:
         known, library = _libraries[path]
         if known != identity:
-            raise _error(
+            raise error(
                 f"the library {path!r} has changed since this process loaded it",
-                where,
                 "start Python anew, or build the library under another name",
+                where,
             )
         return library
     try:
         library = ctypes.CDLL(path)
-    except OSError as error:
-        raise _error(
-            f"the library {path!r} cannot be loaded: {error}",
-            where,
+    except OSError as wrong:
+        raise error(
+            f"the library {path!r} cannot be loaded: {wrong}",
             "build it with `g++ -shared -fPIC` for this machine, with all that it needs",
-        ) from error
+            where,
+        ) from wrong
     if hasattr(library, _POPLAR_LEVEL):
         level = ctypes.c_int32.in_dll(library, _POPLAR_LEVEL).value
-        raise _error(
+        raise error(
             f"the library {path!r} was written for Poplar (it exports {_POPLAR_LEVEL} = {level}); "
             "here functions are XLA FFI handlers",
-            where,
             f"write them with {_HANDLER}, and remove {_POPLAR_LEVEL}",
+            where,
         )
     _libraries[path] = identity, library
     return library
@@ -95,27 +98,22 @@ def _loaded(path: str, where: str) -> ctypes.CDLL:
 def _function(library: ctypes.CDLL, path: str, symbol: str, where: str) -> Any:
     try:
         return library[symbol]
-    except AttributeError as error:
-        raise _error(
+    except AttributeError as wrong:
+        raise error(
             f"the library {path!r} has no function {symbol!r}",
-            where,
             f"define it with {_HANDLER}, or name the right one with `op_name`; "
             f"`nm -D` lists what a library has",
-        ) from error
+            where,
+        ) from wrong
 
 
 def _register(name: str, function: Any, path: str, symbol: str, where: str) -> None:
     try:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
-    except jax.errors.JaxRuntimeError as error:
-        raise _error(
-            f"XLA refuses {symbol!r} of the library {path!r}: {error}",
-            where,
+    except jax.errors.JaxRuntimeError as wrong:
+        raise error(
+            f"XLA refuses {symbol!r} of the library {path!r}: {wrong}",
             "build the library anew with the headers of the installed jaxlib "
             f"(-I{jax.ffi.include_dir()})",
-        ) from error
-
-
-def _error(what: str, where: str, fix: str) -> CustomOpError:
-    line = f"  where: {where}\n" if where else ""
-    return CustomOpError(f"{what}\n{line}  fix:   {fix}")
+            where,
+        ) from wrong

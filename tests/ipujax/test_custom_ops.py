@@ -234,6 +234,9 @@ GOOD: dict[str, Any] = {"outs": outs((f32, (3,))), "op_name": "Negate"}
         ({"library_path": None}, "library_path is None"),
         ({"inputs": np.ones(3)}, "inputs are ndarray, no list"),
         ({"inputs": ["text"]}, "an input is no array"),
+        ({"inputs": [None]}, "an input is no array: None"),
+        ({"outs": outs((None, (1,)))}, "a dtype in output_types is None"),
+        ({"op_name": "told"}, "(?s)XLA refuses 'told'.*fix:"),
     ],
 )
 def test_arguments_that_are_refused(operator: Any, changed: dict[str, Any], message: str) -> None:
@@ -242,6 +245,25 @@ def test_arguments_that_are_refused(operator: Any, changed: dict[str, Any], mess
         operator(**arguments)
     assert "fix:" in str(caught.value)
     assert "test_custom_ops.py" in str(caught.value)
+
+
+@both
+def test_files_that_are_missing(operator: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no library") as caught:
+        operator([jnp.ones(3)], "missing.so", **GOOD)
+    assert isinstance(caught.value, CustomOpError)
+
+
+def test_errors_name_the_users_line_from_the_first(run_with_devices: RunWithDevices) -> None:
+    source = """
+        import jax.numpy as jnp
+        from ipujax.custom_ops import precompiled_user_op
+        try:
+            precompiled_user_op([jnp.ones(3)], "missing.so")
+        except FileNotFoundError as error:
+            print(str(error).splitlines()[1])
+    """
+    assert run_with_devices(1, source).endswith(".py:5 (<module>)\n")
 
 
 @both
