@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax
@@ -9,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import _tracing
-from ipujax._collectives import refuse_type
-from ipujax._operands import refuse
+from ipujax._operands import refuse, refuse_type
 from lowering import draws, jaxpr
 
 _WORD = 0xFFFFFFFF
+_SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
 
 
 def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
@@ -21,8 +22,9 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
 
     Args:
       seed: an integer of 64 bits, or an integer array without dimensions; or a pair of integers
-        of 32 bits. Equal ones give equal keys. Or None.
-      key: a JAX key, typed or the two words of a raw one. Or None.
+        of 32 bits. Equal ones give equal keys, traced or not, whatever algorithm JAX's keys have
+        by default. Or None.
+      key: a JAX key, typed or the words of a raw one. Or None.
       where: the operator's name, for errors.
       like: with neither seed nor key: an array whose examples under `vmap` each draw for
         themselves. None lets them share what is drawn.
@@ -32,8 +34,9 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
       call, and depends on `utils.reset_ipu_seed`.
 
     Raises:
-      ConfigTypeError: (a `TypeError`) the seed is no integer, or the key no key.
-      OperatorError: (a `ValueError`) both are given, or neither outside compiled code.
+      ConfigTypeError: (a `TypeError`) the seed holds no integers, or the key is none.
+      OperatorError: (a `ValueError`) both are given, or neither outside compiled code; a seed of
+        another shape, or of more bits.
     """
     if seed is not None and key is not None:
         raise refuse(f"{where} was given both a seed and a key", "give one of them")
@@ -52,40 +55,50 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
 
 
 def _seeded(seed: Any, where: str) -> jax.Array:
-    if isinstance(seed, int) and not isinstance(seed, bool):
-        # Without 64-bit numbers JAX drops a seed's upper half.
-        key = jax.random.key(np.uint32(seed & _WORD))
-        upper = (seed >> 32) & _WORD
-        return jax.random.fold_in(key, np.uint32(upper)) if upper else key
-    words = np.asarray(seed) if isinstance(seed, (tuple, list)) else seed
-    dtype = getattr(words, "dtype", None)
-    is_integer = dtype is not None and jnp.issubdtype(dtype, np.integer)
-    if not is_integer or np.shape(words) not in ((), (2,)):
-        raise refuse_type(
-            f"the seed of {where} is {seed!r}",
-            "give one integer, a pair of integers of 32 bits, or a JAX key as `key`",
-        )
-    if np.shape(words) == ():
-        return jax.random.key(words)
-    return draws.as_key(_word_pair(words, where))
+    traced = any(map(jaxpr.is_tracer, jax.tree.leaves(seed)))
+    given = _integers(seed, where, traced)
+    if given.shape == (2,):
+        words = [given[0], given[1]]
+        if not traced and not all(-(2**31) <= int(word) < 2**32 for word in words):
+            raise refuse(f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits")
+    elif given.shape == ():
+        # As `jax.random.key` has them: the upper word first. All bits of a number that has no
+        # upper word, as types of 32 bits and less, are its sign once they are shifted out.
+        words = [given >> 31 >> 1, given]
+    else:
+        raise refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
+    return draws.as_key(jnp.stack([_word(word) for word in words]))
 
 
-def _word_pair(words: Any, where: str) -> Any:
-    if not jaxpr.is_tracer(words):
-        words = np.asarray(words)
-        if not all(-(2**31) <= int(word) < 2**32 for word in words):
-            raise refuse(
-                f"the seed of {where} is {words.tolist()}", "give integers that fit into 32 bits"
-            )
-    return words.astype(np.uint32)
+def _integers(seed: Any, where: str, traced: bool) -> Any:
+    """The seed as an array of integers, a NumPy one of 64 bits if its values are known."""
+    try:
+        given: Any = jnp.asarray(seed) if traced else np.asarray(seed)
+    except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
+        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
+    if given.dtype == np.object_ and isinstance(seed, int):
+        raise refuse(f"the seed of {where} is {seed}", "give an integer that fits into 64 bits")
+    if not jnp.issubdtype(given.dtype, np.integer):
+        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
+    return given
+
+
+def _word(number: Any) -> Any:
+    """The lower 32 bits of an integer."""
+    return number.astype(jnp.uint32) if jaxpr.is_tracer(number) else np.uint32(int(number) & _WORD)
 
 
 def _checked(key: Any, where: str) -> jax.Array:
-    dtype = getattr(key, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
+    if getattr(key, "dtype", None) == np.uint32:
+        with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
+            key = jax.random.wrap_key_data(key)
+    if _is_key(key) and key.shape == ():
         return key
-    if dtype == np.uint32 and np.shape(key) == (2,):
-        return jax.random.wrap_key_data(key)
     raise refuse_type(
         f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
     )
+
+
+def _is_key(key: Any) -> bool:
+    dtype = getattr(key, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)

@@ -8,17 +8,16 @@ subtracts the mean first.
 
 from __future__ import annotations
 
-import dataclasses as dc
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from ipujax._collectives import refuse_type, scope, whole_number
-from ipujax._operands import flag, floats, refuse
+from ipujax._operands import flag, floats, refuse, refuse_type, scope, whole_number
 from lowering import norms
 
 
@@ -70,7 +69,7 @@ def group_norm(
     Raises:
       OperatorError: (a `ValueError`) for inputs that are no floats or have less than two axes,
         another `channels_axis`, groups that do not divide the channels, parameters of other
-        shapes or where `center` or `scale` switches them off.
+        shapes or where `center` or `scale` switches them off, an `epsilon` below zero.
       ConfigTypeError: (a `TypeError`) for arguments of wrong types, and for those that must be
         None.
     """
@@ -222,34 +221,32 @@ def _by_groups(
         return call.normalised(*call.moments(call.spatial, share), parameters)
 
 
-@dc.dataclass
 class _Call:
     """The arguments that all functions have, checked."""
 
-    function: str
-    inputs: Any
-    channels_axis: int
-    epsilon: float
-    scope: str | None
-
-    def __post_init__(self) -> None:
-        self.inputs = floats(self.inputs, f"the inputs of {self.function}")
-        given = whole_number(self.channels_axis, f"the channels_axis of {self.function}")
+    def __init__(
+        self, function: str, inputs: Any, channels_axis: Any, epsilon: Any, scope: Any
+    ) -> None:
+        self.function = function
+        self.inputs = floats(inputs, f"the inputs of {function}")
+        self.epsilon = _epsilon(epsilon, function)
+        given = whole_number(channels_axis, f"the channels_axis of {function}")
         rank = self.inputs.ndim
         if rank < 2:
             raise refuse(
-                f"{self.function} got inputs of shape {list(self.inputs.shape)}",
+                f"{function} got inputs of shape {list(self.inputs.shape)}",
                 "give at least two axes, the batch and the channels",
             )
         self.axis = given + rank if given < 0 else given
         if self.axis not in (1, rank - 1):
             raise refuse(
-                f"the channels_axis of {self.function} is {given}, but inputs have {rank} axes, "
+                f"the channels_axis of {function} is {given}, but inputs have {rank} axes, "
                 "and only axis 1 and the last axis are supported",
                 "move the channels: jnp.moveaxis(inputs, axis, -1)",
             )
-        if self.scope is not None and not isinstance(self.scope, str):
-            raise refuse_type(f"the scope of {self.function} is {self.scope!r}", "give a string")
+        if scope is not None and not isinstance(scope, str):
+            raise refuse_type(f"the scope of {function} is {scope!r}", "give a string")
+        self.scope = scope
         self.channels: int = self.inputs.shape[self.axis]
         self.spatial = tuple(axis for axis in range(1, rank) if axis != self.axis)
         self.wide = self.inputs.astype(jnp.promote_types(self.inputs.dtype, jnp.float32))
@@ -298,14 +295,32 @@ class _Call:
         """The inputs, normalised, scaled and with their offset; in their own type."""
         gamma, beta = parameters
         factor = lax.rsqrt(variance + self.epsilon)
-        factor = factor if gamma is None else factor * gamma
         offset = 0 if beta is None else beta
-        if factor.shape != self.wide.shape:  # elements share factors
+        shape = factor.shape if gamma is None else np.broadcast_shapes(factor.shape, gamma.shape)
+        if shape == self.wide.shape:  # the product of scale and factor would be as large as this
+            normal = (self.wide - mean) * factor
+            outputs = (normal if gamma is None else normal * gamma) + offset
+        else:
+            factor = factor if gamma is None else factor * gamma
             # The mean is subtracted as a constant, and its derivative goes with the offset, to
             # which it adds nothing: the backward pass then sums over the inputs half as often.
             constant = lax.stop_gradient(mean)
-            mean, offset = constant, offset + (constant - mean) * factor
-        return ((self.wide - mean) * factor + offset).astype(self.inputs.dtype)
+            outputs = (self.wide - constant) * factor + (offset + (constant - mean) * factor)
+        return outputs.astype(self.inputs.dtype)
+
+
+def _epsilon(given: Any, function: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float, np.integer, np.floating)):
+        raise refuse_type(
+            f"the epsilon of {function} is {given!r}, but must be a number known while tracing",
+            "give a Python float, as in epsilon=1e-3",
+        )
+    if not 0 <= given < math.inf:
+        raise refuse(
+            f"the epsilon of {function} is {given}, but must be finite and not negative",
+            "give a small number, as in epsilon=1e-3",
+        )
+    return float(given)
 
 
 def _refuse_variables(function: str, *given: Any) -> None:

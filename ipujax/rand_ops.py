@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._collectives import refuse_type, scope
-from ipujax._operands import floats, refuse
+from ipujax._operands import floats, refuse, refuse_type, scope
 from ipujax._random import draw_key
 from lowering import draws
 
@@ -37,8 +36,8 @@ def dropout(
       x: floats.
       rate: the probability that an element is zeroed, in [0, 1); 0 gives `x`. From 1/256 to
         255/256 it is rounded to a multiple of 2**-16.
-      noise_shape: the shape of the mask, which is repeated along axes of extent 1; None stands for
-        the shape of `x`, and in it for the extent of `x`.
+      noise_shape: the shape of the mask, which is repeated along axes of extent 1; None and an
+        empty one stand for the shape of `x`, and None in it for the extent of `x`.
       seed: an integer of 64 bits or a pair of integers of 32 bits; equal ones give equal masks.
       name: a named scope for the operation.
       key: a JAX key instead of a seed. With neither, compiled code draws from the device's seed
@@ -50,7 +49,8 @@ def dropout(
 
     Raises:
       OperatorError: (a `ValueError`) a rate outside [0, 1); a noise shape that does not fit `x`;
-        an `x` that holds no floats; both a seed and a key, or neither outside compiled code.
+        an `x` that holds no floats; both a seed and a key, or neither outside compiled code; a
+        seed of another shape.
       ConfigTypeError: (a `TypeError`) a rate that is no number, or a seed or key that is none.
     """
     array = floats(x, "the input of dropout")
@@ -67,7 +67,8 @@ def dropout(
 def _dropped(rate: float, shape: tuple[int, ...], algorithm: Any) -> Callable[..., jax.Array]:
     def dropped(x: jax.Array, words: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(words, impl=algorithm)
-        scaled = x * np.asarray(1 / (1 - rate), x.dtype)
+        scale = min(1 / (1 - rate), float(jnp.finfo(x.dtype).max))
+        scaled = x * np.asarray(scale, x.dtype)
         return jnp.where(_kept(key, rate, shape), scaled, jnp.zeros((), x.dtype))
 
     return dropped
@@ -76,7 +77,8 @@ def _dropped(rate: float, shape: tuple[int, ...], algorithm: Any) -> Callable[..
 def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
     if 1 / 256 <= rate <= 255 / 256:
         return draws.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
-    return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(round(rate * _HALVES * _HALVES))
+    limit = min(round(rate * _HALVES * _HALVES), _HALVES * _HALVES - 1)
+    return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(limit)
 
 
 def _rate(rate: Any) -> float:
@@ -106,6 +108,8 @@ def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         raise refuse_type(
             f"the noise_shape of dropout is {given!r}", "give a list of integers"
         ) from None
+    if not noise:
+        return shape
     if len(noise) != len(shape):
         raise refuse(
             f"the noise_shape of dropout, {noise}, has {len(noise)} entries: its length must equal "

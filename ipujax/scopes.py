@@ -143,8 +143,14 @@ def partials_type(override_type: Any) -> Generator[None]:
 
     Args:
       override_type: float16 or float32, as NumPy or JAX names it.
+
+    Raises:
+      ScopeError: if it is something else.
     """
-    name = np.dtype(override_type).name
+    try:
+        name = "None" if override_type is None else np.dtype(override_type).name
+    except TypeError:
+        name = repr(override_type)
     if name not in ("float16", "float32"):
         raise ScopeError(f"partials are float16 or float32, not {name}")
     with _attribute(marks.PARTIALS_TYPE, name):
@@ -160,6 +166,9 @@ def stochastic_rounding(override: bool) -> Generator[None]:
 
     Args:
       override: whether to round stochastically, whatever the configuration says.
+
+    Raises:
+      ScopeError: if it is no bool.
     """
     if not isinstance(override, bool):
         raise ScopeError(f"stochastic_rounding takes True or False, not {override!r}")

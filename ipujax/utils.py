@@ -120,14 +120,19 @@ def reset_ipu_seed(
       experimental_identical_replicas: let all replicas draw the same numbers.
 
     Raises:
-      ConfigTypeError: (a `TypeError`) if the seed is no integer.
-      ConfigError: (a `ValueError`) if it does not fit into 64 bits.
+      ConfigTypeError: (a `TypeError`) if the seed is no integer, or the switch no bool.
+      ConfigError: (a `ValueError`) if the seed does not fit into 64 bits.
       DeviceError: if there is no such device.
     """
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool):
         raise ConfigTypeError(f"the seed is {seed!r}, but must be an integer")
     if not -(2**63) <= seed < 2**64:
         raise ConfigError(f"the seed is {seed}, but must fit into 64 bits")
+    if not isinstance(experimental_identical_replicas, bool):
+        raise ConfigTypeError(
+            f"experimental_identical_replicas is {experimental_identical_replicas!r}, but must be "
+            "True or False"
+        )
     SYSTEM.set_seed(int(seed), device, experimental_identical_replicas)
 
 

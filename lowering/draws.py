@@ -60,10 +60,11 @@ def key_of(words: Any, number: Any) -> Any:
 def keys_of(words: Any, number: int, examples: tuple[int, ...]) -> Any:
     """The words of a key for each example: `[*examples, 2]`."""
     own = key_of(words, number)
-    if not examples:
-        return own
-    numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
-    return jax.vmap(lambda n: key_p.bind(own, n))(numbers).reshape(*examples, WORDS)
+    if examples:
+        numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
+        own = jax.vmap(lambda n: key_p.bind(own, n))(numbers).reshape(*examples, WORDS)
+    # XLA would derive a key again for each of the numbers that it makes of it.
+    return lax.optimization_barrier(own)
 
 
 def first_key(seed: Any, replica: Any) -> Any:

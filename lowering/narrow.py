@@ -25,16 +25,18 @@ _NEXT = 65536.0
 
 SCOPE = "narrowed"
 
-# Operations with poles: an infinity of theirs from finite operands is a division by zero.
-_POLES = frozenset({
-    "atanh", "digamma", "div", "erf_inv", "integer_pow", "lgamma", "log", "log1p", "pow", "rsqrt"
+# Operations with poles: an infinity of theirs from finite operands is a division by zero, not an
+# overflow (IEEE 754, section 7.3: an exact infinite result).
+POLES = frozenset({
+    "atanh", "digamma", "div", "erf_inv", "integer_pow", "lgamma", "log", "log1p", "polygamma",
+    "pow", "rsqrt", "zeta",
 })  # fmt: skip
 
 # Their infinities may come from any of the operands' elements; from finite ones float32 makes none.
 _MIXING = frozenset({
     "conv_general_dilated", "cumprod", "cumsum", "cumlogsumexp", "dot_general", "psum",
     "psum_invariant", "reduce_prod", "reduce_scatter", "reduce_sum", "reduce_window_sum",
-    "scatter-add", "select_and_scatter_add", "convert_element_type",
+    "scatter-add", "scatter-mul", "scatter-sub", "select_and_scatter_add", "convert_element_type",
 })  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def _all_finite(name: str, operands: Sequence[Any]) -> Any:
 
 
 def _pole(y: Any, name: str, operands: Sequence[Any], finite: Any) -> Any:
-    if name not in _POLES:
+    if name not in POLES:
         return None
     if name == "div":
         return operands[1] == 0

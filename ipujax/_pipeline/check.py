@@ -25,6 +25,11 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import IpuOptimizer, apply_gradients
 from lowering import jaxpr
 
+_REFERENCE = (
+    "check_pipeline met this in the unpipelined step, which is plain JAX and has no device's seed: "
+    "stages that draw must be given a seed or a key"
+)
+
 
 def check_pipeline(
     computational_stages: Sequence[Any],
@@ -206,7 +211,11 @@ class _Case:
             own = elements[:: got.replicas]
             elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *own)]
             outputs = outputs[-1:]
-        wanted = self.unpipelined.micro_batches(elements, outputs)
+        try:
+            wanted = self.unpipelined.micro_batches(elements, outputs)
+        except Exception as error:
+            error.add_note(_REFERENCE)
+            raise
         pairs = [*self.loss_pairs(got, wanted), *self.output_pairs(got, wanted)]
         if self.settings.training:
             pairs += [*self.gradient_pairs(got, wanted), *self.update_pairs(got)]

@@ -31,7 +31,7 @@ from lowering.jaxpr import (
     trace_flat,
     user_line,
 )
-from lowering.narrow import SCOPE
+from lowering.narrow import POLES, SCOPE
 from lowering.options import Options
 from lowering.passes.evaluate import evaluate_with
 from lowering.pipelines.task import TaskSpec, is_task, task_p
@@ -40,9 +40,8 @@ from lowering.streams import repeat, repeat_p, uses_streams
 # What was done to a result, and of which operation; see `lowering.narrow`.
 NARROWED = re.compile(rf"(?<![^/(]){SCOPE}\[([^\]]*)\]")
 
-# Operations whose infinity from finite operands is a division by zero, not an overflow (IEEE 754,
-# section 7.3: an exact infinite result).
-_POLES = frozenset({"div", "log", "log1p", "rsqrt", "pow", "integer_pow", "atanh", "lgamma"})
+# Those of `POLES` that are infinite for other operands as well: too large a result.
+_OVERFLOWING_POLES = frozenset({"div", "pow", "integer_pow"})
 
 # Operations that only move data: what comes out was there before.
 _MOVES = frozenset({
@@ -50,8 +49,8 @@ _MOVES = frozenset({
     "concatenate", "pad", "gather", "scatter", "select_n", "squeeze", "expand_dims", "rev", "copy",
     "copy_p", "stop_gradient", "neg", "abs", "max", "min", "reduce_max", "reduce_min", "sort",
     "clamp", "sign", "floor", "ceil", "round", "iota", "bitcast_convert_type", "real", "imag",
-    "optimization_barrier", "all_gather", "sharding_constraint", "ipu_dequeue", "ipu_load",
-    "ipu_store", "ipu_recomputation_checkpoint",
+    "optimization_barrier", "all_gather", "all_to_all", "sharding_constraint", "ipu_dequeue",
+    "ipu_load", "ipu_store", "ipu_recomputation_checkpoint",
 })  # fmt: skip
 
 
@@ -139,17 +138,11 @@ class _Watcher:
         if self.options.catch_invalid:
             conditions.append(("invalid", _any(jnp.isnan(out)) & ~_some(jnp.isnan, ins)))
         infinite = _any(jnp.isinf(out)) & ~_some(_not_finite, ins)
-        if self.options.catch_division and name in _POLES:
-            by_zero = infinite
-            if name == "div":
-                numerator, denominator = inputs
-                by_zero = _any((denominator == 0) & (numerator != 0) & jnp.isfinite(numerator))
-            conditions.append(("division by zero", by_zero))
-        if self.options.catch_overflow and (name not in _POLES or name in ("div", "pow")):
-            overflow = infinite
-            if name == "div":
-                overflow &= ~_any(inputs[1] == 0)
-            conditions.append(("overflow", overflow))
+        pole = _at_pole(name, inputs, out, infinite) if name in POLES else None
+        if self.options.catch_division and pole is not None:
+            conditions.append(("division by zero", pole))
+        if self.options.catch_overflow and (pole is None or name in _OVERFLOWING_POLES):
+            conditions.append(("overflow", infinite if pole is None else infinite & ~pole))
         return conditions
 
     def number(self, kind: str, eqn: JaxprEqn) -> int:
@@ -314,6 +307,16 @@ _BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], 
     repeat_p.name: _repeat,
     task_p.name: _task,
 }
+
+
+def _at_pole(name: str, inputs: Sequence[Any], out: Any, infinite: Any) -> Any:
+    """Whether an operation with poles was asked for the value at one."""
+    if name == "div":
+        numerator, denominator = inputs
+        return _any((denominator == 0) & (numerator != 0) & jnp.isfinite(numerator))
+    if name in _OVERFLOWING_POLES:
+        return infinite & _any(jnp.isinf(out) & (inputs[0] == 0))
+    return infinite
 
 
 def _on_ipu_of(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:

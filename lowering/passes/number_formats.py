@@ -1,12 +1,14 @@
 """Makes float16 what the IPU makes of it, and rounds and adds as the scopes and options ask.
 
 Every operation that computes a float16 is computed in float32 (exact, next to float16) and brought
-back by `lowering.narrow`. Operations that only move data, and all other types, stay as they are.
+back by `lowering.narrow`. Operations that only move data, and all other types, stay as they are; so
+do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add` from zero).
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,12 +39,21 @@ _PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
 
 # Computed with their operands in float32 and the same parameters.
 _WIDENED = frozenset({
-    "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos",
-    "cosh", "cumlogsumexp", "cumprod", "cumsum", "digamma", "div", "erf", "erf_inv", "erfc", "exp",
-    "exp2", "expm1", "integer_pow", "lgamma", "log", "log1p", "logistic", "mul", "pow", "psum",
-    "psum_invariant", "reduce_prod", "reduce_scatter", "reduce_sum", "reduce_window_sum", "rem",
-    "rsqrt", "select_and_scatter_add", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
+    "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e",
+    "bessel_i1e", "cbrt", "cos", "cosh", "cumlogsumexp", "cumprod", "cumsum", "digamma", "div",
+    "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "igamma", "igamma_grad_a", "igammac",
+    "integer_pow", "lgamma", "log", "log1p", "logistic", "mul", "polygamma", "pow", "psum",
+    "psum_invariant", "random_gamma_grad", "reduce_prod", "reduce_scatter", "reduce_sum",
+    "reduce_window_sum", "regularized_incomplete_beta", "rem", "rsqrt", "select_and_scatter_add",
+    "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh", "zeta",
 })  # fmt: skip
+
+# They hold a function of elements of the operands' type, which these make anew.
+_SCATTERS: dict[str, Callable[..., Any]] = {
+    "scatter-add": lax.scatter_add,
+    "scatter-mul": lax.scatter_mul,
+    "scatter-sub": lax.scatter_sub,
+}
 
 _BODIES = frozenset({"scan", "while", "cond", repeat_p.name, task_p.name})
 
@@ -75,8 +86,9 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
     """Rewrites every operation that computes a float16, as far as anything is asked of it.
 
     Before: derivatives are taken, and collectives resolved.
-    After:  nothing computes a float16 but conversions; where rounding is stochastic it draws (see
-            `lowering.draws`). The same jaxpr if nothing is asked.
+    After:  nothing computes a float16 but conversions, and reductions by functions of the user;
+            where rounding is stochastic it draws (see `lowering.draws`). The same jaxpr if nothing
+            is asked.
     """
     format = Format(
         limits=options.float16_limits,
@@ -149,7 +161,7 @@ def _is_changed(eqn: JaxprEqn, asked: _Asked) -> bool:
         if _is_half(source.aval):
             return format.limits and dtype_name(target.aval) == "int32"
         return makes_half and format.acts
-    return makes_half and format.acts and (name in _WIDENED or name == "scatter-add")
+    return makes_half and format.acts and (name in _WIDENED or name in _SCATTERS)
 
 
 def _function(eqn: JaxprEqn, asked: _Asked) -> Any:
@@ -179,9 +191,9 @@ def _wide(eqn: JaxprEqn, operands: Any) -> list[Any]:
     if name in _PRODUCTS:
         return [in_float32(eqn, operands)]
     widened = [x.astype(jnp.float32) if _is_half(jnp.asarray(x)) else x for x in operands]
-    if name == "scatter-add":
+    if name in _SCATTERS:
         same = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
-        return [lax.scatter_add(*widened, **{key: params[key] for key in same})]
+        return [_SCATTERS[name](*widened, **{key: params[key] for key in same})]
     results = eqn.primitive.bind(*widened, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
 

@@ -150,6 +150,30 @@ def test_scale_and_offset() -> None:
     np.testing.assert_allclose(np.moveaxis(first, 1, -1), expected, atol=1e-5)
     out = instance_norm(x, center=False, gamma=gamma, training=False)
     np.testing.assert_allclose(out, by_hand(x, 3) * gamma, atol=1e-5)
+    rows = x.reshape(8, 3)
+    expected = by_hand(rows, 1) * gamma + beta
+    np.testing.assert_allclose(layer_norm(rows, gamma=gamma, beta=beta), expected, atol=1e-5)
+    np.testing.assert_allclose(layer_norm(rows, beta=beta), by_hand(rows, 1) + beta, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "groups"),
+    [
+        ((10, 10, 10, 30), 3, 2),
+        ((10, 10, 10, 30), -3, 2),
+        ((10, 10, 30), 2, 2),
+        ((10, 10, 30), -2, 2),
+        ((10, 700), 1, 7),
+        ((4, 4, 4, 10, 4), 1, 2),
+        ((4, 16, 16, 8), 1, 4),
+    ],
+)
+def test_every_group_has_mean_0_and_variance_1(shape: Any, axis: int, groups: int) -> None:
+    x = (RNG.normal(size=shape) + 1).astype(np.float32)
+    out = np.moveaxis(ipu.compile(lambda x: group_norm(x, groups, axis))(x), axis, -1)
+    grouped = out.reshape(shape[0], -1, shape[axis] // groups, groups)
+    np.testing.assert_allclose(grouped.mean((1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(grouped.var((1, 2)), 1, atol=1e-4)
 
 
 def test_parameters_that_are_not_trainable() -> None:
@@ -171,17 +195,19 @@ def plainly(x: Any, gamma: Any, beta: Any, *, groups: int, epsilon: float = 1e-6
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_gradients(stable: bool) -> None:
+@pytest.mark.parametrize(("shape", "groups"), [((2, 5, 4), 2), ((3, 4), 1)])
+def test_gradients(stable: bool, shape: Any, groups: int) -> None:
     configure(stable=stable)
-    x = RNG.normal(size=(2, 5, 4)).astype(np.float32)
+    x = RNG.normal(size=shape).astype(np.float32)
     weights = RNG.normal(size=x.shape).astype(np.float32)
     gamma, beta = RNG.normal(size=(2, 4)).astype(np.float32)
 
     def ours(*args: Any) -> Any:
-        return jnp.sum(weights * jnp.sin(group_norm(args[0], 2, gamma=args[1], beta=args[2])))
+        normal = group_norm(args[0], groups, gamma=args[1], beta=args[2])
+        return jnp.sum(weights * jnp.sin(normal))
 
     def theirs(*args: Any) -> Any:
-        return jnp.sum(weights * jnp.sin(plainly(*args, groups=2)))
+        return jnp.sum(weights * jnp.sin(plainly(*args, groups=groups)))
 
     for transform in (jax.grad, jax.jacfwd):
         found = ipu.compile(transform(ours, (0, 1, 2)))(x, gamma, beta)
@@ -290,6 +316,44 @@ def test_gradients_flow_through_shared_statistics() -> None:
         np.testing.assert_allclose(found[pair], whole, atol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float32, 1e-5), (np.float16, 4e-3)])
+def test_shared_statistics_of_images(dtype: Any, atol: float) -> None:
+    """Scale and offset of each replica have gradients of its own examples only."""
+    images, weights = RNG.random((2, 4, 2, 3, 3, 3)).astype(dtype)
+    gamma, beta = RNG.random((2, 3)).astype(dtype)
+
+    def program(images: Any, weights: Any) -> Any:
+        index = replication_index()
+
+        def loss(x: Any, gamma: Any, beta: Any) -> Any:
+            outputs, *moments = batch_norm(x, gamma=gamma, beta=beta)
+            return jnp.sum(weights[index] * outputs, dtype=jnp.float32), (outputs, *moments)
+
+        found = jax.grad(loss, (0, 1, 2), has_aux=True)(images[index], gamma, beta)
+        return [all_gather(leaf, 4) for leaf in jax.tree.leaves(found)]
+
+    configure(4, group=2)
+    names = ("dx", "dgamma", "dbeta", "outputs", "mean", "variance")
+    found = dict(zip(names, ipu.compile(program)(images, weights), strict=True))
+    for first in (0, 2):
+        x, g = (a[first : first + 2].astype(np.float64) for a in (images, weights))
+        axes = (0, 1, 2, 3)
+        mean, deviation = x.mean(axes), np.sqrt(x.var(axes) + 1e-3)
+        normal = (x - mean) / deviation
+        across = g.mean(axes) + normal * (g * normal).mean(axes)
+        expected = {
+            "dx": gamma * (g - across) / deviation,
+            "dgamma": (g * normal).sum((1, 2, 3)),
+            "dbeta": g.sum((1, 2, 3)),
+            "outputs": normal * gamma + beta,
+            "mean": np.broadcast_to(mean, (2, 3)),
+            "variance": np.broadcast_to(x.var(axes) * 36 / 35, (2, 3)),
+        }
+        for name, values in expected.items():
+            mine = np.asarray(found[name][first : first + 2], np.float64)
+            np.testing.assert_allclose(mine, values, rtol=atol, atol=atol, err_msg=name)
+
+
 def test_groups_of_replicas_must_divide_them() -> None:
     configure(4, group=3)
     x = np.ones((2, 2), np.float32)
@@ -371,7 +435,8 @@ def test_groups_must_divide_the_channels(groups: int) -> None:
 @pytest.mark.fact("norms.err_format")
 @pytest.mark.parametrize("axis", [2, 0, 4, -2, -5])
 def test_channels_are_axis_1_or_the_last(axis: int) -> None:
-    with pytest.raises(OperatorError, match="only axis 1 and the last axis are supported"):
+    message = r"only axis 1 and the last axis are supported\n.*test_normalization_ops"
+    with pytest.raises(OperatorError, match=message):
         layer_norm(np.ones((2, 2, 2, 2), np.float32), channels_axis=axis)
 
 
@@ -387,6 +452,9 @@ X = np.ones((2, 4), np.float32)
         (lambda: layer_norm(X, beta=np.ones((1, 4))), "the beta of layer_norm has shape"),
         (lambda: layer_norm(X, center=False, beta=np.ones(4)), "center=False switches off"),
         (lambda: layer_norm(X, scale=False, gamma=np.ones(4)), "scale=False switches off"),
+        (lambda: layer_norm(X, epsilon=-1e-3), "epsilon of layer_norm is -0.001, but must be fin"),
+        (lambda: group_norm(X, epsilon=np.nan), "finite and not negative"),
+        (lambda: batch_norm(X, gamma=None, beta=None, epsilon=np.inf), "finite and not negative"),
         (lambda: batch_norm(X, gamma=None, beta=None, mean=np.ones(4)), "for training"),
         (
             lambda: batch_norm(X, gamma=None, beta=None, mean=np.ones(4), training=False),
@@ -410,6 +478,9 @@ def test_bad_values(call: Any, message: str) -> None:
         {"trainable": "yes"},
         {"channels_axis": 1.0},
         {"scope": 3},
+        {"epsilon": "small"},
+        {"epsilon": None},
+        {"epsilon": np.ones((3, 1, 1))},
     ],
 )
 def test_bad_types(arguments: Any) -> None:

@@ -14,6 +14,7 @@ from jax import lax
 
 import ipujax as ipu
 from ipujax import schedules
+from ipujax.errors import ScopeError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
 from ipujax.utils import reset_ipu_seed
@@ -49,6 +50,8 @@ OVERFLOWS: dict[str, Callable[[Any], Any]] = {
     "conv": lambda x: lax.conv(x[None, None], x[None, None], (1,), "VALID")[0, 0],
     "scan": lambda x: lax.scan(lambda c, _: (c * 10, None), x, None, length=4)[0],
     "scatter": lambda x: jnp.zeros(1, HALF).at[jnp.zeros(9, int)].add(jnp.tile(x, 9)),
+    "scatter-mul": lambda x: jnp.ones(1, HALF).at[jnp.zeros(2, int)].multiply(jnp.tile(x, 2)),
+    "scatter-sub": lambda x: jnp.zeros(1, HALF).at[jnp.zeros(9, int)].subtract(-jnp.tile(x, 9)),
     "jit": lambda x: jax.jit(lambda x: x * x)(x),
     "cond": lambda x: lax.cond(x[0] > 0, lambda: x * x, lambda: x),
     "vmap": jax.vmap(lambda x: x * x),
@@ -85,9 +88,10 @@ def test_a_negative_overflow() -> None:
 @pytest.mark.fact("fp_behaviour.div0")
 def test_divisions_by_zero() -> None:
     def fn(x: Any) -> Any:
-        return x / 0, jnp.log(x * 0), lax.rsqrt(x * 0), lax.integer_pow(x * 0, -1), x * 0 / 0
+        by_zero = x / 0, jnp.log(x * 0), lax.rsqrt(x * 0), lax.integer_pow(x * 0, -1)
+        return *by_zero, lax.erf_inv(x / 10000), lax.zeta(x / 10000, x), x * 0 / 0
 
-    assert np.isinf(run(fn, half(10000)))[:4].all()
+    assert np.isinf(run(fn, half(10000)))[:6].all()
     use(inv=False)
     assert np.isnan(run(fn, half(10000))).all()
 
@@ -138,6 +142,7 @@ def arithmetic(x: Any) -> Any:
     ("name", "fn", "message"),
     [
         ("div0", lambda x: x / 0, "division by zero in `div`"),
+        ("div0", lambda x: lax.erf_inv(x / 10000), "division by zero in `erf_inv`"),
         ("oflo", lambda x: x * x, "overflow in `mul`"),
         ("oflo", lambda x: x[None] @ x[:, None], "overflow in `dot_general`"),
         ("oflo", OVERFLOWS["grad"], "overflow in"),
@@ -151,6 +156,28 @@ def test_exceptions(name: str, fn: Any, message: str) -> None:
     with pytest.raises(ipu.errors.FloatingPointError, match=message) as error:
         run(fn, half(10000))
     assert __file__ in str(error.value)
+
+
+@pytest.mark.parametrize("power", [3, 2.5])
+@pytest.mark.parametrize(
+    ("base", "name", "message"),
+    [
+        (1e30, "oflo", "overflow in `(integer_)?pow`"),
+        (0.0, "div0", "division by zero in `(int|pow)"),
+    ],
+)
+def test_powers_may_overflow_or_divide_by_zero(
+    power: float, base: float, name: str, message: str
+) -> None:
+    power = power if base else -power
+    for switch in ("oflo", "div0"):
+        use(**{switch: True})
+        fn = lambda x: x**power  # noqa: E731
+        if switch == name:
+            with pytest.raises(ipu.errors.FloatingPointError, match=message):
+                run(fn, np.float32(base))
+        else:
+            assert np.isinf(run(fn, np.float32(base)))
 
 
 # --- stochastic rounding ----------------------------------------------------------------------
@@ -218,6 +245,25 @@ def test_scopes_decide_for_their_operations() -> None:
         assert len(np.unique(around)) == 1 + bool(esr)
 
 
+def test_the_innermost_scope_decides() -> None:
+    use(esr=True)
+
+    def fn(x: Any, y: Any) -> Any:
+        results = [(x + y, True)]
+        for outer in (False, True):
+            with stochastic_rounding(outer):
+                with stochastic_rounding(not outer):
+                    results.append((x + y, not outer))
+                results.append((x + y, outer))
+        expected.extend(stochastic for _, stochastic in results)
+        return [out for out, _ in results]
+
+    expected: list[bool] = []
+    results = run(fn, np.ones(4096, HALF), np.full(4096, 1e-3, HALF))
+    assert [len(np.unique(out)) == 2 for out in results] == expected
+    np.testing.assert_array_equal(results[1 + expected[1:].index(False)], HALF(1 + 1e-3))
+
+
 def test_gradients_are_rounded_too() -> None:
     def loss(x: Any) -> Any:
         with stochastic_rounding(True):
@@ -247,6 +293,35 @@ def test_pipelines_round_alike_whatever_the_schedule(schedule: str, engine: str)
         np.testing.assert_array_equal(one, other)
     use(2)
     assert (np.asarray(trained(schedules.grouped, "fused")["a"]) != reference["a"]).any()
+
+
+@pytest.mark.parametrize("ipus", [2, 4])
+def test_limits_in_pipelines(ipus: int) -> None:
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def model() -> Any:
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(
+            [np.full(1, i, np.float16) for i in range(4 * ipus)]
+        )
+        stages = [lambda x: x * 30000, lambda x: x.astype(jnp.float32)]
+        return pipeline(stages, 8, infeed_queue=infeed, outfeed_queue=outfeed)
+
+    use(ipus, inv=False)
+    ipu.compile(model)()
+    exact = 30000.0 * np.arange(4 * ipus)
+    np.testing.assert_array_equal(
+        np.ravel(outfeed.dequeue()), np.minimum(exact, LARGEST).astype(np.float16)
+    )
+    use(ipus, oflo=True)
+    with pytest.raises(ipu.errors.FloatingPointError, match="overflow in `mul`"):
+        ipu.compile(model)()
+
+
+def test_sums_over_replicas_end_at_the_largest_number() -> None:
+    use(4, inv=False)
+    np.testing.assert_array_equal(
+        run(lambda x: collectives.cross_replica_sum(x, 4), half(-20000)), half(-LARGEST)
+    )
 
 
 def trained(schedule: Any, engine: str) -> Any:
@@ -324,6 +399,12 @@ def test_float16_partials_lose_what_float32_ones_keep() -> None:
     assert run(with_partials(np.float16, product), a, b) == np.float16(32768)
     gradient = jax.grad(with_partials(np.float16, lambda a, b: (a.T @ b)[0, 0]))
     assert run(gradient, a.T, b).shape == (4096, 1)
+
+
+@pytest.mark.parametrize("wrong", [np.int8, np.float64, "halves", None])
+def test_partials_of_other_types(wrong: Any) -> None:
+    with pytest.raises(ScopeError, match="partials are float16 or float32, not"):
+        with_partials(wrong, jnp.matmul)(half(1), half(1))
 
 
 def test_products_of_float32_are_left_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,12 @@ import ipujax as ipu
 from ipujax import schedules
 from ipujax.errors import ConfigTypeError, LoweringError, OperatorError
 from ipujax.functional_ops import outlined_function
-from ipujax.pipelining_ops import OptimizerFunctionOutput, RecomputationMode, pipeline
+from ipujax.pipelining_ops import (
+    OptimizerFunctionOutput,
+    RecomputationMode,
+    check_pipeline,
+    pipeline,
+)
 from ipujax.rand_ops import dropout
 from ipujax.utils import reset_ipu_seed
 from lowering import collectives
@@ -58,11 +64,21 @@ def test_the_share_that_is_dropped(rate: float) -> None:
 
 
 @pytest.mark.fact("dropout_rng.noise_shape")
-@pytest.mark.parametrize("noise", [[64, 64, 1], [None, None, 1]])
+@pytest.mark.parametrize("noise", [[64, 64, 1], [None, None, 1], np.array([64, 64, 1])])
 def test_a_mask_is_shared_along_axes_of_extent_1(noise: Any) -> None:
     out = np.asarray(dropout(X, noise_shape=noise, seed=1))
     np.testing.assert_array_equal(out, np.broadcast_to(out[..., :1], out.shape))
     assert 0.3 < (out[..., 0] == 0).mean() < 0.7
+
+
+def test_an_empty_noise_shape_is_none() -> None:
+    np.testing.assert_array_equal(dropout(X, noise_shape=[], seed=1), dropout(X, seed=1))
+
+
+def test_rates_next_to_1() -> None:
+    assert np.mean(np.asarray(dropout(X, 1 - 1e-12, seed=1)) == 0) > 0.999
+    out = dropout(jnp.ones(1 << 20, jnp.float16), 0.99999, seed=1)
+    np.testing.assert_array_equal(np.unique(out), np.array([0, 65504], np.float16))
 
 
 @pytest.mark.parametrize("size", [0, 1, 3])
@@ -84,6 +100,38 @@ def test_seeds_and_keys_repeat_themselves() -> None:
     for mine, theirs in zip(compiled(X), masks, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     np.testing.assert_array_equal(dropout(X, key=jax.random.PRNGKey(5)), masks[-1])
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        [3, np.int8(3), np.uint32(3), np.int64(3), jnp.int32(3), np.array(3), (0, 3)],
+        [-3, np.int8(-3), np.int64(-3), jnp.int32(-3), (-1, -3)],
+        [5 << 32, np.int64(5 << 32), np.uint64(5 << 32), (5, 0)],
+        [(7, -2), [np.int32(7), np.uint32(0xFFFFFFFE)], (jnp.int32(7), -2)],
+        [(7, -2), np.array([7, -2]), jnp.array([7, -2]), np.array([7, -2], np.int8)],
+    ],
+)
+def test_equal_seeds_give_equal_masks_however_they_are_given(alike: list[Any]) -> None:
+    masks = [np.asarray(dropout(ROW, seed=seed)) for seed in alike]
+    traced = jax.jit(lambda seed: dropout(ROW, seed=seed))
+    small = [s for s in alike if all(np.abs(np.int64(word)) < 2**31 for word in np.ravel(s))]
+    masks += [np.asarray(traced(seed)) for seed in small]
+    with jax.default_prng_impl("rbg"):
+        masks.append(np.asarray(dropout(ROW, seed=alike[0])))
+    np.testing.assert_array_equal(masks, [masks[0]] * len(masks))
+
+
+def test_seeds_of_small_integers_are_those_of_keys() -> None:
+    np.testing.assert_array_equal(dropout(X, seed=5), dropout(X, key=jax.random.key(5)))
+
+
+def test_raw_keys_are_of_the_algorithm_that_is_set() -> None:
+    with jax.default_prng_impl("rbg"):
+        raw, typed = jax.random.PRNGKey(5), jax.random.key(5)
+        np.testing.assert_array_equal(dropout(X, key=raw), dropout(X, key=typed))
+        with pytest.raises(ConfigTypeError, match="the key of dropout"):
+            dropout(X, key=np.zeros(2, np.uint32))
 
 
 # --- derivatives ------------------------------------------------------------------------------
@@ -138,11 +186,16 @@ def test_other_bad_input() -> None:
         dropout(X, seed=1, key=jax.random.key(1))
     with pytest.raises(OperatorError, match="must be floats"):
         dropout(jnp.arange(3), seed=1)
-    for seed in (1.5, [1, 2, 3], "a"):
+    for seed in (1.5, [1.0, 2.0], "a", True, [[1], [1, 2]], jax.random.key(1)):
         with pytest.raises(ConfigTypeError, match="the seed of dropout"):
+            dropout(X, seed=seed)
+    for seed in ([1, 2, 3], np.array([1]), np.ones((2, 2), int)):
+        with pytest.raises(OperatorError, match=r"the seed of dropout has shape(.|\n)*a pair"):
             dropout(X, seed=seed)
     with pytest.raises(OperatorError, match="32 bits"):
         dropout(X, seed=[1, 1 << 40])
+    with pytest.raises(OperatorError, match="64 bits"):
+        dropout(X, seed=1 << 64)
     with pytest.raises(ConfigTypeError, match="the key of dropout"):
         dropout(X, key=3)
 
@@ -229,6 +282,57 @@ def test_replicas_differ_unless_they_are_seeded_alike(engine: str) -> None:
     reset_ipu_seed(1, experimental_identical_replicas=True)
     rows = np.asarray(run(ROW))
     np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
+
+
+@pytest.mark.fact("dropout_rng.no_seed_varies")
+def test_a_replicated_loop_over_an_infeed() -> None:
+    use(2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(itertools.repeat((np.asarray(ROW),) * 2))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(one: Any, other: Any) -> None:
+        outfeed.enqueue({"one": dropout(one), "other": dropout(other)})
+
+    run = ipu.compile(lambda: ipu.loops.repeat(10, body, [], infeed))
+    masks: list[Any] = []
+    for _ in range(2):
+        run()
+        masks += [np.reshape(rows, (20, -1)) for rows in outfeed.dequeue().values()]
+    assert all_differ(np.concatenate(masks))
+
+
+@pytest.mark.fact("dropout_rng.no_seed_varies")
+def test_replicated_pipelines_that_are_repeated() -> None:
+    use(4)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(itertools.repeat(np.asarray(ROW)))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    stages = [lambda x: (x, dropout(x)), lambda x, one: (one, dropout(x))]
+    ipu.compile(
+        lambda: pipeline(stages, 4, repeat_count=2, infeed_queue=infeed, outfeed_queue=outfeed)
+    )()
+    masks = [np.reshape(rows, (16, -1)) for rows in outfeed.dequeue()]
+    assert all_differ(np.concatenate(masks))
+
+
+def test_checking_a_pipeline_needs_seeds() -> None:
+    use(2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(itertools.repeat(np.asarray(ROW)))
+    for seed in (None, 1):
+        arguments: dict[str, Any] = {
+            "computational_stages": [lambda x, seed=seed: dropout(x, seed=seed), jnp.sum],
+            "gradient_accumulation_count": 2,
+            "infeed_queue": infeed,
+        }
+        if seed is None:
+            with pytest.raises(OperatorError, match=r"seed=42(.|\n)*check_pipeline met this"):
+                check_pipeline(**arguments)
+        else:
+            check_pipeline(**arguments).raise_if_different()
+
+
+def test_whether_replicas_are_alike_is_a_bool() -> None:
+    with pytest.raises(ConfigTypeError, match="experimental_identical_replicas is 'yes'"):
+        reset_ipu_seed(1, experimental_identical_replicas="yes")  # pyright: ignore[reportArgumentType]
 
 
 def test_devices_differ_until_they_are_seeded_alike() -> None:
