@@ -81,6 +81,8 @@ def ipu_jit_scope(ipu_scope: str) -> Generator[None]:
 def outside_compilation_scope(name: str = "outside") -> Generator[None]:
     """Runs the operations of the block on the host, between two segments on the device.
 
+    With replicas it is done once: with the values of the first one, and all get the results.
+
     Args:
       name: shown in the Program's text.
 

@@ -252,10 +252,10 @@ class Machine:
         return run
 
     def host_call(self, node: ir.HostCall) -> Step:
-        """Runs a kernel on the host."""
-        closed = node.kernel.jaxpr
+        """Runs a kernel on the host: for each replica, or with the values of the first."""
+        closed, replicas = node.kernel.jaxpr, self.placement.replicas
         host = jax.devices("cpu")[0]
-        replicas = self.placement.replicas
+        is_shared = node.once or replicas == 1
 
         def function(*operands: Any) -> list[Any]:
             return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
@@ -267,19 +267,24 @@ class Machine:
                 return jax.jit(function)
             axes = tuple(0 if o else None for o in own)
             axis = collectives.REPLICAS
-            return jax.jit(jax.vmap(function, axes, axis_name=axis, axis_size=replicas))
+            every = jax.vmap(function, axes, axis_name=axis, axis_size=replicas)
+            return jax.jit(lambda *xs: [y[0] for y in every(*xs)] if is_shared else every(*xs))
+
+        def operand(value: Any) -> Any:
+            if not isinstance(value, PerReplica):
+                return value
+            return value.array[0] if is_shared else value.array
 
         reads = [(value, HOST) for value in node.reads]
         writes = [(value, HOST) for value in node.writes]
 
         def run(values: Values, session: Session) -> None:
             del session
-            operands = [values[place] for place in reads]
-            own = tuple(isinstance(x, PerReplica) for x in operands)
-            arrays = [x.array if isinstance(x, PerReplica) else x for x in operands]
+            given = [values[place] for place in reads]
+            own = tuple(isinstance(x, PerReplica) and not is_shared for x in given)
             with jax.default_device(host):
-                results = kernel(own)(*jax.device_put(arrays, host))
-            kept = [PerReplica(y) for y in results] if replicas > 1 else results
+                results = kernel(own)(*jax.device_put(list(map(operand, given)), host))
+            kept = results if is_shared else [PerReplica(y) for y in results]
             values.update(zip(writes, kept, strict=True))
 
         return run

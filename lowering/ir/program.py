@@ -131,12 +131,18 @@ class StreamOut:
 
 @dc.dataclass(frozen=True, slots=True)
 class HostCall:
-    """Outside compilation: runs a kernel on the host, between two device segments."""
+    """Runs a kernel on the host, between two device segments.
+
+    Attributes:
+      once: whether that is done for the first replica only, whose results all get, as in an
+        `outside_compilation_scope`; otherwise each replica has a call of its own.
+    """
 
     name: str
     kernel: Kernel
     reads: tuple[ValueId, ...]
     writes: tuple[ValueId, ...]
+    once: bool = False
 
 
 @dc.dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from lowering.pipelines.task import is_task
 from lowering.storage import load_p, store_p
 from lowering.streams import dequeue_p, enqueue_p
 from lowering.units import HOST, IpuId
-from lowering.user_ops import name_on_host
 
 # Primitives that are steps of their own wherever they stand.
 _STEPS = (dequeue_p, enqueue_p, load_p, store_p)
@@ -78,7 +77,7 @@ class _Grouper:
     def __init__(self, placed: PlacedBody, enclosing: str):
         self.placed, self.enclosing = placed, enclosing
         self.group_of: dict[Var, Group] = {}
-        self.kernels: dict[tuple[int, IpuId, Var | None], Group] = {}
+        self.kernels: dict[tuple[int, IpuId, Var | None, str | None], Group] = {}
         self.groups: list[Group] = []
         self.last_ordered: Group | None = None
         self.last_task: Group | None = None
@@ -160,10 +159,11 @@ class _Grouper:
             group = Group(level, len(self.groups), home, index=index)
             self.groups.append(group)
             return group
-        key = (level, home, self.part(eqn))
+        stack = joined(self.enclosing, name_stack(eqn))
+        part, outside = self.part(eqn), read(stack).outside if home == HOST else None
+        key = (level, home, part, outside)
         if key not in self.kernels:
-            outside = read(joined(self.enclosing, name_stack(eqn))).outside or name_on_host(eqn)
-            group = Group(level, len(self.groups), home, outside=outside, part=key[-1])
+            group = Group(level, len(self.groups), home, outside=outside, part=part)
             self.kernels[key] = group
             self.groups.append(self.kernels[key])
         return self.kernels[key]

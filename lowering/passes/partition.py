@@ -24,6 +24,7 @@ from lowering.pipelines.task import PipelineSpec, task_p
 from lowering.storage import load_p, store_p
 from lowering.streams import dequeue_p, repeat_p
 from lowering.units import HOST, IpuId, ValueId
+from lowering.user_ops import name_on_host
 
 
 def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.Program:
@@ -122,7 +123,8 @@ class _Body:
         reads = tuple(self.table.ids[var] for var in invars)
         writes = self.table.bind(outvars)
         if group.home == HOST:
-            return ir.HostCall(group.outside or "outside", kernel, reads, writes)
+            name = group.outside or name_on_host(group.eqns[0]) or "host"
+            return ir.HostCall(name, kernel, reads, writes, once=group.outside is not None)
         return ir.Execute(kernel, IpuId(group.home or 0), reads, writes)
 
     def storage_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:

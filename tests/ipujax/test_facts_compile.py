@@ -336,6 +336,22 @@ def test_host_scopes_do_not_nest() -> None:
         pass
 
 
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_the_host_gets_the_first_replicas_values_and_answers_all(engine: str) -> None:
+    configure(4)
+
+    def program(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        index = replication_index()
+        with outside_compilation_scope():
+            answer = index + 1 + x
+        every = ipu.all_to_all_op.all_gather(answer, 4)
+        return every, ipu.cross_replica_ops.cross_replica_sum(10 * index + answer)
+
+    every, total = ipu.compile(program, engine=engine)(np.int32(5))
+    np.testing.assert_array_equal(every, [6, 6, 6, 6])
+    assert total == 60 + 4 * 6
+
+
 def test_the_index_of_a_replica_is_not_the_index_of_a_shard() -> None:
     configure(4)
 
