@@ -7,7 +7,6 @@ operation that did what `floating_point_behaviour.inv`, `div0` or `oflo` forbids
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses as dc
 import re
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from lowering import marks
@@ -26,6 +26,8 @@ from lowering.jaxpr import (
     JaxprEqn,
     bind_equation,
     call_body,
+    hoisted,
+    is_tracer,
     name_stack,
     run_equations,
     trace_flat,
@@ -34,6 +36,8 @@ from lowering.jaxpr import (
 from lowering.narrow import POLES, SCOPE
 from lowering.options import Options
 from lowering.passes.evaluate import evaluate_with
+from lowering.passes.facts import NEVER, Bits, Watch
+from lowering.passes.rewrite import Anywhere
 from lowering.pipelines.task import TaskSpec, is_task, task_p
 from lowering.streams import repeat, repeat_p, uses_streams
 
@@ -84,66 +88,102 @@ class _Watcher:
     options: Options
     axis: tuple[str, int] | None
     faults: list[Fault] = dc.field(default_factory=list[Fault])
+    has_shards: Anywhere = dc.field(default_factory=lambda: Anywhere(_has_shard))
 
     def run(
-        self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
+        self,
+        jaxpr: Jaxpr,
+        consts: Sequence[Any],
+        operands: Sequence[Any],
+        *,
+        spread: bool = False,
     ) -> tuple[list[Any], Any]:
-        faults: list[Any] = [jnp.int32(0)]
+        """The results, and the smallest number of a fault that happened, or 0.
+
+        Args:
+          jaxpr: the body to evaluate.
+          consts: its constants.
+          operands: what it is evaluated on.
+          spread: whether its operations may be on different IPUs even if no mark says so.
+        """
+        spread = spread or self.has_shards(jaxpr)
+        watch = Watch(spread=spread, infinities=self.catches_infinities)
+        inner: list[Any] = []
 
         def watched(eqn: JaxprEqn, given: list[Any]) -> list[Any]:
-            outputs, found = self.equation(eqn, given)
-            if found is not None:
-                faults[0] = jnp.where(faults[0] == 0, found, faults[0])
+            outputs = self.equation(watch, inner, eqn, given)
+            watch.reduce()
             return outputs
 
-        return evaluate_with(ClosedJaxpr(jaxpr, consts), operands, watched), faults[0]
+        outputs = evaluate_with(ClosedJaxpr(jaxpr, consts), operands, watched)
+        return outputs, watch.first(inner)
 
-    def equation(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    def equation(
+        self, watch: Watch, inner: list[Any], eqn: JaxprEqn, inputs: list[Any]
+    ) -> list[Any]:
         branch = _BRANCHES.get(eqn.primitive.name)
         if branch is not None:
-            return branch(self, eqn, inputs)
-        inner = call_body(eqn)
-        if inner is not None:
+            before = len(self.faults)
+            outputs, fault = branch(self, eqn, inputs)
+            if len(self.faults) > before:
+                inner.append(fault)
+            return outputs
+        body = call_body(eqn)
+        if body is not None:
             with jax.named_scope(str(eqn.source_info.name_stack) or "call"):
-                return self.run(inner.jaxpr, inner.consts, inputs)
+                return evaluate_with(body, inputs, lambda e, x: self.equation(watch, inner, e, x))
         outputs = bind_equation(eqn, inputs)
+        watch.made(eqn, inputs, outputs)
         narrowed = NARROWED.search(name_stack(eqn))
-        if narrowed and eqn.primitive.name != "reduce_precision":
-            return outputs, None  # how a float16 is made of a result is no operation of the user's
-        with _on_ipu_of(eqn):
-            return outputs, self.check(eqn, inputs, outputs)
+        # How a float16 is made of a result is no operation of the user's.
+        if not narrowed or eqn.primitive.name == "reduce_precision":
+            self.check(watch, eqn, inputs, outputs)
+        return outputs
 
-    def check(self, eqn: JaxprEqn, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        if eqn.primitive.name in _MOVES:
-            return None
-        ins = [x for x in inputs if _is_float(x)]
-        fault: Any = None
-        found = [
-            condition
-            for out in filter(_is_float, outputs)
-            for condition in self.conditions(eqn.primitive.name, ins, inputs, out)
-        ]
-        if self.options.catch_invalid and eqn.primitive.name == "convert_element_type":
-            found += [("invalid", _any(jnp.isnan(x))) for x in ins if not _is_float(outputs[0])]
-        for kind, happened in found:
-            number = jnp.where(happened, jnp.int32(self.number(kind, eqn)), jnp.int32(0))
-            fault = number if fault is None else jnp.where(fault == 0, number, fault)
-        return fault
+    def check(
+        self, watch: Watch, eqn: JaxprEqn, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
+        """Watches an equation where the user placed it."""
+        name = eqn.primitive.name
+        made = [x for x in outputs if _is_float(x) and not watch.is_harmless(x)]
+        converted = name == "convert_element_type" and not _is_float(outputs[0])
+        if name in _MOVES or not (made or converted):
+            return
+        shard = marks.read(name_stack(eqn)).shard
+        ins = [watch.facts(x, shard) for x in inputs]
+        nan_before = NEVER.union(*(x.nan for x in ins))
+        wrong_before = nan_before.union(*(x.inf for x in ins))
+        for out in made:
+            facts = watch.facts(out, shard)
+            self.fault(watch, "invalid", eqn, facts.nan, nan_before)
+            if not self.catches_infinities:
+                continue
+            pole = _pole(watch, name, inputs, out, facts.inf, shard) if name in POLES else NEVER
+            # What a division by zero gives can be told from what it was given, for each element.
+            wrong = NEVER if name == "div" else wrong_before
+            self.fault(watch, "division by zero", eqn, pole, wrong)
+            if name not in POLES or name in _OVERFLOWING_POLES:
+                self.fault(watch, "overflow", eqn, facts.inf, wrong_before | pole)
+        if converted:
+            self.fault(watch, "invalid", eqn, nan_before, NEVER)
 
-    def conditions(
-        self, name: str, ins: Sequence[Any], inputs: Sequence[Any], out: Any
-    ) -> list[tuple[str, Any]]:
-        """What to watch in one result: the kind of fault, and whether it happened."""
-        conditions: list[tuple[str, Any]] = []
-        if self.options.catch_invalid:
-            conditions.append(("invalid", _any(jnp.isnan(out)) & ~_some(jnp.isnan, ins)))
-        infinite = _any(jnp.isinf(out)) & ~_some(_not_finite, ins)
-        pole = _at_pole(name, inputs, out, infinite) if name in POLES else None
-        if self.options.catch_division and pole is not None:
-            conditions.append(("division by zero", pole))
-        if self.options.catch_overflow and (pole is None or name in _OVERFLOWING_POLES):
-            conditions.append(("overflow", infinite if pole is None else infinite & ~pole))
-        return conditions
+    def fault(self, watch: Watch, kind: str, eqn: JaxprEqn, happened: Bits, unless: Bits) -> None:
+        """Numbers a fault, if it is asked for and possible: some bit set and none of the others."""
+        if self.catches(kind) and not happened <= unless:
+            watch.add_fault(self.number(kind, eqn), happened, unless)
+
+    @property
+    def catches_infinities(self) -> bool:
+        return self.options.catch_division or self.options.catch_overflow
+
+    def catches(self, kind: str) -> bool:
+        options = self.options
+        caught = {
+            "invalid": options.catch_invalid,
+            "division by zero": options.catch_division,
+            "overflow": options.catch_overflow,
+        }
+        return caught[kind]
 
     def number(self, kind: str, eqn: JaxprEqn) -> int:
         narrowed = NARROWED.search(name_stack(eqn))
@@ -238,7 +278,9 @@ def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[A
     operands = inputs if p["count"] is not None else inputs[1:]
     consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
     body = watcher.body(p["body"], p["body"].in_avals, len(carry))
-    *state, fault = repeat(body, consts, [*carry, jnp.int32(0)], trips, p["loop"])
+    body, tables = hoisted(body)
+    start = [*carry, jnp.int32(0)]
+    *state, fault = repeat(body, [*tables, *consts], start, trips, p["loop"])
     return state, fault
 
 
@@ -257,7 +299,7 @@ def _pipeline(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list
             task = tasks.get(id(e))
             if task is None:
                 return bind_equation(e, given)
-            *outputs, fault = bind_equation(task, [*given, faults.pop(0)])
+            *outputs, fault = task.run([*given, faults.pop(0)])
             faults.append(fault)
             return outputs
 
@@ -266,24 +308,22 @@ def _pipeline(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list
     number = jax.typeof(jnp.int32(0))
     whole = trace_flat(watched, [*body.in_avals, *([number] * count)], watcher.axis)
     start = [*carry, *([jnp.int32(0)] * count)]
-    results = repeat(whole, consts, start, p["count"], p["loop"], p["pipeline"])
+    whole, tables = hoisted(whole)
+    results = repeat(whole, [*tables, *consts], start, p["count"], p["loop"], p["pipeline"])
     fault: Any = None
     for found in results[len(carry) :]:
         fault = found if fault is None else jnp.where(fault == 0, found, fault)
     return results[: len(carry)], fault
 
 
-def _watched_task(watcher: _Watcher, eqn: JaxprEqn) -> JaxprEqn | None:
+def _watched_task(watcher: _Watcher, eqn: JaxprEqn) -> _Task | None:
     """A task whose last operand and last result are its fault number; None if it cannot fail."""
     body: ClosedJaxpr = eqn.params["body"]
-    spec: TaskSpec = eqn.params["spec"]
     before = len(watcher.faults)
     watched = watcher.body(body, body.in_avals, len(body.out_avals))
     if len(watcher.faults) == before:
         return None
-    pair = (len(body.in_avals), len(body.out_avals))
-    spec = dc.replace(spec, accumulated=(*spec.accumulated, pair))
-    return eqn.replace(params={"body": watched, "spec": spec})
+    return _Task.of(eqn, watched, (len(body.in_avals), len(body.out_avals)))
 
 
 def _task(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
@@ -291,13 +331,33 @@ def _task(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any
     body: ClosedJaxpr = eqn.params["body"]
 
     def function(*operands: Any) -> list[Any]:
-        outputs, fault = watcher.run(body.jaxpr, body.consts, operands)
+        outputs, fault = watcher.run(body.jaxpr, body.consts, operands, spread=True)
         return [*outputs, fault]
 
     watched = trace_flat(function, body.in_avals, watcher.axis)
-    params = {"body": watched, "spec": eqn.params["spec"]}
-    *outputs, fault = bind_equation(eqn.replace(params=params), inputs)
+    *outputs, fault = _Task.of(eqn, watched).run(inputs)
     return outputs, fault
+
+
+@dc.dataclass(frozen=True, slots=True)
+class _Task:
+    """A task that watches, and the constants that are its first operands."""
+
+    eqn: JaxprEqn
+    consts: Sequence[Any]
+
+    @staticmethod
+    def of(eqn: JaxprEqn, watched: ClosedJaxpr, *accumulated: tuple[int, int]) -> _Task:
+        """The task with another body, which has one more buffer for each pair."""
+        body, consts = hoisted(watched)
+        spec: TaskSpec = eqn.params["spec"]
+        pairs = (*spec.accumulated, *accumulated)
+        shifted = tuple((operand + len(consts), result) for operand, result in pairs)
+        params = {"body": body, "spec": dc.replace(spec, accumulated=shifted)}
+        return _Task(eqn.replace(params=params), consts)
+
+    def run(self, operands: Sequence[Any]) -> list[Any]:
+        return bind_equation(self.eqn, [*self.consts, *operands])
 
 
 _BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]] = {
@@ -309,22 +369,26 @@ _BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], 
 }
 
 
-def _at_pole(name: str, inputs: Sequence[Any], out: Any, infinite: Any) -> Any:
+def _pole(
+    watch: Watch, name: str, inputs: Sequence[Any], out: Any, inf: Bits, shard: int | None
+) -> Bits:
     """Whether an operation with poles was asked for the value at one."""
-    if name == "div":
-        numerator, denominator = inputs
-        return _any((denominator == 0) & (numerator != 0) & jnp.isfinite(numerator))
-    if name in _OVERFLOWING_POLES:
-        return infinite & _any(jnp.isinf(out) & (inputs[0] == 0))
-    return infinite
+    if name not in _OVERFLOWING_POLES:
+        return inf
+    if name != "div":
+        return watch.where(lambda: jnp.isinf(out) & (inputs[0] == 0), out, shard)
+    numerator, denominator = inputs
+    if not is_tracer(denominator) and bool(np.all(np.asarray(denominator) != 0)):
+        return NEVER
+
+    def by_zero() -> Any:
+        return (denominator == 0) & (numerator != 0) & jnp.isfinite(numerator)
+
+    return watch.where(by_zero, out, shard)
 
 
-def _on_ipu_of(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
-    """Where an operation is watched: where the user placed it."""
-    shard = marks.read(name_stack(eqn)).shard
-    if shard is None:
-        return contextlib.nullcontext()
-    return jax.named_scope(marks.write(marks.SHARD, str(shard)))
+def _has_shard(eqn: JaxprEqn) -> bool:
+    return marks.read(name_stack(eqn)).shard is not None
 
 
 def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
@@ -333,18 +397,3 @@ def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
 
 def _is_float(x: Any) -> bool:
     return jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
-
-
-def _any(mask: Any) -> Any:
-    return jnp.any(mask)
-
-
-def _not_finite(x: Any) -> Any:
-    return ~jnp.isfinite(x)
-
-
-def _some(test: Callable[[Any], Any], values: Sequence[Any]) -> Any:
-    found: Any = jnp.bool_(False)
-    for value in values:
-        found = found | _any(test(value))
-    return found
