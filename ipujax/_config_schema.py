@@ -26,7 +26,7 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
@@ -310,8 +310,7 @@ class ConfigNode:
         root = self
         while root._parent is not None:
             root = root._parent
-        close = difflib.get_close_matches(full, [name for name, _, _ in walk(root)], n=1)
-        return f"; did you mean '{close[0]}'?" if close else ""
+        return did_you_mean(full, [name for name, _, _ in walk(root)])
 
     def _lines(self, indent: str) -> Iterator[str]:
         for name, member in self._members.items():
@@ -323,6 +322,12 @@ class ConfigNode:
                 yield f"{indent}{name} = {value!r}  # default: {member.default!r}"
             else:
                 yield f"{indent}{name} = {value!r}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to add to a message about a name that does not exist: the nearest, or ''."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def walk(node: ConfigNode) -> Iterator[tuple[str, Option | Category, Any]]:

@@ -60,6 +60,18 @@ def array(x: Any, what: str, dtype: Any = None) -> jax.Array:
         ) from None
 
 
+def check_arrays(args: Any, what: str) -> None:
+    """Refuses what is no array or number in the arguments (any pytree) of a user's function."""
+    for leaf in jax.tree.leaves(args):
+        try:
+            jax.typeof(leaf)
+        except TypeError:
+            raise refuse_type(
+                f"{what} was given {leaf!r}, of type {type(leaf).__name__}",
+                "give arrays and numbers only; bind anything else with functools.partial",
+            ) from None
+
+
 def floats(x: Any, what: str) -> jax.Array:
     """An operand that must hold floats, as an array."""
     values = array(x, what)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from ipujax._embedding.optimizers import (
 )
 from ipujax._embedding.table import HostTable
 from ipujax._operands import array, flag, known, refuse, refuse_type, scope, whole_number
-from lowering import host_tables
+from lowering import host_tables, jaxpr
 
 STRATEGIES = ("TOKEN", "ENCODING")
 
@@ -206,7 +205,6 @@ class HostEmbedding:
                 "give a HostEmbeddingOptimizerSpec, a HostEmbeddingSGDGAOptimizerSpec, or None",
             )
         values = _checked(embedding_tensor, name)
-        self._sites = itertools.count(1)
         self.name, self.partition_strategy = name, partition_strategy
         self.optimizer_spec = optimizer_spec
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
@@ -226,7 +224,8 @@ class HostEmbedding:
         """Lets programs look this embedding up inside the `with` block, from any thread.
 
         Leaving the block waits for programs that have been started in it. Gradients that wait to
-        be accumulated with later ones go on waiting, for the next block.
+        be accumulated with later ones go on waiting, for the next block. If rows were looked up,
+        and there is an optimizer, but no lookup was ever given the handle, a warning is logged.
 
         Args:
           session: must be None; there are no sessions.
@@ -244,6 +243,7 @@ class HostEmbedding:
             yield self
         finally:
             self.table.deregister()
+        self.table.warn_if_idle()
 
     def lookup(self, indices: Any, clip_indices: bool = True, *, handle: Any = None) -> jax.Array:
         """The rows at the given indices, brought to the device from compiled code.
@@ -251,9 +251,10 @@ class HostEmbedding:
         Args:
           indices: which rows, integers of any shape.
           clip_indices: whether an index that is no row stands for the nearest; without it, such
-            an index ends the program with an error.
+            an index ends the program with an `OperatorError`.
           handle: `handle` of this embedding, or the traced value of it, to train the table; None
-            only looks up.
+            only looks up. Without an `optimizer_spec`, or with a learning rate of 0, it changes
+            nothing: its gradient is zero, and none is sent.
 
         Returns:
           `[*indices.shape, encoding]`, of the table's dtype.
@@ -275,7 +276,8 @@ class HostEmbedding:
             )
         with jax.named_scope(self.name):
             inside = jnp.clip(places, 0, rows - 1) if clips else places
-            return host_tables.lookup(self.table, inside, own, next(self._sites))
+            site = self.table.site(jaxpr.current_user_line(), handle is not None)
+            return host_tables.lookup(self.table, inside, own, site)
 
 
 def create_host_embedding(

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ipujax._operands import flag, refuse, refuse_type
+from ipujax._operands import check_arrays, flag, refuse, refuse_type
 from lowering import marks
 
 
@@ -40,8 +40,8 @@ def outlined_function(
       A function with the results of `func`; without `func`, a decorator that makes one.
 
     Raises:
-      ConfigTypeError: (a `TypeError`) for arguments of wrong types, and for keyword arguments in
-        a call.
+      ConfigTypeError: (a `TypeError`) for arguments of wrong types, and in a call for keyword
+        arguments and for what is no array.
       OperatorError: (a `ValueError`) in the call, if `func` returns no array.
     """
     _check(func, unique_sharding, keep_input_layouts, name)
@@ -58,6 +58,7 @@ def outlined_function(
                 f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
+        check_arrays(args, f"outlined function `{label}`")
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(jax.named_scope(scope))

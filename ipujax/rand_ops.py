@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -60,18 +61,23 @@ def dropout(
         if not share:
             return array
         start = draw_key(seed, key, "dropout", like=array)
-        dropped = jax.checkpoint(_dropped(share, shape, jax.random.key_impl(start)))
-        return dropped(array, jax.random.key_data(start))
+        algorithm = jax.random.key_impl(start)
+        return _dropped(array, jax.random.key_data(start), share, shape, algorithm)
 
 
-def _dropped(rate: float, shape: tuple[int, ...], algorithm: Any) -> Callable[..., jax.Array]:
+# Its derivative has the lines of what is jitted, which has that of the call; checkpoints have none.
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _dropped(
+    x: jax.Array, words: jax.Array, rate: float, shape: tuple[int, ...], algorithm: Any
+) -> jax.Array:
+    @jax.checkpoint
     def dropped(x: jax.Array, words: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(words, impl=algorithm)
         scale = min(1 / (1 - rate), float(jnp.finfo(x.dtype).max))
         scaled = x * np.asarray(scale, x.dtype)
         return jnp.where(_kept(key, rate, shape), scaled, jnp.zeros((), x.dtype))
 
-    return dropped
+    return dropped(x, words)
 
 
 def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:

@@ -289,7 +289,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
           params: what `build` made.
           inputs: [time, batch, input_size].
           seq_len: integers [batch], as for `PopnnDynamicGRU`.
-          attention_score: [time, batch], of the layer's dtype.
+          attention_score: [time, batch] as the inputs are, of the layer's dtype.
           initial_state: [batch, num_units]; zeros by default.
           training: False makes it an error that a gradient reaches the results; forward mode is
             refused as well.
@@ -310,7 +310,8 @@ class PopnnAUGRU(PopnnDynamicGRU):
             if score.shape != expected:
                 raise refuse(
                     f"the attention_score of {self._name} has shape {list(score.shape)}",
-                    f"give one score for each step, {list(expected)}",
+                    f"give one score for each step, {list(expected)}: [time, batch], or with "
+                    "time_major=False [batch, time]",
                 )
             score = score if time_major else score.T
             return self._run_live(params, inputs, seq_len, score, initial_state, training)

@@ -65,7 +65,8 @@ def sequence_slice_unpack(
       `[total_elements, ...]`; rows that are left are 0.
 
     Raises:
-      OperatorError: as in `sequence_slice`, and for a total less than 1.
+      OperatorError: as in `sequence_slice`, and for a total less than 1, or less than the slices
+        have together, if their numbers are known while tracing.
       ConfigTypeError: (a `TypeError`) if the total is no integer.
     """
     slices = _slices("sequence_slice_unpack", num_elems=num_elems, src_offsets=src_offsets)
@@ -74,6 +75,12 @@ def sequence_slice_unpack(
     total = whole_number(total_elements, what)
     if total < 1:
         raise refuse(f"{what} is {total}", "give the number of rows that the result has")
+    counts = known(slices.num_elems)
+    if counts is not None and counts.sum() > total:
+        raise refuse(
+            f"{what} is {total}, but the slices have {counts.sum()} rows",
+            "give at least as many rows as the slices have together",
+        )
     target = jnp.zeros((total, *source.shape[1:]), source.dtype)
     return _copied(target, source, slices, True)
 

@@ -15,6 +15,7 @@ from ipujax._arguments import Static, struct
 from ipujax._poplar_options import engine_options, may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
+from ipujax.engine.host_code import HostCode
 from ipujax.engine.loops import slow_inside_loops
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
@@ -24,7 +25,7 @@ from ipujax.host_trace import HostTrace, checked
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import collectives, fuse, host_tables, ir, is_one_kernel, jaxpr
+from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
 
 if TYPE_CHECKING:
     from ipujax.report import Report
@@ -168,17 +169,15 @@ class Lowered:
         p = self.program
         kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
         # Replicas that share a table of the host meet at it, in order, if they share a device.
-        may_spread = not self.tables and not any(
+        may_spread = not self.host_code.tables and not any(
             jaxpr.may_part_ways(k, collectives.REPLICAS) for k in kernels
         )
         return make_placement(self.device.first, p.ipus, p.replicas, may_spread)
 
     @functools.cached_property
-    def tables(self) -> tuple[Any, ...]:
-        """The tables of the host that the program uses."""
-        nodes = [n for n in ir.walk(self.program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
-        found = [host_tables.tables_of(node.kernel.jaxpr.jaxpr) for node in nodes]
-        return tuple(dict.fromkeys(table for own in found for table in own))
+    def host_code(self) -> HostCode:
+        """What the program runs on the host."""
+        return HostCode.of(self.program)
 
     @functools.cached_property
     def chosen_engine(self) -> str:
@@ -196,7 +195,7 @@ class Lowered:
         """The program as a plain JAX function of flat arguments, if it is one kernel."""
         plain = (
             not self.program.faults
-            and not self.tables  # whether they are registered is asked before each run
+            and not self.host_code  # each run is looked after
             and self.chosen_engine == "fused"
             and self.placement.uses_one_device
             and self.placement.devices[0] == jax.devices()[0]
@@ -301,13 +300,13 @@ class Executable:
           OutOfRangeError: a data set that ended before its loop.
           FloatingPointError: what `floating_point_behaviour` was asked to catch.
           FailedPreconditionError: a host embedding that is not registered.
+          OperatorError: an index outside of a host embedding, if its lookup does not clip.
+          CustomOpError: the program failed, and has custom operations.
         """
         lowered = self._lowered
         flat = self._checked(lowered.flatten(args, kwargs))
         if lowered.device.results_are_zeros:
             return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
-        for table in lowered.tables:
-            table.check_registered()
         with events.span("load", lowered.program.name) as span:
             span.told = not self._loaded  # later ones find everything in its place
             SYSTEM.attach(lowered.device)
@@ -321,7 +320,7 @@ class Executable:
             if self._jitted is not None:
                 results = self._jitted(*flat)
             else:
-                results = self._machine(self._owned(flat))
+                results = lowered.host_code.run(self._machine, self._owned(flat))
             return settled(lowered.unflatten(results))
 
     def _owned(self, flat: list[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ computes again: nothing is drawn twice.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from lowering.jaxpr import (
     batching,
     current_user_line,
     mlir,
+    shape_of,
     threefry_2x32,
 )
 
@@ -35,7 +37,9 @@ WORDS = 2
 SEED_WORDS = 4
 
 draw_p = Primitive("ipu_draw")
+# One operation each, whatever they are on a CPU: a tile of an IPU has a generator of its own.
 key_p = Primitive("ipu_draw_key")
+halves_p = Primitive("ipu_random_halves")
 
 
 def draw(like: Any = None) -> Any:
@@ -84,14 +88,8 @@ def random_halves(key: Any, shape: Sequence[int]) -> Any:
 
     That makes two words for each number and throws all but 16 bits away.
     """
-    size = math.prod(shape)
-    if jax.random.key_impl(key) == ALGORITHM:
-        counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
-        words = threefry_2x32(jax.random.key_data(key), counters)
-    else:
-        words = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
-    halves = jnp.concatenate([words & 0xFFFF, words >> 16]).astype(jnp.uint16)
-    return halves[:size].reshape(tuple(shape))
+    words, algorithm = jax.random.key_data(key), jax.random.key_impl(key)
+    return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
 
 
 @draw_p.def_abstract_eval
@@ -141,17 +139,55 @@ partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _draw_remat
 
 
 def _fold(words: Any, number: Any) -> Any:
+    if words.ndim > 1:
+        return jax.vmap(_fold)(words, number)
     return jax.random.key_data(jax.random.fold_in(as_key(words), number))
 
 
 def _fold_vmap(values: Any, dims: Any) -> Any:
-    return jax.vmap(_fold, in_axes=tuple(dims))(*values), 0
+    pairs = list(zip(values, dims, strict=True))
+    count = next(shape_of(x)[dim] for x, dim in pairs if dim is not None)
+    return key_p.bind(*(batching.bdim_at_front(x, dim, count) for x, dim in pairs)), 0
+
+
+@key_p.def_abstract_eval
+def _key_aval(words: Any, number: Any) -> Any:
+    del number
+    return ShapedArray(words.shape, jnp.uint32.dtype)
 
 
 key_p.def_impl(_fold)
-key_p.def_abstract_eval(lambda words, number: ShapedArray((WORDS,), jnp.uint32.dtype))  # pyright: ignore[reportUnknownLambdaType]
 mlir.register_lowering(key_p, mlir.lower_fun(_fold, multiple_results=False))
 batching.primitive_batchers[key_p] = _fold_vmap
+
+
+def _halves(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
+    if words.ndim > 1:
+        return jax.vmap(functools.partial(_halves, shape=shape, algorithm=algorithm))(words)
+    size = math.prod(shape)
+    if algorithm == ALGORITHM:
+        counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
+        drawn = threefry_2x32(words, counters)
+    else:
+        key = jax.random.wrap_key_data(words, impl=algorithm)
+        drawn = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
+    halves = jnp.concatenate([drawn & 0xFFFF, drawn >> 16]).astype(jnp.uint16)
+    return halves[:size].reshape(shape)
+
+
+def _halves_vmap(values: Any, dims: Any, **params: Any) -> Any:
+    return halves_p.bind(jnp.moveaxis(values[0], dims[0], 0), **params), 0
+
+
+@halves_p.def_abstract_eval
+def _halves_aval(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
+    del algorithm
+    return ShapedArray((*words.shape[:-1], *shape), jnp.uint16.dtype)
+
+
+halves_p.def_impl(_halves)
+mlir.register_lowering(halves_p, mlir.lower_fun(_halves, multiple_results=False))
+batching.primitive_batchers[halves_p] = _halves_vmap
 
 
 def is_draw(eqn: JaxprEqn) -> bool:

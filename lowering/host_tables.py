@@ -61,8 +61,8 @@ class Table(Protocol):
         """Whether it takes gradients."""
         ...
 
-    def rows(self, indices: np.ndarray) -> np.ndarray:
-        """The rows at indices of any shape, `[*indices.shape, columns]`."""
+    def rows(self, indices: np.ndarray, site: int) -> np.ndarray:
+        """The rows at indices of any shape, `[*indices.shape, columns]`, for one lookup."""
         ...
 
     def send(self, indices: np.ndarray, gradients: np.ndarray) -> None:
@@ -143,7 +143,7 @@ def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: i
 
 def _fetched(indices: Any, handle: Any, replica: Any, *, table: Table, site: int) -> Any:
     del handle, replica
-    return table.rows(np.asarray(indices)), np.int32(site)
+    return table.rows(np.asarray(indices), site), np.int32(site)
 
 
 def _sent(gradients: Any, indices: Any, *, table: Table) -> Any:

@@ -29,6 +29,13 @@ _MARK = re.compile(
     r"\[([^\]]*)\]"
 )
 
+NARROWED = "narrowed"  # around what stands for a result of float16
+
+# What JAX wraps around names, and the names that it writes itself.
+_TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
+_OF_JAX = frozenset({"checkpoint", "rematted_computation"})
+_OURS = re.compile(rf"({'|'.join((SHARD, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, NARROWED))})\[")
+
 
 @dc.dataclass(frozen=True, slots=True)
 class Marks:
@@ -89,6 +96,18 @@ def read(stack: str) -> Marks:
         jit_scope=found.get(JIT_SCOPE),
         backward="transpose(" in stack,
     )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def scope(stack: str) -> str:
+    """The innermost name of a stack that neither we nor JAX have written there, or ""."""
+    for part in reversed(stack.split("/")):
+        name = _TRANSFORMS.sub("", part)
+        while name.count(")") > name.count("("):
+            name = name.removesuffix(")")
+        if name and name not in _OF_JAX and not _OURS.match(name):
+            return name
+    return ""
 
 
 def joined(enclosing: str, stack: str) -> str:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering import draws
+from lowering import draws, marks
 
 LARGEST = 65504.0
 SMALLEST_NORMAL = 2.0**-14
@@ -23,7 +23,7 @@ _SPARE_BITS = 13
 # What would come after the largest number; infinity stands for it.
 _NEXT = 65536.0
 
-SCOPE = "narrowed"
+SCOPE = marks.NARROWED
 
 # Operations with poles: an infinity of theirs from finite operands is a division by zero, not an
 # overflow (IEEE 754, section 7.3: an exact infinite result).

@@ -9,6 +9,7 @@ them says how; see `ipujax._custom.run`.
 from __future__ import annotations
 
 import dataclasses as dc
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from jax import lax
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     CALL,
+    Jaxpr,
     JaxprEqn,
     Primitive,
     ShapedArray,
@@ -26,11 +28,14 @@ from lowering.jaxpr import (
     batching,
     current_user_line,
     shape_of,
+    sub_jaxprs,
 )
 
 user_op_p = Primitive("ipu_user_op")
 user_callback_p = Primitive("ipu_user_callback")
 PRIMITIVES = (user_op_p, user_callback_p)
+
+_SEPARATORS = re.compile(r"[\s/]+")
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class UserOp:
       results: shape and dtype name of each result.
       examples: for each vmap around it, the outermost first, the number of examples and which
         operands have one each; the function is called once for each of them.
+      where: the user's line, for messages only: calls on two lines may share their code.
     """
 
     name: str
@@ -51,11 +57,33 @@ class UserOp:
     attributes: str
     results: tuple[tuple[tuple[int, ...], str], ...]
     examples: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+    where: str = dc.field(default="", compare=False, repr=False)
 
 
 def name_on_host(eqn: JaxprEqn) -> str | None:
     """The name of an operation of the host; None for any other equation."""
     return eqn.params["op"].name if eqn.primitive is user_callback_p else None
+
+
+def name_of(eqn: JaxprEqn) -> str | None:
+    """What reports and programs call an operation of the user's own; None for other equations.
+
+    As `ipu_user_op:gelu`: primitives and their names have neither spaces nor slashes.
+    """
+    if eqn.primitive not in PRIMITIVES:
+        return None
+    return f"{eqn.primitive.name}:{_SEPARATORS.sub('_', eqn.params['op'].name)}"
+
+
+def ops_of(jaxpr: Jaxpr) -> list[UserOp]:
+    """The operation of every call in a jaxpr, anywhere inside, in order."""
+    found: list[UserOp] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive in PRIMITIVES:
+            found.append(eqn.params["op"])
+        for inner in sub_jaxprs(eqn):
+            found += ops_of(inner)
+    return found
 
 
 def one_by_one(

@@ -46,6 +46,7 @@ def _bound(
         target=library.target(function.path, function.symbol + suffix, function.where),
         attributes=function.gradient_attributes if suffix else function.attributes,
         results=results,
+        where=function.where,
     )
     primitive = user_ops.user_callback_p if on_host else user_ops.user_op_p
     return primitive.bind(*operands, op=op)

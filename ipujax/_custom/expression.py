@@ -11,30 +11,49 @@ import numpy as np
 
 from ipujax._custom.arguments import as_arrays
 from ipujax._custom.error import error
-from ipujax.errors import CustomOpError
+from ipujax.errors import CustomOpError, IPUError
 from lowering import jaxpr, machine
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.
 _ALLOWED = frozenset({"copy", "copy_p", "stop_gradient", "broadcast_in_dim", "squeeze", "reshape"})
 
 
+# What JAX raises for a function that is none of elements; what the function does, and what to do.
+_MISTAKES = (
+    (
+        jax.errors.TracerBoolConversionError,
+        "decides by the value of an element",
+        "choose with jnp.where",
+    ),
+    (
+        (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError),
+        "uses an element as a number of Python or NumPy",
+        "use the functions of jax.numpy, such as jnp.sin for math.sin or np.sin",
+    ),
+    (
+        Exception,
+        "does not work on one element (a scalar) of each array",
+        "take one scalar per array, and do what has axes outside of the expression",
+    ),
+)
+
+
 def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.ClosedJaxpr:
     """The function of one element of each array.
 
     Raises:
-      CustomOpError: it looks at values, gives something else than one element, or is no
-        composition of operations on elements.
+      CustomOpError: it looks at values, takes another number of elements, gives something else
+        than one, or is no composition of operations on elements.
     """
     where = jaxpr.current_user_line()
     scalars = [jax.ShapeDtypeStruct((), x.dtype, weak_type=jax.typeof(x).weak_type) for x in arrays]
     try:
         closed, shape = jax.make_jaxpr(function, return_shape=True)(*scalars)
-    except jax.errors.ConcretizationTypeError as wrong:
-        raise error(
-            f"{_name(function)} decides by the value of an element: {_first_line(wrong)}",
-            "choose with jnp.where",
-            where,
-        ) from wrong
+    except IPUError:
+        raise
+    except (TypeError, ValueError, IndexError) as wrong:
+        does, fix = next(text for kinds, *text in _MISTAKES if isinstance(wrong, kinds))
+        raise error(f"{_name(function)} {does}: {_first_line(wrong)}", fix, where) from wrong
     if jax.tree.structure(shape) != jax.tree.structure(0) or jax.tree.leaves(shape)[0].shape:
         raise error(
             f"{_name(function)} gives {shape} for one element of each array",

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ipujax._custom.error import error
+from ipujax._custom.error import error, target_name
 from ipujax.errors import CustomOpFileError
 
 _POPLAR_LEVEL = "custom_op_api_level"  # what libraries for the original say of themselves
@@ -33,7 +33,7 @@ def target(path: str, symbol: str, where: str) -> str:
       CustomOpError: the library cannot be loaded, was built for something else, or has no such
         function.
     """
-    name = f"ipujax:{path}:{symbol}"
+    name = target_name(path, symbol)
     with _lock:
         library = _loaded(path, where)
         if name not in _targets:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
+from ipujax._custom.error import failure
 from lowering import jaxpr, user_ops
 
 
@@ -50,7 +51,10 @@ def _jitted(function: Callable[..., Any], op: user_ops.UserOp) -> Any:
 
 def _define(primitive: Any) -> None:
     def run_now(*operands: Any, op: user_ops.UserOp) -> Any:
-        return _jitted(primitive.bind, op)(*operands)
+        try:
+            return jax.block_until_ready(_jitted(primitive.bind, op)(*operands))
+        except jax.errors.JaxRuntimeError as wrong:
+            raise failure(f"the custom operation `{op.name}`", wrong, [op]) from wrong
 
     primitive.def_impl(run_now)
     register = jaxpr.mlir.register_lowering

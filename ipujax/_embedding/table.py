@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ipujax._embedding.optimizers import HostEmbeddingOptimizerSpec
-from ipujax.errors import FailedPreconditionError
+from ipujax.errors import FailedPreconditionError, IPUError, OperatorError
+from ipujax.log import get_logger
 from ipujax.synthetic import synthetic_array
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 
@@ -25,12 +27,17 @@ class HostTable:
       name: unique among the tables that are registered.
       spec: what applies gradients; None if nothing does.
       values: `[rows, columns]`, changed in place.
+      failure: what ended the last program that failed here; XLA keeps no more than its text.
     """
 
     def __init__(self, name: str, values: np.ndarray, spec: HostEmbeddingOptimizerSpec | None):
         self.name, self.values, self.spec = name, values, spec
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self._changing = threading.Lock()
+        self.failure: IPUError | None = None
+        self._lines: list[str] = []  # of the lookups, by their sites
+        self._may_learn = self._has_warned = False
+        self._is_read = False  # since it was registered
 
     def __repr__(self) -> str:
         """The same in every process, for the texts of programs."""
@@ -66,6 +73,7 @@ class HostTable:
                     "  fix:   leave its `with` block first, or give each embedding its own name"
                 )
             _registered[self.name] = self
+        self._is_read = False
 
     def deregister(self) -> None:
         """Waits for the programs that use the table; later ones may not."""
@@ -83,24 +91,49 @@ class HostTable:
                 "not registered\n  fix:   run the program inside `with embedding.register():`"
             )
 
+    def warn_if_idle(self) -> None:
+        """Warns, once, if the table is to be trained and is looked up, but can get no gradients."""
+        if self._is_read and self.is_trained and not (self._may_learn or self._has_warned):
+            self._has_warned = True
+            get_logger().warning(
+                f"host embedding `{self.name}` was looked up and has an optimizer, but learns "
+                "nothing: no lookup has its handle; differentiate with respect to "
+                "`embedding.handle`, given as lookup(..., handle=handle), or leave optimizer_spec "
+                "out for a table that is only read"
+            )
+
     # --- what programs do -----------------------------------------------------------------------
 
-    def rows(self, indices: np.ndarray) -> np.ndarray:
-        """The rows at indices of any shape, `[*indices.shape, columns]`."""
+    def site(self, where: str, has_handle: bool) -> int:
+        """The number of a new lookup.
+
+        Args:
+          where: the user's line.
+          has_handle: whether gradients may come for it.
+        """
+        with self._changing:
+            self._lines.append(where)
+            self._may_learn |= has_handle
+            return len(self._lines)
+
+    def rows(self, indices: np.ndarray, site: int) -> np.ndarray:
+        """The rows at indices of any shape, `[*indices.shape, columns]`, for one lookup."""
         if _is_synthetic():
             shape = (*indices.shape, self.columns)
             return synthetic_array(jax.ShapeDtypeStruct(shape, self.dtype))
-        self.check_registered()
-        self._check_inside(indices)
+        with self._failing():
+            self.check_registered()
+            self._check_inside(indices, self._lines[site - 1])
         with self._changing:
+            self._is_read = True
             return self.values[indices]
 
     def send(self, indices: np.ndarray, gradients: np.ndarray) -> None:
         """Takes gradients of rows, `[*indices.shape, columns]`; those of equal indices add up."""
         if _is_synthetic() or self.spec is None:
             return
-        self.check_registered()
-        self._check_inside(indices)
+        with self._failing():
+            self.check_registered()
         batch = indices.reshape(-1), gradients.reshape(-1, self.columns)
         with self._changing:
             if self.spec.get_accumulation_factor() == 1:
@@ -118,13 +151,22 @@ class HostTable:
         with self._changing:
             return self.values.copy()
 
-    def _check_inside(self, indices: np.ndarray) -> None:
+    @contextlib.contextmanager
+    def _failing(self) -> Generator[None]:
+        try:
+            yield
+        except IPUError as error:
+            self.failure = error
+            raise
+
+    def _check_inside(self, indices: np.ndarray, where: str) -> None:
         count = len(self.values)
         if indices.size and not (indices.min() >= 0 and indices.max() < count):
             bad = indices[(indices < 0) | (indices >= count)].flat[0]
-            raise IndexError(
-                f"index {bad} is outside of host embedding `{self.name}`, which has {count} rows; "
-                "lookup(..., clip_indices=True) would take the nearest row"
+            raise OperatorError(
+                f"index {bad} is outside of host embedding `{self.name}`, which has {count} rows",
+                where=where,
+                fix="give indices of rows, or lookup(..., clip_indices=True) for the nearest row",
             )
 
     def _descend(self, batches: Sequence[tuple[np.ndarray, np.ndarray]], rate: float) -> None:

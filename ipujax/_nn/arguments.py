@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._operands import array, refuse, refuse_type, whole_number
+from ipujax._operands import array, known, refuse, refuse_type, whole_number
 
 
 def at_least_one(value: Any, what: str) -> int:
@@ -31,6 +31,16 @@ def integers(value: Any, dims: tuple[int | str, ...], what: str) -> jax.Array:
         raise refuse_type(f"{what} are {values.dtype}", "give integers, such as jnp.int32")
     check_shape(values, dims, what)
     return values.astype(jnp.int32)
+
+
+def check_inside(given: Any, stop: int, what: str) -> None:
+    """Refuses integers that are known while tracing and not from 0 to `stop` - 1."""
+    values = known(given)
+    if values is None:
+        return
+    outside = values[(values < 0) | (values >= stop)]
+    if outside.size:
+        raise refuse(f"{what} contain {outside.flat[0]}", f"give integers from 0 to {stop - 1}")
 
 
 def check_shape(values: jax.Array, dims: tuple[int | str, ...], what: str) -> None:

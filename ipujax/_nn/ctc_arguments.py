@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._nn.arguments import check_shape
+from ipujax._nn.arguments import check_inside, check_shape, integers
 from ipujax._operands import array, refuse, refuse_type, whole_number
 
 _DTYPES = ("float16", "float32")
@@ -35,6 +35,28 @@ def blank(index: Any, classes: int, what: str) -> int:
             f"give one of 0 to {classes - 1}, or -1 for the last class",
         )
     return given % classes
+
+
+def lengths(given: Any, shape: tuple[int, ...], longest: int, what: str) -> jax.Array:
+    """Lengths `[batch]` int32 of data of shape `[time, batch, classes]`, or of their labels.
+
+    Args:
+      given: known ones must be from 0 to `longest`.
+      shape: that of the data.
+      longest: the extent of what they are lengths of.
+      what: they are, in the plural, for errors.
+    """
+    values = integers(given, ("batch_size",), what)
+    time, batch, _ = shape
+    if len(values) == time != batch:
+        raise refuse(
+            f"{what} are {time}, but there are {batch} examples in data of shape {list(shape)}",
+            "data are time-major, [max_time, batch_size, num_classes]; if these have the batch "
+            "first, swap their first two axes with jnp.swapaxes(data, 0, 1)",
+        )
+    check_shape(values, (batch,), what)
+    check_inside(given, longest + 1, what)
+    return values
 
 
 def log_probabilities(logits: jax.Array) -> jax.Array:

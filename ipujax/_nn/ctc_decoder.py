@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax._nn import beam_search, ctc_arguments
-from ipujax._nn.arguments import at_least_one, integers
+from ipujax._nn.arguments import at_least_one
 from ipujax._operands import refuse, scope
 
 _NAME = "ctc_beam_search"
@@ -42,12 +42,14 @@ def ctc_beam_search_decoder(
       numbers are not returned, whatever the seed calls them); lengths `[batch_size, top_paths]`
       int32; and classes `[batch_size, top_paths, max_time]` int32, -1 after the end of a label.
       Where there are fewer labels than asked for, log probabilities are minus infinity. Lengths
-      of data below 0 or beyond `max_time` make the log probabilities NaN.
+      of data below 0 or beyond `max_time` that are only known at run time make the log
+      probabilities NaN.
 
     Raises:
       ConfigTypeError: (a `TypeError`) arrays or numbers of wrong types.
       OperatorError: (a `ValueError`) shapes that do not fit, a blank index outside the classes,
-        a beam width or a number of paths below 1, or more paths than beams.
+        a beam width or a number of paths below 1, more paths than beams, or a length below 0 or
+        beyond `max_time` that is known while tracing.
     """
     what = "ctc_beam_search_decoder"
     array = ctc_arguments.time_major(logits, f"the logits of {what}")
@@ -94,9 +96,9 @@ def ctc_beam_search_decoder_with_log_probs(
 def _decoded(
     what: str, log_probs: jax.Array, lengths: Any, width: Any, paths: Any, blank: Any, dtype: Any
 ) -> Decoded:
-    time, batch, classes = log_probs.shape
+    time, _, classes = log_probs.shape
     index = ctc_arguments.blank(blank, classes, what)
-    steps = integers(lengths, (batch,), f"the data lengths of {what}")
+    steps = ctc_arguments.lengths(lengths, log_probs.shape, time, f"the data lengths of {what}")
     beams = at_least_one(width, f"beam_width of {what}")
     count = at_least_one(paths, f"top_paths of {what}")
     if count > beams:

@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ipujax._nn import ctc_arguments
-from ipujax._nn.arguments import integers
+from ipujax._nn.arguments import check_inside, integers
 from ipujax._nn.ctc_alignments import Problem, negative_log_likelihood
-from ipujax._operands import refuse, refuse_type, scope
+from ipujax._operands import known, refuse, refuse_type, scope
 
 _NAME = "ctc_loss"
 
@@ -31,8 +32,9 @@ def ctc_loss_v2(
     Seed 001, 18.14.7; facts ctc.loss_12, ctc.shapes, ctc.out_dtype_down. All is computed in
     float32. What no alignment explains, such as labels longer than the data, has an infinite loss
     and zero gradients. Values that mean nothing (a label that is blank or no class, lengths below
-    0 or beyond the arrays) make the example's loss NaN and its gradients zero; labels beyond
-    `label_length` do not matter. Derivatives go backwards only (`jax.grad`, `jax.vjp`).
+    0 or beyond the arrays) are errors if they are known while tracing; at run time they make the
+    example's loss NaN and its gradients zero. Labels beyond `label_length` do not matter.
+    Derivatives go backwards only (`jax.grad`, `jax.vjp`).
 
     Args:
       labels: `[batch_size, max_label_length]` integers.
@@ -49,7 +51,8 @@ def ctc_loss_v2(
     Raises:
       ConfigTypeError: (a `TypeError`) arrays of wrong dtypes, or a blank index that is no int.
       OperatorError: (a `ValueError`) shapes that do not fit, a blank index outside the classes,
-        or an `out_dtype` other than float16 and float32, or float16 for float32 logits.
+        known values that mean nothing, or an `out_dtype` other than float16 and float32, or
+        float16 for float32 logits.
     """
     array = ctc_arguments.time_major(logits, "the logits of ctc_loss_v2")
     dtype = _out_dtype(out_dtype, array, "ctc_loss_v2")
@@ -138,10 +141,14 @@ def _losses(
     """The losses, float32: NaN where the values of labels or lengths make no sense."""
     time, batch, classes = log_probs.shape
     index = ctc_arguments.blank(blank, classes, function)
-    classes_of = integers(labels, (batch, "max_label_length"), f"the labels of {function}")
+    shape, of_labels = log_probs.shape, f"the labels of {function}"
+    data_lengths = ctc_arguments.lengths(steps, shape, time, f"the data lengths of {function}")
+    classes_of = integers(labels, (batch, "max_label_length"), of_labels)
     longest = classes_of.shape[1]
-    lengths = integers(label_length, (batch,), f"the label lengths of {function}")
-    data_lengths = integers(steps, (batch,), f"the data lengths of {function}")
+    lengths = ctc_arguments.lengths(
+        label_length, shape, longest, f"the label lengths of {function}"
+    )
+    _check_labels(labels, label_length, index, classes, of_labels)
 
     matters = jnp.arange(longest) < lengths[:, None]
     is_label = (classes_of >= 0) & (classes_of < classes) & (classes_of != index)
@@ -156,6 +163,20 @@ def _losses(
     )
     losses = negative_log_likelihood(log_probs, problem, index)
     return jnp.where(makes_sense, losses, jnp.nan)
+
+
+def _check_labels(labels: Any, lengths: Any, blank: int, classes: int, what: str) -> None:
+    """Refuses labels that mean nothing, as far as they and their lengths are known."""
+    values, ends = known(labels), known(lengths)
+    if values is None or ends is None:
+        return
+    used = values[np.arange(values.shape[1]) < ends[:, None]]
+    check_inside(used, classes, what)
+    if (used == blank).any():
+        raise refuse(
+            f"{what} contain {blank}, which is the blank",
+            "labels are other classes than blank_index; those beyond label_length do not matter",
+        )
 
 
 @jax.custom_vjp

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from ipujax._operands import refuse, refuse_type
+from ipujax._config_schema import did_you_mean
+from ipujax._operands import check_arrays, refuse, refuse_type
 from ipujax.errors import OperatorError
 from lowering import jaxpr, marks
 
@@ -61,6 +62,7 @@ def multi_conv(
                 f"multi_conv function `{label}` was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
+        check_arrays(args, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
         body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
         if not jax.tree.leaves(results):
@@ -134,9 +136,9 @@ def _checked(options: Any) -> dict[str, str]:
     for name, value in given.items():
         if name not in _VALUES:
             raise refuse(
-                f"multi_conv got invalid_option {name!r}; there are {', '.join(_VALUES)}",
-                "give options of single convolutions, such as availableMemoryProportion, in the "
-                "configuration's convolutions.poplar_options",
+                f"multi_conv got invalid_option {name!r}{did_you_mean(str(name), _VALUES)}",
+                f"there are {', '.join(_VALUES)}; give options of single convolutions, such as "
+                "availableMemoryProportion, in the configuration's convolutions.poplar_options",
             )
         is_right, wanted = _VALUES[name]
         if not is_right(str(value)):

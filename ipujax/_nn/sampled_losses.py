@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._nn.arguments import at_least_one, check_shape, integers
+from ipujax._nn.arguments import at_least_one, check_inside, check_shape, integers
 from ipujax._nn.candidates import Candidates, sample
 from ipujax._operands import floats, refuse, refuse_type, scope
 from ipujax._random import draw_key
@@ -33,7 +33,7 @@ def sampled_softmax_loss(
     Seed 001, 18.14.7. Each class's logit is lowered by the logarithm of how often it is expected
     in the sample. Samples that are true classes stay in (they are not removed). Rows of `weights`
     and `biases` are gathered once, so their gradient is one scatter-add. A label that is no class
-    makes the example's loss NaN.
+    is an error if it is known while tracing; at run time it makes the example's loss NaN.
 
     Args:
       weights: `[num_classes, dim]`, or a list of arrays that concatenate to it along dimension 0.
@@ -56,13 +56,14 @@ def sampled_softmax_loss(
 
     Raises:
       ConfigTypeError: (a `TypeError`) arrays or numbers of wrong types.
-      OperatorError: (a `ValueError`) shapes that do not fit, numbers below 1, more samples than
-        classes, both a sample and a seed or key, or none of the three outside compiled code.
+      OperatorError: (a `ValueError`) shapes that do not fit, numbers below 1, known labels or
+        samples that are no classes, more samples than classes, both a sample and a seed or key,
+        or none of the three outside compiled code.
     """
     what = "sampled_softmax_loss"
     with scope(name):
         layer = _layer(what, weights, biases, inputs, num_classes)
-        true = integers(labels, (layer.batch, _true(num_true, what)), f"the labels of {what}")
+        true = _true(labels, num_true, layer, what)
         drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
         logits = jnp.concatenate(_logits(layer, true, drawn), axis=1)
         log_probs = jax.nn.log_softmax(logits, axis=1)
@@ -110,7 +111,7 @@ def nce_loss(
     what = "nce_loss"
     with scope(name):
         layer = _layer(what, weights, biases, inputs, num_classes)
-        true = integers(labels, (layer.batch, _true(num_true, what)), f"the labels of {what}")
+        true = _true(labels, num_true, layer, what)
         drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
         of_true, of_sample = _logits(layer, true, drawn)
         losses = jax.nn.softplus(of_true) - of_true / true.shape[1]
@@ -149,8 +150,11 @@ def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) 
     return _Layer(whole, bias, activations)
 
 
-def _true(num_true: Any, what: str) -> int:
-    return at_least_one(num_true, f"num_true of {what}")
+def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
+    count = at_least_one(num_true, f"num_true of {what}")
+    true = integers(labels, (layer.batch, count), f"the labels of {what}")
+    check_inside(labels, layer.classes, f"the labels of {what}")
+    return true
 
 
 def _sample(
@@ -166,16 +170,22 @@ def _sample(
         )
     if not isinstance(given, (list, tuple)) or len(given) != 3:
         raise refuse_type(
-            f"sampled_values of {what} are {given!r}",
+            f"sampled_values of {what} are {_described(given)}",
             "give a tuple (sampled_candidates, true_expected_count, sampled_expected_count)",
         )
     sampled = integers(given[0], (count,), f"the sampled candidates of {what}")
+    check_inside(given[0], classes, f"the sampled candidates of {what}")
     of_true = floats(given[1], f"the true expected counts of {what}")
     if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
         check_shape(of_true, true.shape, f"the true expected counts of {what}")
     of_sampled = floats(given[2], f"the sampled expected counts of {what}")
     check_shape(of_sampled, (count,), f"the sampled expected counts of {what}")
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
+
+
+def _described(given: Any) -> str:
+    kind = f"of type {type(given).__name__}"
+    return f"{kind} and length {len(given)}" if isinstance(given, (list, tuple)) else kind
 
 
 def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Array, jax.Array]:

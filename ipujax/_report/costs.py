@@ -14,7 +14,7 @@ from ipujax._report import remedies
 from ipujax._report.facts import Facts
 from ipujax._report.findings import Cost
 from ipujax._report.tally import Amount, Kind
-from ipujax._report.text import counted
+from ipujax._report.text import counted, ranges
 from lowering import ir, machine
 
 _MOST = 3
@@ -42,6 +42,7 @@ def costs(
         _bubble(facts),
         _sharing(facts),
         _imbalance(facts),
+        _unused(facts),
         _elsewhere(facts),
         _exchange(facts),
         _sync(facts),
@@ -147,6 +148,21 @@ def _elsewhere(facts: Facts) -> Iterator[_Found]:
         cycles=cycles,
         detail=f"{where}IPUs wait while others work",
         remedy=lambda: remedies.about_waiting(facts),
+    )
+
+
+def _unused(facts: Facts) -> Iterator[_Found]:
+    ipus = facts.waiting.unused_ipus
+    if not ipus:
+        return
+    one = len(ipus) == 1
+    named = f"IPU {ipus[0]} has" if one else f"IPUs {ranges(ipus)} have"
+    yield _Found(
+        title="IPUs without work",
+        cycles=facts.waiting.unused,
+        detail=f"{named} no work in the whole call",
+        remedy=lambda: remedies.about_unused(facts, len(ipus)),
+        ipu=ipus[0] if one else None,
     )
 
 

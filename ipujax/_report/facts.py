@@ -71,7 +71,8 @@ class Facts:
 
     def dtypes(self, name: str, origin: str) -> set[str]:
         """Of the numbers that a primitive at a line works on, or several that run as one."""
-        return set[str]().union(*(self._dtypes.get((part, origin), ()) for part in name.split()))
+        primitives = (part.partition(":")[0] for part in name.split())
+        return set[str]().union(*(self._dtypes.get((each, origin), ()) for each in primitives))
 
     @functools.cached_property
     def _dtypes(self) -> Mapping[tuple[str, str], set[str]]:

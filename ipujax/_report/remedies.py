@@ -92,6 +92,16 @@ def _place(schedule: schedules.Schedule, ipu: int) -> str:
     return f"stage {own[0]}" if len(own) == 1 else f"IPU {ipu}"
 
 
+def about_unused(facts: Facts, count: int) -> str:
+    """For IPUs that do nothing."""
+    them = "it" if count == 1 else "them"
+    if facts.profile.pipeline is not None:
+        work = "a stage" if count == 1 else "stages"
+    else:
+        work = "a part of the work (ipu_shard, pipelining_ops.pipeline)"
+    return f"give {them} {work}, or use fewer IPUs"
+
+
 def about_waiting(facts: Facts) -> str:
     """For IPUs that wait outside of a pipeline."""
     lines = facts.profile.pipeline

@@ -199,10 +199,14 @@ def _categories(report: Report) -> list[str]:
 
 
 def _operations(report: Report) -> list[str]:
-    """The most expensive operations; equal ones of one line share a row, whatever their IPU."""
+    """The most expensive operations; equal ones of one line share a row, whatever their IPU.
+
+    Their scopes stand before their names: `ctc_loss: scan float32[8]`.
+    """
     alike: dict[tuple[str, str], list[machine.OperationTotal]] = {}
     for operation in report.operations:
-        alike.setdefault((operation.name, operation.origin), []).append(operation)
+        scope = f"{operation.scope}: " if operation.scope else ""
+        alike.setdefault((scope + operation.name, operation.origin), []).append(operation)
     order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
     if not order:
         return []
@@ -211,14 +215,14 @@ def _operations(report: Report) -> list[str]:
         cycles = sum(o.cycles for o in own)
         share = cycles / max(report.cycles * report.num_ipus, 1)
         runs = sum(o.runs for o in own)
-        ipus = _ranges(sorted({o.ipu for o in own}))
+        ipus = ranges(sorted({o.ipu for o in own}))
         rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, short(origin)])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """As `0-3, 6`; at most three of them."""
     runs: list[list[int]] = []
     for number in numbers:

@@ -27,6 +27,8 @@ class Waiting:
       host: in these ticks, what goes away if tasks did nothing with queues.
       imbalance: in these ticks, the rest: stages do not take equally long.
       elsewhere: outside of the first pipeline's tasks, and while others copy.
+      unused: of IPUs that do nothing in the whole call, which no other part counts.
+      unused_ipus: these IPUs.
       pipeline: of all runs of the first pipeline, waiting included.
       work: of one micro-batch on each IPU of the pipeline, queues not counted; {} without one.
       stage_cycles: of all tasks of one micro-batch by stage, queues not counted; () without one.
@@ -38,6 +40,8 @@ class Waiting:
     host: int = 0
     imbalance: int = 0
     elsewhere: int
+    unused: int = 0
+    unused_ipus: tuple[int, ...] = ()
     pipeline: int = 0
     work: Mapping[int, int]
     stage_cycles: tuple[int, ...] = ()
@@ -53,11 +57,14 @@ def waiting(program: ir.Program, profile: machine.Profile, *, overlaps_io: bool 
       overlaps_io: whether queues work beside the tasks, which then do not wait for them.
     """
     busy = trace.busy(profile.steps.trace, profile.num_ipus).sum(axis=1)
-    whole = sum(max(0, int(profile.cycles) - int(own)) for own in busy.tolist())
+    call = int(profile.cycles)
+    unused_ipus = tuple(ipu for ipu, own in enumerate(busy.tolist()) if call and not own)
+    unused = call * len(unused_ipus)
+    whole = sum(max(0, call - int(own)) for own in busy.tolist()) - unused
     found = first_pipeline(program)
     lines = profile.pipeline
     if found is None or lines is None:
-        return Waiting(elsewhere=whole, work={})
+        return Waiting(elsewhere=whole, unused=unused, unused_ipus=unused_ipus, work={})
     schedule, runs = found
     cycles = {key: int(own) for key, own in lines.stage_cycles.items()}
     hosts: dict[_Task, int] = {} if overlaps_io else host_cycles(profile)
@@ -79,6 +86,8 @@ def waiting(program: ir.Program, profile: machine.Profile, *, overlaps_io: bool 
         imbalance=parts[2],
         host=parts[3],
         elsewhere=left,
+        unused=unused,
+        unused_ipus=unused_ipus,
         pipeline=int(lines.cycles) * len(_ipus(schedule)) * runs,
         work=_work(schedule, computed),
         stage_cycles=_by_stage(lines.stages, computed),

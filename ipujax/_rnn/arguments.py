@@ -48,7 +48,10 @@ def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:
     if not isinstance(x, jax.Array):
         return jnp.asarray(x, dtype)
     if x.dtype != dtype:
-        raise refuse(f"{what} is {x.dtype}", f"cast it with .astype(jnp.{dtype.name})")
+        raise refuse(
+            f"{what} came as {x.dtype}, but the layer computes in {dtype.name}",
+            f"cast with .astype(jnp.{dtype.name})",
+        )
     return x
 
 
@@ -78,8 +81,10 @@ def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
     lengths = jnp.asarray(seq_len)
     if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise refuse(
-            f"the seq_len of {layer} is {lengths.dtype} {list(lengths.shape)}",
-            f"give one integer for each sequence of the batch, [{batch}]",
+            f"the seq_len of {layer} is {lengths.dtype} {list(lengths.shape)}, but inputs have "
+            f"{batch} sequences of {steps} time steps",
+            f"give one integer for each sequence of the batch, [{batch}]; inputs are [time, batch, "
+            "input_size], or with time_major=False [batch, time, input_size]",
         )
     values = known(seq_len)
     if values is not None and (np.any(values < 0) or np.any(values > steps)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lowering import user_ops
 from lowering.ir.program import (
     Carry,
     Copy,
@@ -23,7 +24,7 @@ from lowering.ir.program import (
     Task,
     While,
 )
-from lowering.jaxpr import JaxprEqn
+from lowering.jaxpr import JaxprEqn, call_body
 from lowering.units import HOST, IpuId, ValueId
 
 _SHOWN = 6  # primitives named in one kernel's line; the rest are counted
@@ -173,7 +174,12 @@ def kernel_text(kernel: Kernel) -> str:
 
 
 def operation_name(eqn: JaxprEqn) -> str:
-    """The primitive's name; an inner jit's own name with it."""
+    """The primitive's name; with it that of an inner jit, or of an operation of the user's own."""
+    body = call_body(eqn)
+    inner = body.jaxpr.eqns if body is not None else []
+    own = user_ops.name_of(inner[0] if len(inner) == 1 else eqn)
+    if own is not None:
+        return own
     name = eqn.primitive.name
     return f"{name}:{eqn.params['name']}" if name in ("jit", "pjit") else name
 

@@ -75,6 +75,7 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
             tiles=total.tiles,
             source=total.source,
             origin=total.origin,
+            scope=total.scope,
         )
         for (ipu, _), total in timing.totals.items()
     ]

@@ -130,6 +130,7 @@ class OperationTotal:
       tiles: that take part.
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
+      scope: the innermost named scope around them, an operator's name for instance, or "".
     """
 
     name: str
@@ -143,6 +144,7 @@ class OperationTotal:
     tiles: int
     source: str
     origin: str
+    scope: str = ""
 
 
 TASK_WORDS = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.WEIGHTS: "wgt"}

@@ -110,6 +110,18 @@ def test_operations_go_in_groups(opened: Open) -> None:
     assert rows_said(view) == sum(one.origin == most for one in report.operations)
 
 
+def test_operations_go_by_their_scope(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    page = visit.open(pages["pipeline"])
+    page.click("[data-tab=operations]")
+    view = page.locator("[data-view=operations]")
+    view.get_by_role("button", name="scope", exact=True).first.click()
+    scopes = {operation.scope for operation in reports["pipeline"].operations}
+    assert len(scopes) > 1
+    assert rows_said(view) == len(scopes)
+
+
 def test_an_operation_that_is_selected_is_found_everywhere(opened: Open) -> None:
     page, view, report = opened("operations")
     operation = next(one for one in report.operations if one.origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -79,12 +80,25 @@ TABLE = jnp.arange(3.0)
         (lambda x: x[None], r"gives .*shape=\(1,\)"),
         (lambda x: (x, x), "gives .* for one element"),
         (bad_branch, "`bad_branch` decides by the value of an element"),
+        (math.sin, "`sin` uses an element as a number of Python"),
+        (lambda x: np.sin(x), "uses an element as a number of Python or NumPy"),
+        (lambda x, y: x + y, "does not work on one element .*missing 1 required"),
+        (lambda x: jnp.sum(x, axis=0), "does not work on one element .*axis 0 is out of bounds"),
         (lambda x: x + TABLE, r"gives .*shape=\(3,\)"),
         (lambda x: x + TABLE[1], "reads an array that is no argument|no operation on elements"),
     ],
 )
 def test_expressions_that_are_refused(expression: Any, message: str) -> None:
     with pytest.raises(CustomOpError, match=rf"(?s){message}.*test_codelet_expressions.py.*fix:"):
+        codelet_expression_op(expression, jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("expression", "fix"),
+    [(bad_branch, "jnp.where"), (math.sin, "jnp.sin for math.sin"), (lambda: 0, "per array")],
+)
+def test_what_to_do_about_it(expression: Any, fix: str) -> None:
+    with pytest.raises(CustomOpError, match=f"fix: .*{fix}"):
         codelet_expression_op(expression, jnp.ones(3))
 
 

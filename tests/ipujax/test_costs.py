@@ -227,6 +227,30 @@ def test_shards_wait_for_one_another() -> None:
     assert "a pipeline" in cost.remedy
 
 
+def test_ipus_without_a_stage_are_not_told_to_share_the_update() -> None:
+    configured(4)
+    model, args = training(3, 12, width=256)
+    report = report_of(model, *args)
+    cost = biggest(report)
+    assert (cost.title, cost.ipu, cost.cycles) == ("IPUs without work", 3, report.cycles)
+    assert cost.detail == "IPU 3 has no work in the whole call"
+    assert cost.remedy == "give it a stage, or use fewer IPUs"
+
+
+def test_ipus_without_a_shard() -> None:
+    configured(4)
+
+    def model(x: Any) -> Any:
+        with ipu.scopes.ipu_shard(3):
+            return jnp.sin(jnp.sin(x))
+
+    report = report_of(model, struct(1024, 1024))
+    cost = biggest(report)
+    assert (cost.title, cost.ipu, cost.cycles) == ("IPUs without work", None, 3 * report.cycles)
+    assert "IPUs 0-2 have no work" in cost.detail
+    assert "ipu_shard" in cost.remedy
+
+
 def fed(size: int, work: Any, **options: Any) -> Report:
     configured(**options)
     elements = infeed(zeros(size, size))
@@ -319,6 +343,7 @@ def test_waiting_adds_up() -> None:
     busy = trace.busy(report.steps.trace, 2).sum()
     within = (found.bubble, found.sharing, found.imbalance, found.host)
     assert sum(within) + found.elsewhere == 2 * report.cycles - busy
+    assert not found.unused
     assert min(*within, found.elsewhere) >= 0
     assert report.pipeline is not None
     equal = dict.fromkeys(report.pipeline.stage_cycles, 100)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import ipujax as ipu
 from benchmarks.operators.beam_search import decode_batch
+from ipujax.errors import OperatorError
 from ipujax.nn_ops import ctc_beam_search_decoder, ctc_beam_search_decoder_with_log_probs
 from tests.ipujax.ctc_reference import log_softmax, probabilities
 from tests.numbers import same, use_ipus
@@ -135,8 +136,19 @@ def test_blanks_alone() -> None:
 @pytest.mark.parametrize("steps", [-1, 4])
 def test_lengths_that_the_data_do_not_have(steps: int) -> None:
     two = jnp.repeat(FACT_LOGITS, 2, axis=1)
-    found, _, _ = ctc_beam_search_decoder(two, np.asarray([steps, 3]), 4, 1, 0)
-    np.testing.assert_allclose(found, [[np.nan], [-1.3741617]], rtol=1e-6)
+
+    def decoded(lengths: Any) -> Any:
+        return ctc_beam_search_decoder(two, lengths, 4, 1, 0)[0]
+
+    lengths = np.asarray([steps, 3])
+    np.testing.assert_allclose(jax.jit(decoded)(lengths), [[np.nan], [-1.3741617]], rtol=1e-6)
+    with pytest.raises(OperatorError, match=f"the data lengths of .* contain {steps}"):
+        decoded(lengths)
+
+
+def test_data_with_the_batch_first() -> None:
+    with pytest.raises(OperatorError, match=r"(?s)are 2, but there are 3 examples.*time-major"):
+        ctc_beam_search_decoder(jnp.zeros((2, 3, 4)), np.asarray([3, 3]), 4)
 
 
 def test_float16() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ipujax as ipu
+from ipujax.errors import OperatorError
 from ipujax.nn_ops import ctc_loss_v2, ctc_loss_with_log_probs
 from tests.ipujax.ctc_reference import log_softmax, probabilities
 from tests.ipujax.pipelining import run_pipeline, sgd
@@ -181,18 +182,38 @@ def test_what_no_alignment_explains_is_infinite_and_moves_nothing(label: Any) ->
     np.testing.assert_array_equal(gradient, 0)
 
 
-@pytest.mark.parametrize(
-    ("label", "length", "steps"),
-    [
-        ((1, 3), 2, 3),
-        ((1, -1), 2, 3),
-        ((0, 1), 2, 3),  # the blank
-        ((1, 2), 3, 3),
-        ((1, 2), -1, 3),
-        ((1, 2), 2, 4),
-        ((1, 2), 2, -1),
-    ],
-)
+WITHOUT_MEANING = [
+    ((1, 3), 2, 3, "the labels of ctc_loss_v2 contain 3"),
+    ((1, -1), 2, 3, "the labels of ctc_loss_v2 contain -1"),
+    ((0, 1), 2, 3, "the labels of ctc_loss_v2 contain 0, which is the blank"),
+    ((1, 2), 3, 3, "the label lengths of ctc_loss_v2 contain 3"),
+    ((1, 2), -1, 3, "the label lengths of ctc_loss_v2 contain -1"),
+    ((1, 2), 2, 4, "the data lengths of ctc_loss_v2 contain 4"),
+    ((1, 2), 2, -1, "the data lengths of ctc_loss_v2 contain -1"),
+]
+
+
+@pytest.mark.parametrize(("label", "length", "steps", "message"), WITHOUT_MEANING)
+def test_known_values_without_a_meaning(label: Any, length: int, steps: int, message: str) -> None:
+    arguments = np.asarray([label]), FACT_LOGITS, np.asarray([length]), np.asarray([steps]), 0
+    with pytest.raises(OperatorError, match=message):
+        ctc_loss_v2(*arguments)
+    with pytest.raises(OperatorError, match=message):
+        jax.jit(lambda logits: ctc_loss_v2(arguments[0], logits, *arguments[2:]))(FACT_LOGITS)
+
+
+def test_labels_beyond_their_length_do_not_matter() -> None:
+    got = ctc_loss_v2(np.asarray([[1, 2, 0, -1, 9]]), FACT_LOGITS, ints(2), ints(3), 0)
+    np.testing.assert_allclose(got, [1.3741617], rtol=1e-6)
+
+
+def test_labels_of_unknown_lengths_may_be_padding() -> None:
+    labels = np.asarray([[1, 2, 0, -1, 9]])
+    got = jax.jit(lambda n: ctc_loss_v2(labels, FACT_LOGITS, n, ints(3), 0))(ints(2))
+    np.testing.assert_allclose(got, [1.3741617], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("label", "length", "steps"), [row[:3] for row in WITHOUT_MEANING])
 def test_values_without_a_meaning_are_nan_and_move_nothing(
     label: Any, length: int, steps: int
 ) -> None:
@@ -383,6 +404,11 @@ GOOD: dict[str, Any] = {
         ({"labels": np.ones((1, 2))}, TypeError, "the labels of ctc_loss_v2 are float"),
         ({"label_length": np.asarray(2)}, ValueError, "the label lengths of ctc_loss_v2 have"),
         ({"logit_length": np.asarray([3, 3])}, ValueError, "the data lengths of ctc_loss_v2 have"),
+        (
+            {"logits": jnp.zeros((1, 3, 3))},
+            ValueError,
+            r"(?s)are 1, but there are 3 examples in data of shape \[1, 3, 3\].*time-major",
+        ),
         ({"blank_index": 3}, ValueError, "is 3, but there are 3 classes"),
         ({"blank_index": -4}, ValueError, "give one of 0 to 2, or -1"),
         ({"blank_index": 1.0}, TypeError, "blank_index of ctc_loss_v2 is 1.0"),

@@ -339,8 +339,11 @@ def test_gradients_that_are_missing(operator: Any) -> None:
 
 
 def test_what_xla_finds_when_it_runs() -> None:
-    with pytest.raises(jax.errors.JaxRuntimeError, match="takes float16 and float32"):
-        jax.block_until_ready(negate(jnp.ones(3, jnp.bfloat16)))
+    """Without a program there is one operation that can have failed."""
+    where = r"where: `UserOp`, 'Negate' of .*functions.so, called at .*test_custom_ops.py:\d+ \(neg"
+    with pytest.raises(CustomOpError, match=r"(?s)takes float16 and float32\n.*" + where) as caught:
+        negate(jnp.ones(3, jnp.bfloat16))
+    assert isinstance(caught.value.__cause__, jax.errors.JaxRuntimeError)
 
 
 def test_codelets(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.custom_ops import codelet_expression_op, cpu_user_operation, precompiled_user_op
+from ipujax.errors import CustomOpError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
@@ -51,7 +52,7 @@ def test_one_is_a_kernel_and_the_other_a_host_call() -> None:
         "  copy host -> ipu 0: %0",
         "  execute ipu 0: %1 float32[3] = [add](%0)",
         "  copy ipu 0 -> host: %1",
-        "  host-call negate: %2 float32[3] = [ipu_user_callback](%1)",
+        "  host-call negate: %2 float32[3] = [ipu_user_callback:negate](%1)",
         "  copy host -> ipu 0: %2",
         "  execute ipu 0: %3 float32[3] = [mul](%2)",
         "  copy ipu 0 -> host: %3",
@@ -60,7 +61,7 @@ def test_one_is_a_kernel_and_the_other_a_host_call() -> None:
     gradient = text_of(jax.grad(lambda x: (negate(x, cpu_user_operation) ** 2).sum()), x)
     assert "host-call negate_grad" in gradient
     mapped = text_of(jax.vmap(lambda x: negate(x, cpu_user_operation)), jnp.ones((4, 3)))
-    assert "host-call negate: %1 float32[4,3] = [ipu_user_callback](%0)" in mapped
+    assert "host-call negate: %1 float32[4,3] = [ipu_user_callback:negate](%0)" in mapped
 
 
 @both
@@ -280,3 +281,49 @@ def test_watching_for_faults(operator: Any) -> None:
     np.testing.assert_array_equal(run(jnp.full(2, 2.0)), [-0.5, -0.5])
     with pytest.raises(ipu.errors.FloatingPointError):
         run(jnp.zeros(2))
+
+
+@both
+@engines
+def test_what_xla_finds_when_a_program_runs(operator: Any, engine: Any) -> None:
+    """Every custom operation of the program is named, with its library and line."""
+
+    def run(x: Any) -> Any:
+        return negate(negate(x, operator, "first").astype(jnp.bfloat16), operator, "second")
+
+    with pytest.raises(CustomOpError, match="takes float16 and float32") as caught:
+        ipu.compile(run, engine=engine)(jnp.ones(3))
+    assert isinstance(caught.value.__cause__, jax.errors.JaxRuntimeError)
+    where = [line for line in str(caught.value).splitlines() if "where: " in line]
+    for name, line in zip(("first", "second"), where, strict=True):
+        assert f"`{name}`, 'Negate' of {built('functions.cc')}, called at {__file__}" in line
+    assert str(caught.value).startswith("`run`, which calls custom operations, failed: ")
+
+
+def test_calls_on_two_lines_share_their_code() -> None:
+    def text(function: Callable[..., Any]) -> str:
+        return text_of(function, jnp.ones(3)).replace("other", "run")
+
+    def run(x: Any) -> Any:
+        return negate(x, precompiled_user_op)
+
+    def other(x: Any) -> Any:
+        return negate(x, precompiled_user_op)
+
+    assert text(run) == text(other)
+
+
+def test_the_failure_of_a_loop_and_of_a_gradient() -> None:
+    def body(x: Any) -> Any:
+        return negate(x.astype(jnp.bfloat16), precompiled_user_op).astype(f32)
+
+    with pytest.raises(CustomOpError, match=r"(?s)takes float16.*`negate`, 'Negate'"):
+        ipu.compile(lambda x: ipu.loops.repeat(3, body, [x]))(jnp.ones(3))
+    with pytest.raises(CustomOpError, match=r"(?s)takes float16.*`negate_grad`, 'Negate_grad'"):
+        ipu.compile(jax.grad(lambda x: body(x).sum()))(jnp.ones(3))
+
+
+def test_programs_without_host_code_are_not_waited_for() -> None:
+    lowered = ipu.compile(lambda x: x + 1).lower(jnp.ones(3))
+    assert not lowered.host_code
+    assert ipu.compile(lambda x: negate(x, precompiled_user_op)).lower(jnp.ones(3)).host_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax
@@ -114,15 +115,19 @@ def test_names_of_optimizers() -> None:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def test_indices_outside() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_indices_outside(engine: str) -> None:
     embedding = trained()
     ids = np.array([[-3, 99]], np.int32)
-    checked = ipu.compile(lambda ids: embedding.lookup(ids, clip_indices=False))
+    checked = ipu.compile(lambda ids: embedding.lookup(ids, clip_indices=False), engine=engine)
+    outside = r"^index -3 is outside of host embedding `words`, .* 7 rows\n  where: .*_host.py:\d+ "
     with embedding.register():
         np.testing.assert_array_equal(ipu.compile(embedding.lookup)(ids), FIRST[[[0, 6]]])
-        with pytest.raises(Exception, match="index -3 is outside of host embedding `words`"):
-            jax.block_until_ready(checked(ids))
-        np.testing.assert_array_equal(checked(ids * 0), FIRST[[[0, 0]]])  # and goes on
+        for _ in range(2):
+            with pytest.raises(OperatorError, match=outside) as caught:
+                checked(ids)
+            assert isinstance(caught.value.__cause__, jax.errors.JaxRuntimeError)
+            np.testing.assert_array_equal(checked(ids * 0), FIRST[[[0, 0]]])  # and goes on
     with pytest.raises(OperatorError, match="contain 7, but the table has 7 rows"):
         embedding.lookup([7], clip_indices=False)
 
@@ -201,13 +206,49 @@ def test_a_table_that_is_not_trained() -> None:
     is_table(embedding, FIRST)
 
 
-def test_lookups_without_the_handle_learn_nothing() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_outside_in_a_loop(engine: str) -> None:
+    embedding = trained()
+
+    def body(ids: Any) -> Any:
+        return ids + 6 + (embedding.lookup(ids, clip_indices=False)[0, 0] > 1e9)
+
+    run = ipu.compile(lambda ids: ipu.loops.repeat(3, body, [ids]), engine=engine)
+    with embedding.register(), pytest.raises(OperatorError, match="index 7 is outside"):
+        run(jnp.array([1]))
+
+
+def test_lookups_without_the_handle_learn_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """They may be meant so; a warning, once, tells those who forgot the handle."""
     embedding = trained()
     loss = lambda scale: jnp.sum(scale * embedding.lookup(BATCHES[1]))  # noqa: E731
-    with embedding.register():
-        gradient = ipu.compile(jax.grad(loss))(1.0)
-    np.testing.assert_allclose(gradient, FIRST[BATCHES[1]].sum(), rtol=1e-5)
+    step = ipu.compile(jax.grad(loss))
+    with caplog.at_level(logging.WARNING, "ipujax"):
+        for _ in range(2):
+            with embedding.register():
+                np.testing.assert_allclose(step(1.0), FIRST[BATCHES[1]].sum(), rtol=1e-5)
     is_table(embedding, FIRST)
+    assert caplog.text.count("host embedding `words` was looked up and has an optimizer") == 1
+    assert "lookup(..., handle=handle)" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["handle", "handle before", "unused", "rate", "spec"])
+def test_no_warning_where_nothing_was_forgotten(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedding = trained(rate=0.0 if kind == "rate" else RATE)
+    if kind == "spec":
+        embedding = HostEmbedding("words", FIRST)
+    train, look = ipu.compile(jax.grad(squares(embedding))), ipu.compile(embedding.lookup)
+    with caplog.at_level(logging.WARNING, "ipujax"):
+        if "handle" in kind:
+            with embedding.register():
+                train(embedding.handle, BATCHES[1])
+        if kind != "handle":
+            with embedding.register():
+                if kind != "unused":
+                    look(BATCHES[1])
+    assert "was looked up" not in caplog.text
 
 
 def test_forward_mode_finds_no_dependence_on_the_handle() -> None:

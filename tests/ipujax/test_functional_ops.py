@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.errors import ConfigTypeError
 from ipujax.functional_ops import outlined_function
 from ipujax.sharding import has_attr
 
@@ -98,6 +99,13 @@ def test_positional_arguments_only() -> None:
     function = outlined_function(lambda x: x, name="mine")
     with pytest.raises(TypeError, match="`mine` was given keyword arguments \\(x\\)"):
         function(x=1)
+
+
+@pytest.mark.parametrize("given", ["text", {"a": [1.0, print]}])
+def test_arguments_are_arrays(given: Any) -> None:
+    function = outlined_function(lambda x, y: y, name="mine")
+    with pytest.raises(ConfigTypeError, match=r"(?s)`mine` was given .*functools\.partial"):
+        function(given, 1.0)
 
 
 @pytest.mark.parametrize("result", [None, (), {}])

@@ -175,6 +175,8 @@ def test_options_are_a_dict(options: Any) -> None:
 def test_unknown_options() -> None:
     with pytest.raises(ValueError, match="invalid_option 'invalidFlag'"):
         multi_conv(options={"invalidFlag": "yes"})
+    with pytest.raises(ValueError, match="'planTyp'; did you mean 'planType'"):
+        multi_conv(options={"planTyp": "serial"})
     with pytest.raises(ValueError, match=r"convolutions\.poplar_options"):
         multi_conv(options={"availableMemoryProportion": 0.3})
 
@@ -201,3 +203,5 @@ def test_what_multi_conv_refuses() -> None:
         multi_conv(separate)(*IMAGES, kernels=KERNELS)
     with pytest.raises(ValueError, match="returned None, without an array"):
         multi_conv(lambda x: None)(X)
+    with pytest.raises(TypeError, match="`separate` was given 'valid', of type str"):
+        multi_conv(separate)(*IMAGES, "valid")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import ipujax as ipu
 from ipujax._random import draw_key
+from ipujax.errors import OperatorError
 from ipujax.nn_ops import log_uniform_candidate_sampler, nce_loss, sampled_softmax_loss
 from tests.numbers import use_ipus
 
@@ -196,8 +197,14 @@ def test_expected_counts_are_those_of_drawing_without_replacement(count: int, cl
 def test_labels_that_are_no_classes(function: Any, label: int) -> None:
     labels = LABELS.copy()
     labels[2, 1] = label
-    losses = function(WEIGHTS, BIASES, labels, INPUTS, SAMPLED, CLASSES, TRUE, seed=1)
-    np.testing.assert_array_equal(np.isnan(losses), [False, False, True, False])
+
+    def losses(labels: Any) -> Any:
+        return function(WEIGHTS, BIASES, labels, INPUTS, SAMPLED, CLASSES, TRUE, seed=1)
+
+    np.testing.assert_array_equal(np.isnan(jax.jit(losses)(labels)), [False, False, True, False])
+    for known in (lambda: losses(labels), ipu.compile(lambda: losses(labels))):
+        with pytest.raises(OperatorError, match=rf"the labels of .* contain {label}\n"):
+            known()
 
 
 @pytest.mark.parametrize("function", LOSSES)
@@ -274,11 +281,21 @@ SAMPLE = log_uniform_candidate_sampler(LABELS, TRUE, SAMPLED, True, CLASSES, 5)
         ({"seed": None}, ValueError, "was given neither a seed nor a key"),
         ({"key": jax.random.key(1)}, ValueError, "was given both a seed and a key"),
         ({"sampled_values": SAMPLE}, ValueError, "sampled_values, and a seed or key"),
-        ({"sampled_values": 3, "seed": None}, TypeError, "sampled_values of .* are 3"),
+        ({"sampled_values": 3, "seed": None}, TypeError, "sampled_values of .* are of type int\n"),
         (
             {"sampled_values": (SAMPLE[0][1:], *SAMPLE[1:]), "seed": None},
             ValueError,
             "the sampled candidates of",
+        ),
+        (
+            {"sampled_values": (SAMPLE[0].at[-1].set(CLASSES), *SAMPLE[1:]), "seed": None},
+            ValueError,
+            "the sampled candidates of .* contain 20",
+        ),
+        (
+            {"sampled_values": SAMPLE[:2], "seed": None},
+            TypeError,
+            "sampled_values of .* are of type tuple and length 2\n",
         ),
     ],
 )

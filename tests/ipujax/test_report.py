@@ -507,3 +507,44 @@ def test_each_call_of_a_library_function_has_a_line_of_its_own() -> None:
     assert found["dot_general", 1] == found["dot_general", 2] == 8
     assert found["tanh", 3] > 0
     assert found["tanh", 3] == found["tanh", 4]
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.001])
+def test_random_masks_cost_what_the_generator_does_at_the_users_line(rate: float) -> None:
+    def loss(x: Any) -> Any:
+        return (ipu.rand_ops.dropout(x, rate) ** 2).sum()
+
+    configured()
+    found = ipu.compile(jax.value_and_grad(loss)).lower(struct(256, 256)).report()
+    own = [o for o in found.operations if o.scope == "dropout"]
+    # Once forward and once backward.
+    bits = "ipu_random_halves" if rate == 0.5 else "random_bits"
+    drawn = [o for o in own if o.name.startswith(bits)]
+    assert [o.name.endswith(", backward") for o in drawn] == [False, True]
+    assert all("test_report.py" in o.origin for o in own)
+    assert found.default_share == 0
+    assert not any("threefry" in o.name or "iota" in o.name for o in found.operations)
+
+
+def test_scopes_are_told() -> None:
+    def model(x: Any) -> Any:
+        with jax.named_scope("mine"):
+            return jnp.sin(x)
+
+    configured()
+    found = ipu.compile(model).lower(struct(8)).report()
+    assert [o.scope for o in found.operations] == ["mine"]
+    assert "mine: sin float32[8]" in str(found)
+    document = found.to_dict()
+    assert [o.scope for o in Report.from_dict(document).operations] == ["mine"]
+    del document["operations"][0]["scope"]
+    assert [o.scope for o in Report.from_dict(document).operations] == [""]
+
+
+def test_tables_of_the_host_are_assumed_to_take_no_time() -> None:
+    configured()
+    table = ipu.embedding_ops.create_host_embedding("table_of_a_report", [8, 4], np.float32)
+    found = ipu.compile(lambda ids: table.lookup(ids)).lower(struct(3, dtype=np.int32)).report()
+    (text,) = found.assumptions
+    assert text.endswith("what the host does with its table takes no time")
+    assert "test_report.py" in text

@@ -563,11 +563,15 @@ def test_bad_calls() -> None:
     params, good = made(layer), [LENGTHS, scores()]
     bad: list[tuple[Any, str]] = [
         ((params, x[0], *good), r"inputs of PopnnAUGRU have shape \[3, 5\]"),
-        ((params, x.astype(np.float16), *good), "inputs of PopnnAUGRU is float16"),
+        (
+            (params, x.astype(np.float16), *good),
+            "inputs of PopnnAUGRU came as float16, but the layer computes in float32",
+        ),
         ((params, x[..., :2], *good), "'kernel'"),
         (({"kernel": params["kernel"]}, x, *good), "params of PopnnAUGRU"),
         (((1, 2), x, *good), "params of PopnnAUGRU are tuple"),
         ((params, x, LENGTHS[:2], scores()), "one integer for each"),
+        ((params, x.swapaxes(0, 1), LENGTHS, scores().T), "3 time steps(.|\n)*time_major=False"),
         ((params, x, [1.0, 2.0, 3.0], scores()), "one integer for each"),
         ((params, x, [1, 2, TIME + 1], scores()), "from 1 to 5"),
         ((params, x, LENGTHS, scores().T), "attention_score"),

@@ -74,6 +74,27 @@ def test_stacks(stack, shard, backward):
     assert (found.shard, found.backward) == (shard, backward)
 
 
+@pytest.mark.parametrize(
+    ("stack", "scope"),
+    [
+        ("", ""),
+        ("layer/dense", "dense"),
+        ("jvp(layer)/dense", "dense"),
+        ("transpose(jvp(dropout))/jvp(dropout)/rematted_computation", "dropout"),
+        ("vmap(transpose(jvp(a/b)))", "b"),
+        ("transpose(jvp())", ""),
+        ("layer(1)", "layer(1)"),
+        ("jvp(layer(1))", "layer(1)"),
+        ("dense/ipu_shard[1]", "dense"),
+        ("jvp(ipu_shard[1])/frontend_attribute[partials_type=float16]", ""),
+        ("dense/narrowed[mul]", "dense"),
+        ("ipu_shards", "ipu_shards"),
+    ],
+)
+def test_the_innermost_name_that_somebody_gave(stack, scope):
+    assert marks.scope(stack) == scope
+
+
 def test_numeric_scopes():
     partials = marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")
     rounding = marks.write(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "False")

@@ -87,6 +87,26 @@ def test_examples_of_vmaps_draw_for_themselves():
     assert alike.shape == (2,)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_examples_have_the_numbers_of_their_keys(nested):
+    """And what makes them is one operation, whatever vmap is around."""
+    words = jax.random.bits(jax.random.key(1), (2, 3, 2), jnp.uint32)
+    numbers = jnp.arange(2)
+
+    def own(words, number):
+        return draws.random_halves(draws.as_key(draws.key_of(words, number)), (5,))
+
+    function = jax.vmap(jax.vmap(own, (0, None)) if nested else own)
+    args = (words if nested else words[:, 1], numbers)
+    made = jax.jit(function)(*args)
+    for i in range(2):
+        wanted = [own(each, i) for each in words[i]] if nested else own(words[i, 1], i)
+        np.testing.assert_array_equal(made[i], wanted)
+    names = [eqn.primitive.name for eqn in jax.make_jaxpr(function)(*args).eqns]
+    assert (names.count("ipu_draw_key"), names.count("ipu_random_halves")) == (1, 1)
+    assert "threefry2x32" not in names
+
+
 @pytest.mark.parametrize("algorithm", ["threefry2x32", "rbg"])
 def test_halves_are_uniform(algorithm):
     key = jax.random.key(0, impl=algorithm)

@@ -9,7 +9,7 @@ from typing import Any
 from ipujax._report.document.strings import Strings
 from lowering import machine
 
-_NAMES = [field.name for field in dc.fields(machine.OperationTotal)]
+_NAMES = {field.name for field in dc.fields(machine.OperationTotal)}
 
 
 def encode(operations: Sequence[machine.OperationTotal], _: Strings) -> list[dict[str, Any]]:
@@ -20,5 +20,6 @@ def encode(operations: Sequence[machine.OperationTotal], _: Strings) -> list[dic
 def decode(
     data: Sequence[Mapping[str, Any]], _: Sequence[str]
 ) -> tuple[machine.OperationTotal, ...]:
-    """The operations that `encode` wrote."""
-    return tuple(machine.OperationTotal(**{name: each[name] for name in _NAMES}) for each in data)
+    """The operations that `encode` wrote; those of earlier versions have no scopes."""
+    known = ({key: value for key, value in each.items() if key in _NAMES} for each in data)
+    return tuple(machine.OperationTotal(**each) for each in known)

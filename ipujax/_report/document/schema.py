@@ -208,7 +208,7 @@ def _program() -> Schema:
 
 
 def _operation() -> Schema:
-    return _object(
+    operation = _object(
         name=_TEXT,
         ipu=_COUNT,
         runs=_COUNT,
@@ -221,6 +221,7 @@ def _operation() -> Schema:
         source=_one_of("formula", "default"),
         origin=_TEXT,
     )
+    return _may_have(operation, scope=_TEXT)
 
 
 def _pipeline() -> Schema:

@@ -23,8 +23,8 @@ export function operationSums(rows) {
 }
 
 /**
- * Operations in groups by `"same"` (name and line, over all IPUs), `"origin"`, `"primitive"` or `"ipu"`: their
- * sums, `name`, `origin`, `ipu`, `ipus` (such as "0-3"), `tiles`, `source` and `rows`.
+ * Operations in groups by `"same"` (name, line and scope, over all IPUs), `"origin"`, `"scope"`, `"primitive"` or
+ * `"ipu"`: their sums, `name`, `origin`, `scope`, `ipu`, `ipus` (such as "0-3"), `tiles`, `source` and `rows`.
  */
 export function operationGroups(operations, by) {
   const groups = new Map();
@@ -37,6 +37,7 @@ export function operationGroups(operations, by) {
     ...operationSums(rows),
     name: by === "same" ? rows[0].name : name,
     origin: rows[0].origin,
+    scope: scopeOf(rows[0]),
     ipu: rows[0].ipu,
     ipus: rangesText(rows.map((row) => row.ipu)),
     tiles: rows.reduce((most, row) => Math.max(most, row.tiles), 0),
@@ -46,10 +47,16 @@ export function operationGroups(operations, by) {
 }
 
 function groupKey(operation, by) {
-  if (by === "same") return `${operation.name}\n${operation.origin}`;
+  if (by === "same") return `${operation.name}\n${operation.origin}\n${scopeOf(operation)}`;
+  if (by === "scope") return scopeOf(operation);
   if (by === "origin") return operation.origin;
   if (by === "ipu") return `IPU ${operation.ipu}`;
   return primitivesOf(operation.name);
+}
+
+/** The innermost named scope around an operation, or "": reports of earlier versions have none. */
+export function scopeOf(operation) {
+  return operation.scope ?? "";
 }
 
 /** Numbers as text, such as "0-2, 5". */

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lowering.jaxpr import Literal
-from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, with_bodies
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, with_bodies
 from lowering.machine.kernels.uses import uses_of
 
 _HALVES = ("float16", "bfloat16")

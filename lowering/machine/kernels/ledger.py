@@ -10,7 +10,7 @@ from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
-from lowering.machine.kernels.listing import Choice, Item, Loop
+from lowering.machine.kernels.items import Choice, Item, Loop
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
@@ -20,7 +20,8 @@ from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.links import host_cycles
 from lowering.user_ops import user_callback_p
 
-_ON_HOST = {primitive.name for primitive in (user_callback_p, *host_tables.PRIMITIVES)}
+_ON_TABLES = {primitive.name for primitive in host_tables.PRIMITIVES}
+_ON_HOST = {user_callback_p.name, *_ON_TABLES}
 """Operations of the host: their operands and results cross to it and back."""
 
 Share: TypeAlias = tuple[TileMapping, float]
@@ -52,11 +53,13 @@ class Ledger:
           bytes_: of operands and results.
           tiles: how many take part.
         """
-        name, origin, code = item.name, _line(item), (item.operations, received > 0)
+        name, origin, code = item.name, item.origin, (item.operations, received > 0)
+        primitive = item.operations[0].name
         total = Total(
             item.title,
             costs.source,
             origin,
+            item.scope,
             _dtype(item.operations[-1]),
             runs=1,
             flops=costs.flops,
@@ -70,12 +73,14 @@ class Ledger:
             links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.between_replicas(name, origin, links)
-            if name in _ON_HOST:
+            if primitive in _ON_HOST:
                 self.steps.with_host(name, origin, host_cycles(self._target, bytes_))
-        self._add_total((*code, item.backward, origin), total)
+        self._add_total((*code, item.backward, origin, item.scope), total)
         self._add_code(code, _code_of(costs, received))
-        if "callback" in name:
+        if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
+        if primitive in _ON_TABLES:
+            self._assume(item, "what the host does with its table takes no time")
 
     def move(self, name: str, phase: Phase, bytes_: float) -> None:
         """Data moves that no operation of the listing moves."""

@@ -21,9 +21,9 @@ from lowering.jaxpr import (
     name_stack,
     shape_of,
     sub_jaxprs,
-    user_line,
 )
 from lowering.machine.cost import Operation, Shape
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, belonging
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
@@ -34,92 +34,6 @@ CONSTANT = "constant"
 _CHEAPER_WITH_CONSTANTS = ("div", "pow", "rem")
 _SAME_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
 _OTHER_CALLS = {"composite": "jaxpr", "custom_vmap_call": "call"}
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Item:
-    """Operations that run as one: an equation, or a fused chain of elementwise ones.
-
-    Attributes:
-      operations: what runs; the last one's results are the item's.
-      reads: the values that it reads, each operand of each operation; None for literals and for
-        what another operation of the chain gives.
-      writes: the values that it writes.
-      eqn: the (last) equation, for its line; None for a constant.
-      backward: whether it belongs to a backward pass.
-    """
-
-    operations: tuple[Operation, ...]
-    reads: tuple[int | None, ...]
-    writes: tuple[int, ...]
-    eqn: JaxprEqn | None
-    backward: bool = False
-
-    @property
-    def name(self) -> str:
-        """Its primitives."""
-        return " ".join(operation.name for operation in self.operations)
-
-    @property
-    def title(self) -> str:
-        """What reports call it."""
-        result = self.operations[-1].results
-        title = f"{self.name} {describe(result[0])}" if result else self.name
-        return f"{title}, backward" if self.backward else title
-
-    @property
-    def origin(self) -> str:
-        """The user's `file:line`, or ""."""
-        return user_line(self.eqn) if self.eqn is not None else ""
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Loop:
-    """A loop inside a kernel.
-
-    Attributes:
-      bodies: what one iteration runs: the body, and a condition before it if there is one.
-      trips: how often; None if only values tell.
-      reads: what its operands are outside, in the order of `inner`.
-      inner: for each body, which operand of the loop each of its operands is.
-      carried: pairs (operand of the loop, result of the last body) that are one buffer.
-      writes: its results: those of the last body, stacked ones after carried ones.
-    """
-
-    bodies: tuple[Listing, ...]
-    trips: int | None
-    reads: tuple[int | None, ...]
-    inner: tuple[tuple[int, ...], ...]
-    carried: tuple[tuple[int, int], ...]
-    writes: tuple[int, ...]
-    eqn: JaxprEqn
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """Branches inside a kernel, of which one runs; all read the same."""
-
-    branches: tuple[Listing, ...]
-    reads: tuple[int | None, ...]
-    writes: tuple[int, ...]
-    eqn: JaxprEqn
-
-
-@dc.dataclass(frozen=True, slots=True, eq=False)
-class Listing:
-    """A kernel: what it takes, does and gives.
-
-    Attributes:
-      shapes: of every value; those that are no operands and that nothing makes are constants.
-      operands: the values it starts with.
-      results: the values it ends with; None for a literal.
-      items: in order.
-    """
-
-    shapes: tuple[Shape, ...]
-    operands: tuple[int, ...]
-    results: tuple[int | None, ...]
-    items: tuple[Item | Loop | Choice, ...]
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -150,11 +64,6 @@ class PlanOptions:
 def shape(aval: Aval) -> Shape:
     """Extents and element type of an aval."""
     return Shape(shape_of(aval), dtype_name(aval))
-
-
-def describe(tensor: Shape) -> str:
-    """As `float16[128,1024]`."""
-    return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
 
 
 def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
@@ -216,15 +125,18 @@ class _Lister:
         known: dict[Any, int | None],
         around: JaxprEqn | None,
         within: bool = False,
+        scope: str = "",
     ) -> list[int | None]:
         """Lists the equations of a jaxpr whose operands are known; gives its results.
 
         Those of a call `within` a backward pass belong to it, too; those without a line of the
-        user's have that of what is `around` them.
+        user's have that of what is `around` them, and its scope.
         """
         for inner in closed.jaxpr.eqns:
             eqn = at_line_of(inner, around, closed.jaxpr)
-            backward = within or marks.read(name_stack(eqn)).backward
+            stack = name_stack(eqn)
+            backward = within or marks.read(stack).backward
+            named = (eqn is inner and marks.scope(stack)) or scope
             body, given = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(given):
                 names = body.jaxpr.invars
@@ -232,14 +144,14 @@ class _Lister:
                 reads = [_look_up(known, atom) for atom in given]
                 inside = dict(zip(names, reads, strict=True))
                 self._constants(inside, body.jaxpr.constvars)
-                results = self._open(body, inside, eqn, backward)
+                results = self._open(body, inside, eqn, backward, named)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self._number(known, var) for var in eqn.outvars)
             make = _BRANCHES.get(eqn.primitive.name, self._operation)
             item = make(eqn, reads, writes, self._options)
-            self._items.append(_in_backward_pass(item) if backward else item)
+            self._items.append(belonging(item, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 
     def _literal(self, atom: Atom) -> float | None:
@@ -367,32 +279,3 @@ _BRANCHES: dict[str, Callable[..., Item | Loop | Choice]] = {
     "cond": _cond,
     "ipu_repeat": _repeat,
 }
-
-
-def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
-    """The listing with the bodies of its loops and branches changed."""
-    items: list[Item | Loop | Choice] = []
-    for item in listing.items:
-        match item:
-            case Loop():
-                items.append(dc.replace(item, bodies=tuple(map(change, item.bodies))))
-            case Choice():
-                items.append(dc.replace(item, branches=tuple(map(change, item.branches))))
-            case Item():
-                items.append(item)
-    return dc.replace(listing, items=tuple(items))
-
-
-def _in_backward_pass(item: Item | Loop | Choice) -> Item | Loop | Choice:
-    """The item, and all in its bodies, as parts of a backward pass."""
-
-    def marked(body: Listing) -> Listing:
-        return dc.replace(body, items=tuple(map(_in_backward_pass, body.items)))
-
-    match item:
-        case Item():
-            return dc.replace(item, backward=True)
-        case Loop():
-            return dc.replace(item, bodies=tuple(map(marked, item.bodies)))
-        case Choice():
-            return dc.replace(item, branches=tuple(map(marked, item.branches)))

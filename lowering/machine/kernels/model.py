@@ -9,17 +9,10 @@ from collections.abc import Sequence
 from lowering.jaxpr import user_line
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Event, Life, Live
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
-from lowering.machine.kernels.listing import (
-    CONSTANT,
-    PLANNED,
-    Choice,
-    Item,
-    Listing,
-    Loop,
-    describe,
-)
+from lowering.machine.kernels.listing import CONSTANT, PLANNED
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import VECTOR_BYTES, linear
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise

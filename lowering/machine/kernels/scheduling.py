@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering.machine.kernels.listing import Choice, Item, Listing, Loop, with_bodies
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, with_bodies
 from lowering.machine.kernels.uses import uses_of
 
 

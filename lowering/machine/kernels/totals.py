@@ -17,12 +17,14 @@ class Total:
     """All runs of operations of one signature and line; see `profile.OperationTotal`.
 
     Attributes:
+      scope: the innermost named scope around them, or "".
       dtype: of the numbers that they work on; "" for what moves data.
     """
 
     title: str
     source: str = "formula"
     origin: str = ""
+    scope: str = ""
     dtype: str = ""
     runs: float = 0.0
     cycles: float = 0.0
@@ -34,7 +36,7 @@ class Total:
 
     def none_yet(self) -> Total:
         """A total of nothing, for more of the same operations."""
-        return Total(self.title, self.source, self.origin, self.dtype)
+        return Total(self.title, self.source, self.origin, self.scope, self.dtype)
 
     def add(self, other: Total, times: float = 1.0) -> None:
         """Adds another's runs, `times` over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.machine.kernels.listing import Listing
+from lowering.machine.kernels.items import Listing
 
 
 def uses_of(listing: Listing) -> dict[int, int]:

@@ -64,6 +64,7 @@ RULES: dict[str, Rule] = {
             "philox2x32",
             "philox4x32",
             "ipu_draw_key",
+            "ipu_random_halves",
             "random_bits",
             "random_fold_in",
             "random_seed",

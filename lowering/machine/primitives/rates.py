@@ -70,8 +70,9 @@ UNARY: Mapping[str, Rates] = {
 
 _ARITHMETIC = _floats((3, 2), (3, 4), int=Rate(7, 1))
 _EXTREMUM = _floats((3, 2), (4, 4), int=Rate(7, 1), bool=Rate(5, 4))
-_COMPARE = _floats((14, 4), (9, 4), int=Rate(22, 4), bool=Rate(6, 4))
-_ORDER = _floats((14, 4), (9, 4), int=Rate(26, 4), bool=Rate(28, 4))
+# A worker has no comparison of short integers: they are compared as words.
+_COMPARE = _floats((14, 4), (9, 4), int=Rate(22, 4), short=Rate(22, 4), bool=Rate(6, 4))
+_ORDER = _floats((14, 4), (9, 4), int=Rate(26, 4), short=Rate(26, 4), bool=Rate(28, 4))
 _SHIFT: Rates = {"int": Rate(7, 1)}
 
 BINARY: Mapping[str, Rates] = {
@@ -100,7 +101,7 @@ BINARY: Mapping[str, Rates] = {
 }
 
 _WITH_SCALAR = _floats((2, 2), (2, 4), int=Rate(6, 1))
-_COMPARE_SCALAR = _floats((12, 4), (8, 4), int=Rate(16, 4), bool=Rate(12, 4))
+_COMPARE_SCALAR = _floats((12, 4), (8, 4), int=Rate(16, 4), short=Rate(16, 4), bool=Rate(12, 4))
 _INT_6: Rates = {"int": Rate(6, 1), "short": Rate(2, 4), "bool": Rate(4, 4)}
 
 BROADCAST: Mapping[str, Rates] = {

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lowering import marks
 from lowering.ir.program import Execute, Program, Store, walk
-from lowering.jaxpr import Jaxpr, Literal, sub_jaxprs, user_line
+from lowering.jaxpr import Jaxpr, Literal, name_stack, sub_jaxprs, user_line
 from lowering.units import ValueId
 
 
-def lines_of(jaxpr: Jaxpr) -> tuple[str, ...]:
-    """Of every equation, inner ones after the one that they belong to."""
-    found: list[str] = []
+def lines_of(jaxpr: Jaxpr) -> tuple[tuple[str, str], ...]:
+    """Of every equation, with its scope, inner ones after the one that they belong to."""
+    found: list[tuple[str, str]] = []
     for eqn in jaxpr.eqns:
-        found.append(user_line(eqn))
+        found.append((user_line(eqn), marks.scope(name_stack(eqn))))
         for inner in sub_jaxprs(eqn):
             found.extend(lines_of(inner))
     return tuple(found)

@@ -28,8 +28,9 @@ from lowering.ir.program import (
 from lowering.ir.program import Sequence as Steps
 from lowering.jaxpr import JaxprEqn, Literal, user_line
 from lowering.machine.kernels.alive import Alive, Live, Memory
+from lowering.machine.kernels.items import describe
 from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.listing import describe, shape
+from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
 from lowering.machine.programs.lines import Makers

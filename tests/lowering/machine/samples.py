@@ -14,8 +14,9 @@ from lowering import Options, ir, lower, schedules
 from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps, model
 from lowering.machine.kernels.alive import Alive, Live
 from lowering.machine.kernels.fusing import fused
+from lowering.machine.kernels.items import Listing
 from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.listing import Listing, PlanOptions, list_operations
+from lowering.machine.kernels.listing import PlanOptions, list_operations
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.totals import KernelCost

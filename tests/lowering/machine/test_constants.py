@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from lowering.machine.cost import Operation
-from lowering.machine.kernels.listing import Item
+from lowering.machine.kernels.items import Item
 from lowering.machine.primitives import cost, fuse_elementwise
 from lowering.machine.target import IPU2
 from tests.lowering.machine.samples import listed

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lowering.machine.kernels.fusing import fused
-from lowering.machine.kernels.listing import Item, PlanOptions, list_operations
+from lowering.machine.kernels.items import Item
+from lowering.machine.kernels.listing import PlanOptions, list_operations
 from lowering.machine.primitives import ELEMENTWISE
 from tests.lowering.machine.samples import alive, kernel
 

@@ -10,20 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import streams
+from lowering import streams, user_ops
 from lowering.jaxpr import hoisted, trace_flat
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.fusing import fused
-from lowering.machine.kernels.listing import (
-    Choice,
-    Item,
-    Listing,
-    Loop,
-    PlanOptions,
-    describe,
-    list_operations,
-    marks_of,
-)
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe
+from lowering.machine.kernels.listing import PlanOptions, list_operations, marks_of
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.uses import uses_of
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
@@ -415,3 +407,24 @@ def flat(listing):
             yield from flat(body)
         if isinstance(item, Item):
             yield item
+
+
+def test_scopes_reach_what_libraries_make_inside_of_them():
+    def fn(x):
+        with jax.named_scope("outer"):
+            x = jax.nn.logsumexp(x, keepdims=True) + x
+            with jax.named_scope("inner"):
+                x = lax.fori_loop(0, 2, lambda _, c: jnp.sin(c), x)
+        return jnp.cos(x)
+
+    scopes = {item.name: item.scope for item in flat(listed(fn, A))}
+    assert (scopes["exp"], scopes["sin"], scopes["cos"]) == ("outer", "inner", "")
+
+
+def test_operations_of_the_users_own_have_their_names():
+    op = user_ops.UserOp(name="my / op", target="", attributes="", results=(((1024,), "float32"),))
+    closed = jax.make_jaxpr(lambda x: user_ops.user_op_p.bind(x, op=op))(A)
+    (item,) = list_operations(closed, PlanOptions()).items
+    assert isinstance(item, Item)
+    assert item.title == "ipu_user_op:my_op float32[1024]"
+    assert item.operations[0].name == "ipu_user_op"

@@ -58,8 +58,9 @@ symmetric_product tan tanh threefry2x32 threefry4x32 tie tile to_edtype top_k tr
 triangular_solve tridiagonal tridiagonal_solve unpin unreachable unreduced_psum
 unreduced_psum_start unreduced_reduce_scatter unreduced_reduce_scatter_start unstack
 vary_unreduced_cast_p while with_memory_space_constraint xor zeros_like zeta
-ipu_all_gather ipu_cross_replica_sum ipu_dequeue ipu_enqueue ipu_load ipu_recomputation_checkpoint
-ipu_repeat ipu_replica_count ipu_replication_index ipu_store ipu_task
+ipu_all_gather ipu_cross_replica_sum ipu_dequeue ipu_draw_key ipu_enqueue ipu_load
+ipu_random_halves ipu_recomputation_checkpoint ipu_repeat ipu_replica_count ipu_replication_index
+ipu_store ipu_task
 """
 
 PLANNED = {"dot_general", "conv_general_dilated"}  # the planner's, tested there

@@ -2,13 +2,13 @@
 import {lineColumn, nameColumn, numberColumn} from "../columns.js";
 import {choice} from "../controls.js";
 import {bytes, cycles, element, percent, shortOrigin} from "../format.js";
-import {operationGroups, operationSums} from "../operationsums.js";
+import {operationGroups, operationSums, scopeOf} from "../operationsums.js";
 import {panel} from "../parts.js";
 import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
 
 const OPERATION_GROUPINGS = [
-  ["same", "operation"], ["none", "operation and IPU"], ["origin", "line"], ["primitive", "primitive"], ["ipu", "IPU"],
+  ["same", "operation"], ["none", "operation and IPU"], ["origin", "line"], ["scope", "scope"], ["primitive", "primitive"], ["ipu", "IPU"],
 ];
 
 /** The operations of a report, linked with what is selected elsewhere. */
@@ -23,7 +23,9 @@ class OperationsView {
     this.grouping = "same";
     this.within = null; // the group whose operations are shown
     this.all = report.num_ipus * report.cycles; // IPU-cycles of a call
-    const offered = OPERATION_GROUPINGS.filter(([key]) => key !== "none" || report.num_ipus > 1);
+    this.hasScopes = report.operations.some((operation) => scopeOf(operation) !== "");
+    const offered = OPERATION_GROUPINGS.filter(([key]) =>
+      (key !== "none" || report.num_ipus > 1) && (key !== "scope" || this.hasScopes));
     this.control = choice("One row per", offered, this.grouping, (grouping) => this.group(grouping));
     this.only = element("div", { class: "controls only-group", hidden: true });
     this.place = element("div");
@@ -74,6 +76,8 @@ class OperationsView {
       nameColumn("operation"),
       ...this.shareColumns(rows),
       lineColumn(15),
+      ...(this.hasScopes ? [{ title: "scope", value: scopeOf, width: 11,
+        about: "The innermost named scope around it, such as the name of an operator." }] : []),
       { title: "IPU", value: (row) => row.ipu, text: (row) => row.ipus ?? String(row.ipu), numeric: true, width: 6,
         about: "The IPUs that run it; numbers are sums over them." },
       ...this.costColumns(),
@@ -86,7 +90,8 @@ class OperationsView {
   groupColumns(rows) {
     const line = { text: (row) => shortOrigin(row.name) || "(no line)", hint: (row) => row.name, search: (row) => row.name };
     return [
-      { ...nameColumn(this.groupTitle()), ...(this.grouping === "origin" ? line : {}) },
+      { ...nameColumn(this.groupTitle()), ...(this.grouping === "origin" ? line : {}),
+        ...(this.grouping === "scope" ? { text: (row) => row.name || "(no scope)" } : {}) },
       ...this.shareColumns(rows),
       numberColumn("operations", (row) => row.rows.length, String, 12),
       { title: "IPUs", value: (row) => row.ipus, width: 10 },
@@ -138,9 +143,10 @@ class OperationsView {
     this.only.hidden = this.within === null;
     if (this.within === null) return;
     const back = () => { this.within = null; this.arrange(); };
+    const none = `(no ${this.groupTitle()})`;
     this.only.replaceChildren(
       element("button", { class: "button", type: "button", text: "← all", title: "Back to the groups", onclick: back }),
-      element("span", {}, element("span", { class: "soft", text: `${this.groupTitle()} ` }), this.within.name || "(no line)"));
+      element("span", {}, element("span", { class: "soft", text: `${this.groupTitle()} ` }), this.within.name || none));
   }
 
   isSelected(row, single) {

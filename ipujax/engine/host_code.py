@@ -1,0 +1,78 @@
+"""What a program runs on the host that may fail there: tables, and a user's compiled functions.
+
+XLA says neither which operation failed nor where it is. So these programs are waited for, and what
+XLA raises becomes an error of ours, with XLA's as its cause.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ipujax._custom.error import failure
+from lowering import host_tables, ir, user_ops
+
+
+@dc.dataclass(frozen=True)
+class HostCode:
+    """What one program runs on the host.
+
+    Attributes:
+      program: its name.
+      tables: those of the host embeddings that it uses.
+      ops: its custom operations.
+    """
+
+    program: str
+    tables: tuple[Any, ...]
+    ops: tuple[user_ops.UserOp, ...]
+
+    @classmethod
+    def of(cls, program: ir.Program) -> HostCode:
+        """Looks through a program."""
+        nodes = [n for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+        bodies = [node.kernel.jaxpr.jaxpr for node in nodes]
+        tables = dict.fromkeys(t for body in bodies for t in host_tables.tables_of(body))
+        ops = tuple(op for body in bodies for op in user_ops.ops_of(body))
+        return cls(program.name, tuple(tables), ops)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.tables or self.ops)
+
+    def run(self, machine: Callable[[list[Any]], list[Any]], flat: list[Any]) -> list[Any]:
+        """The program's results.
+
+        Args:
+          machine: runs the program.
+          flat: its arguments.
+
+        Raises:
+          FailedPreconditionError: (a `RuntimeError`) a table that is not registered.
+          OperatorError: (a `ValueError`) an index outside of a table.
+          CustomOpError: (a `ValueError`) the program failed, and has custom operations.
+        """
+        if not self:
+            return machine(flat)
+        for table in self.tables:
+            table.check_registered()
+        try:
+            return jax.block_until_ready(machine(flat))
+        except jax.errors.JaxRuntimeError as wrong:
+            ours = self._explained(wrong)
+            if ours is None:
+                raise
+            raise ours from wrong
+
+    def _explained(self, wrong: Exception) -> Exception | None:
+        for table in self.tables:
+            # XLA has nothing but the text of what the table raised.
+            if table.failure is not None and str(table.failure) in str(wrong):
+                ours, table.failure = table.failure, None
+                return ours.with_traceback(None)
+        if not self.ops:
+            return None
+        return failure(f"`{self.program}`, which calls custom operations,", wrong, self.ops)

@@ -1,0 +1,141 @@
+"""What a kernel consists of: operations, loops and branches, in lists of numbered values."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable
+
+from lowering import user_ops
+from lowering.jaxpr import JaxprEqn, user_line
+from lowering.machine.cost import Operation, Shape
+
+
+def describe(tensor: Shape) -> str:
+    """As `float16[128,1024]`."""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """Operations that run as one: an equation, or a fused chain of elementwise ones.
+
+    Attributes:
+      operations: what runs; the last one's results are the item's.
+      reads: the values that it reads, each operand of each operation; None for literals and for
+        what another operation of the chain gives.
+      writes: the values that it writes.
+      eqn: the (last) equation, for its line; None for a constant.
+      backward: whether it belongs to a backward pass.
+      scope: the innermost scope around it that somebody has named, or "".
+    """
+
+    operations: tuple[Operation, ...]
+    reads: tuple[int | None, ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn | None
+    backward: bool = False
+    scope: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its primitives; of an operation of the user's own, what he calls it, too."""
+        own = user_ops.name_of(self.eqn) if self.eqn is not None else None
+        return own or " ".join(operation.name for operation in self.operations)
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        result = self.operations[-1].results
+        title = f"{self.name} {describe(result[0])}" if result else self.name
+        return f"{title}, backward" if self.backward else title
+
+    @property
+    def origin(self) -> str:
+        """The user's `file:line`, or ""."""
+        return user_line(self.eqn) if self.eqn is not None else ""
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop inside a kernel.
+
+    Attributes:
+      bodies: what one iteration runs: the body, and a condition before it if there is one.
+      trips: how often; None if only values tell.
+      reads: what its operands are outside, in the order of `inner`.
+      inner: for each body, which operand of the loop each of its operands is.
+      carried: pairs (operand of the loop, result of the last body) that are one buffer.
+      writes: its results: those of the last body, stacked ones after carried ones.
+    """
+
+    bodies: tuple[Listing, ...]
+    trips: int | None
+    reads: tuple[int | None, ...]
+    inner: tuple[tuple[int, ...], ...]
+    carried: tuple[tuple[int, int], ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Branches inside a kernel, of which one runs; all read the same."""
+
+    branches: tuple[Listing, ...]
+    reads: tuple[int | None, ...]
+    writes: tuple[int, ...]
+    eqn: JaxprEqn
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A kernel: what it takes, does and gives.
+
+    Attributes:
+      shapes: of every value; those that are no operands and that nothing makes are constants.
+      operands: the values it starts with.
+      results: the values it ends with; None for a literal.
+      items: in order.
+    """
+
+    shapes: tuple[Shape, ...]
+    operands: tuple[int, ...]
+    results: tuple[int | None, ...]
+    items: tuple[Item | Loop | Choice, ...]
+
+
+def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
+    """The listing with the bodies of its loops and branches changed."""
+    items: list[Item | Loop | Choice] = []
+    for item in listing.items:
+        match item:
+            case Loop():
+                items.append(dc.replace(item, bodies=tuple(map(change, item.bodies))))
+            case Choice():
+                items.append(dc.replace(item, branches=tuple(map(change, item.branches))))
+            case Item():
+                items.append(item)
+    return dc.replace(listing, items=tuple(items))
+
+
+def belonging(item: Item | Loop | Choice, backward: bool, scope: str) -> Item | Loop | Choice:
+    """The item, and all in its bodies, as parts of a backward pass and a scope.
+
+    Args:
+      item: what has no more than its own.
+      backward: whether the backward pass is around it.
+      scope: what is around it, for what is in no scope of its own.
+    """
+
+    def inside(body: Listing) -> Listing:
+        return dc.replace(
+            body, items=tuple(belonging(each, backward, scope) for each in body.items)
+        )
+
+    match item:
+        case Item():
+            return dc.replace(item, backward=item.backward or backward, scope=item.scope or scope)
+        case Loop():
+            return dc.replace(item, bodies=tuple(map(inside, item.bodies)))
+        case Choice():
+            return dc.replace(item, branches=tuple(map(inside, item.branches)))
