@@ -8,7 +8,7 @@ it reads the replica's number, so that replicas that look up the same rows each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 
 from lowering import collectives
 from lowering.errors import LoweringError
+from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
     TABLE,
     Jaxpr,
@@ -151,31 +152,8 @@ def _sent(gradients: Any, indices: Any, *, table: Table) -> Any:
     return (np.float32(0),)
 
 
-def _from_within(call: Callable[..., Any]) -> Any:
-    """How XLA calls the host: in order, and exactly as often as it is written."""
-
-    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        def host(*arrays: Any) -> tuple[Any, ...]:
-            return call(*arrays, **params)
-
-        results, token, _ = mlir.emit_python_callback(
-            ctx,
-            host,
-            ctx.tokens_in.get(TABLE),
-            list(operands),
-            ctx.avals_in,
-            ctx.avals_out,
-            has_side_effect=True,
-            returns_token=True,
-        )
-        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({TABLE: token})))
-        return results
-
-    return rule
-
-
-mlir.register_lowering(lookup_p, _from_within(_fetched), cacheable=False)
-mlir.register_lowering(update_p, _from_within(_sent), cacheable=False)
+mlir.register_lowering(lookup_p, ordered_host_call(TABLE, _fetched), cacheable=False)
+mlir.register_lowering(update_p, ordered_host_call(TABLE, _sent), cacheable=False)
 _derivative_p.def_impl(_derivative)
 mlir.register_lowering(_derivative_p, mlir.lower_fun(_derivative, multiple_results=False))
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from lowering.errors import EnqueueError, LoweringError
+from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
     STREAM,
     Aval,
@@ -194,35 +195,13 @@ def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, **rest: 
     return carry
 
 
-def _callback_rule(call: Callable[..., Sequence[Any]]) -> Any:
-    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        def host(*arrays: Any) -> tuple[Any, ...]:
-            return tuple(call(*arrays, **params))
-
-        token = ctx.tokens_in.get(STREAM)
-        results, token, _ = mlir.emit_python_callback(
-            ctx,
-            host,
-            token,
-            list(operands),
-            ctx.avals_in,
-            ctx.avals_out,
-            has_side_effect=True,
-            returns_token=True,
-        )
-        ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({STREAM: token})))
-        return results
-
-    return rule
-
-
 def _pull(*, queue: Any, avals: Any, count: Any, loop: Any) -> Sequence[Any]:
     del avals, loop
     return queue.pull(count)
 
 
-mlir.register_lowering(dequeue_p, _callback_rule(_pull), cacheable=False)
-mlir.register_lowering(enqueue_p, _callback_rule(_enqueue_now), cacheable=False)
+mlir.register_lowering(dequeue_p, ordered_host_call(STREAM, _pull), cacheable=False)
+mlir.register_lowering(enqueue_p, ordered_host_call(STREAM, _enqueue_now), cacheable=False)
 
 
 def _repeat_inside_xla(
