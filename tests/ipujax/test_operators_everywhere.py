@@ -27,7 +27,7 @@ AUGRU = ipu.rnn_ops.PopnnAUGRU(3, seed=4)
 SHAPE = [TIME, BATCH, WIDTH]
 LENGTHS = np.int32([6, 1, 0, 4])
 SCORES = np.linspace(0, 1, TIME * BATCH, dtype=np.float32).reshape(TIME, BATCH)
-LABELS = np.int32([[1, 2], [3, 3], [0, 0], [5, 1]])
+LABELS = np.array([[1, 2], [3, 3], [0, 0], [5, 1]], np.int32)
 
 
 def recurrent(layer: Any, *more: Any) -> Callable[[jax.Array], jax.Array]:
