@@ -156,7 +156,8 @@ def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) 
         if isinstance(item, Jaxpr):
             return change(ClosedJaxpr(item, ())).jaxpr if not item.constvars else item
         if isinstance(item, tuple):
-            return tuple(mapped(part) for part in item)  # pyright: ignore[reportUnknownVariableType]
+            parts = [mapped(part) for part in item]  # pyright: ignore[reportUnknownVariableType]
+            return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
         return item
 
     return eqn.replace(params={name: mapped(value) for name, value in eqn.params.items()})

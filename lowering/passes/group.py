@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Sequence
 
-from lowering.jaxpr import JaxprEqn, Literal, Var, is_ordered, name_stack, size_in_bytes
+from lowering.jaxpr import Atom, JaxprEqn, Literal, Var, is_ordered, name_stack, size_in_bytes
 from lowering.marks import joined, read
 from lowering.passes.place import Home, PlacedBody
 from lowering.pipelines.task import is_task
@@ -71,6 +71,15 @@ def group_equations(placed: PlacedBody, enclosing: str) -> Grouping:
     return Grouping(groups, grouper.shared_variables())
 
 
+@dc.dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An equation that makes constants only, and joins the kernel that reads them first."""
+
+    index: int
+    eqn: JaxprEqn
+    home: IpuId
+
+
 class _Grouper:
     """One body being grouped."""
 
@@ -81,7 +90,7 @@ class _Grouper:
         self.groups: list[Group] = []
         self.last_ordered: Group | None = None
         self.last_task: Group | None = None
-        self.waiting: dict[Var, tuple[JaxprEqn, IpuId]] = {}
+        self.waiting: dict[Var, _Waiting] = {}
         # What needs no element would otherwise be a kernel of its own, in front of its readers.
         eqns = placed.jaxpr.jaxpr.eqns
         self.first_level = int(any(eqn.primitive in (dequeue_p, load_p) for eqn in eqns))
@@ -90,24 +99,21 @@ class _Grouper:
     def run(self) -> None:
         for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
             self.add(index, eqn)
-        for atom in self.placed.jaxpr.jaxpr.outvars:
-            if not isinstance(atom, Literal):
-                self.release(atom)
+        self.release(_variables(self.placed.jaxpr.jaxpr.outvars))
 
     def add(self, index: int, eqn: JaxprEqn) -> None:
         home = self.placed.homes[index]
         alone = index in self.placed.bodies or eqn.primitive in _STEPS
         kernel_home = None if alone or home == HOST else home
-        operands = [a for a in eqn.invars if not isinstance(a, Literal)]
+        operands = _variables(eqn.invars)
         if kernel_home is not None and self.can_wait(eqn, operands, kernel_home):
-            self.waiting.update((var, (eqn, kernel_home)) for var in eqn.outvars)
+            waiting = _Waiting(index, eqn, kernel_home)
+            self.waiting.update((var, waiting) for var in eqn.outvars)
             return
-        for var in operands:
-            if var in self.waiting and self.waiting[var][1] != kernel_home:
-                self.release(var)
+        elsewhere = [var for var in operands if self.waits_elsewhere(var, kernel_home)]
+        self.release(elsewhere)
         group = self.group(self.level(eqn, kernel_home), home, index if alone else -1, eqn)
-        for var in operands:
-            self.release(var, group)
+        self.release(operands, group)
         group.eqns.append(eqn)
         if is_ordered(eqn):
             self.last_ordered = group
@@ -117,30 +123,46 @@ class _Grouper:
 
     def can_wait(self, eqn: JaxprEqn, operands: Sequence[Var], home: IpuId) -> bool:
         """Whether an equation makes constants only: it then joins the kernel that reads them."""
-        waiting = (var in self.waiting and self.waiting[var][1] == home for var in operands)
+        waiting = (var in self.waiting and self.waiting[var].home == home for var in operands)
         return not eqn.effects and all(waiting)
 
-    def release(self, var: Var, group: Group | None = None) -> None:
-        """Puts the equation of a waiting variable into a kernel; if none is given, a first one."""
-        if var not in self.waiting:
-            return
-        eqn, home = self.waiting[var]
-        group = self.group(0, home, -1, eqn) if group is None else group
-        for atom in eqn.invars:
-            if not isinstance(atom, Literal):
-                self.release(atom, group)
-        group.eqns.append(eqn)
-        for made in eqn.outvars:
-            self.waiting.pop(made, None)
-            self.group_of[made] = group
+    def waits_elsewhere(self, var: Var, home: Home) -> bool:
+        """Whether a variable waits for a kernel of another IPU, or for a step that is no kernel."""
+        return var in self.waiting and self.waiting[var].home != home
+
+    def release(self, variables: Sequence[Var], into: Group | None = None) -> None:
+        """Puts what waits of these variables into a kernel; if none is given, an early one."""
+        for waiting in self.behind(variables):
+            eqn, group = waiting.eqn, into
+            if group is None:
+                level = max((g.level for g in self.producers(eqn.invars)), default=0)
+                group = self.group(level, waiting.home, -1, eqn)
+            group.eqns.append(eqn)
+            for made in eqn.outvars:
+                self.waiting.pop(made, None)
+                self.group_of[made] = group
+
+    def behind(self, variables: Sequence[Var]) -> list[_Waiting]:
+        """What waits and is needed for these variables, in the order of the body."""
+        found: dict[int, _Waiting] = {}
+        asked = list(variables)
+        while asked:
+            waiting = self.waiting.get(asked.pop())
+            if waiting is not None and waiting.index not in found:
+                found[waiting.index] = waiting
+                asked.extend(_variables(waiting.eqn.invars))
+        return [found[index] for index in sorted(found)]
+
+    def producers(self, atoms: Sequence[Atom]) -> list[Group]:
+        """The groups whose results these operands are, or are made of where they still wait."""
+        variables = _variables(atoms)
+        for waiting in self.behind(variables):
+            variables += _variables(waiting.eqn.invars)
+        return [self.group_of[var] for var in variables if var in self.group_of]
 
     def level(self, eqn: JaxprEqn, home: Home) -> int:
         """One more than the producers' highest, except for producers in kernels of `home`."""
-        before = [
-            self.group_of[a]
-            for a in eqn.invars
-            if not isinstance(a, Literal) and a in self.group_of
-        ]
+        before = self.producers(eqn.invars)
         if is_ordered(eqn) and self.last_ordered is not None:
             before.append(self.last_ordered)
         if is_task(eqn) and self.last_task is not None:
@@ -183,6 +205,10 @@ class _Grouper:
                     if not isinstance(a, Literal) and self.group_of.get(a) is not group
                 )
         return shared
+
+
+def _variables(atoms: Sequence[Atom]) -> list[Var]:
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
 def _loads_remotely(eqn: JaxprEqn) -> bool:

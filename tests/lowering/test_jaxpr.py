@@ -32,6 +32,16 @@ def test_sub_jaxprs_of_any_parameter():
     assert list(jaxpr.sub_jaxprs(eqns[0])) == []
 
 
+def test_map_sub_jaxprs_keeps_named_tuples():
+    def solve(b):
+        return lax.custom_linear_solve(lambda x: x * 2, b, lambda matvec, b: b / 2)
+
+    (eqn,) = (e for e in trace(solve, V).jaxpr.eqns if e.primitive.name == "custom_linear_solve")
+    mapped = jaxpr.map_sub_jaxprs(eqn, lambda body: body)
+    assert type(mapped.params["jaxprs"]) is type(eqn.params["jaxprs"])
+    assert mapped.params["jaxprs"] == eqn.params["jaxprs"]
+
+
 def test_map_sub_jaxprs_keeps_the_signature():
     closed = trace(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=2)[0], V)
 
