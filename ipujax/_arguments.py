@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from lowering import jaxpr
+from lowering import jaxpr, refs
 
 
 @dc.dataclass(frozen=True)
@@ -71,7 +71,45 @@ class Settings:
     name: str
 
 
+@dc.dataclass(frozen=True)
+class Refs:
+    """The Refs of a program: it takes their values, and their last ones are its last results.
+
+    Attributes:
+      positions: which of the program's inputs they are.
+      closed_over: those that are no arguments of the user's function; the last inputs.
+    """
+
+    positions: tuple[int, ...]
+    closed_over: tuple[Any, ...]
+
+    def among(self, inputs: Sequence[Any]) -> list[Any]:
+        """All Refs of one call, in the order of the results.
+
+        Raises:
+          TypeError: arguments that were Refs are not, or the other way round.
+          ValueError: one Ref is given twice.
+        """
+        found = tuple(i for i, value in enumerate(inputs) if refs.is_ref(value))
+        if found != self.positions:
+            raise TypeError(
+                f"the program was lowered with Refs as inputs {list(self.positions)}, and those "
+                f"given are {list(found)}\n"
+                "  fix:   call the function that ipu.compile returned, or lower again"
+            )
+        given = [inputs[i] for i in found]
+        if len(set(map(id, given))) < len(given):
+            raise ValueError(
+                "a program was given one Ref twice: as two arguments, or as an argument of a "
+                "function that closes over it\n"
+                "  fix:   give it once"
+            )
+        return given
+
+
 def struct(leaf: Any) -> Any:
-    """An argument's shape and dtype, weak types kept."""
+    """An argument's shape and dtype, weak types kept; a Ref stays what it is."""
+    if refs.is_ref(leaf):
+        return leaf
     aval = leaf if isinstance(leaf, jaxpr.ShapedArray) else jax.typeof(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 
 from ipujax import _tracing, events
-from ipujax._arguments import Settings, struct
+from ipujax._arguments import Refs, Settings, struct
 from ipujax.config import floating_point_effective, floating_point_was_assigned
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
 from ipujax.stages import Lowered
 from ipujax.system import SYSTEM, LogicalDevice, is_ipu_device_name
-from lowering import Options, ir, jaxpr, lower, streams
+from lowering import Options, ir, jaxpr, lower, refs, streams
 
 
 class _Default(str):
@@ -58,18 +58,22 @@ def lower_function(
         _check_enqueues(frames, trace.jaxpr)
         device = _device(settings.device, trace.jaxpr)
         options = _options(settings, device)
-        program = lower(trace.jaxpr, options)
+        closed, closed_over = refs.closed_over(trace.jaxpr)
+        program = lower(closed, options)
         _check_queue_devices(program, device)
     donated = [info.donated for info in jax.tree.leaves(trace.args_info)]
+    inputs = [*jax.tree.leaves(structs), *closed_over]
+    positions = tuple(i for i, leaf in enumerate(inputs) if refs.is_ref(leaf))
     return Lowered(
         program=program,
-        as_on_machine=functools.partial(_without_emulation, trace.jaxpr, options, program),
+        as_on_machine=functools.partial(_without_emulation, closed, options, program),
         device=device,
         engine=settings.engine,
         static=static,
         in_tree=jax.tree.structure(trace.args_info),
         out_tree=jax.tree.structure(trace.out_info),
         donated=tuple(i for i, is_donated in enumerate(donated) if is_donated),
+        refs=Refs(positions, tuple(closed_over)),
     )
 
 

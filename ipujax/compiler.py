@@ -21,7 +21,7 @@ from ipujax.engine.choose import check_engine
 from ipujax.scopes import current_device
 from ipujax.stages import Executable, Lowered, settled
 from ipujax.system import SYSTEM
-from lowering import jaxpr
+from lowering import jaxpr, refs
 
 
 @overload
@@ -104,9 +104,13 @@ def compile(
 
 
 class _HostDriven(Exception):
-    """The program being traced is not a single kernel."""
+    """The program being traced is not a single kernel.
 
-    def __init__(self, lowered: Lowered):
+    Attributes:
+      lowered: the program; None if it takes Refs, which `jax.jit` shows as its own only.
+    """
+
+    def __init__(self, lowered: Lowered | None):
         super().__init__()
         self.lowered = lowered
 
@@ -219,19 +223,27 @@ class CompiledFunction:
 
     def _inline(self, *args: Any, **kwargs: Any) -> Any:
         """The function that `jax.jit` traces for each signature: lowered and fused on the way."""
+        if any(map(refs.is_ref, jax.tree.leaves((args, kwargs)))):
+            raise self._driven_by_host(None)
         lowered = self.lower(*args, **kwargs)
         # What draws has an argument that nobody passes: the seed, another one in each run.
-        kernel = None if lowered.program.draws else lowered.as_one_kernel()
+        has_more = lowered.program.draws or lowered.refs.closed_over
+        kernel = None if has_more else lowered.as_one_kernel()
         if kernel is None:
-            self._generation, self._host_driven = -1, True
-            raise _HostDriven(lowered)
+            raise self._driven_by_host(lowered)
         lowered.obey_engine_options()
         with events.span("load", self.program_name):
             SYSTEM.attach(lowered.device)
         return lowered.unflatten(kernel(lowered.flatten(args, kwargs)))
 
-    def _run_lowered(self, lowered: Lowered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        executable = lowered.compile()
+    def _driven_by_host(self, lowered: Lowered | None) -> _HostDriven:
+        self._generation, self._host_driven = -1, True
+        return _HostDriven(lowered)
+
+    def _run_lowered(
+        self, lowered: Lowered | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        executable = (lowered or self.lower(*args, **kwargs)).compile()
         self._executables[self._signature(args, kwargs)] = executable
         return executable(*args, **kwargs)
 

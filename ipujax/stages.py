@@ -11,12 +11,13 @@ import jax
 import numpy as np
 
 from ipujax import _auto_report, _executable_cache, events
-from ipujax._arguments import Static, struct
+from ipujax._arguments import Refs, Static, struct
 from ipujax._poplar_options import engine_options, may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.host_code import HostCode
 from ipujax.engine.loops import slow_inside_loops
+from ipujax.engine.one_kernel import run_kernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
 from ipujax.errors import FloatingPointError, OutOfMemoryError
@@ -25,7 +26,7 @@ from ipujax.host_trace import HostTrace, checked
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import collectives, fuse, ir, is_one_kernel, jaxpr
+from lowering import collectives, fuse, ir, is_one_kernel, jaxpr, refs, structure
 
 if TYPE_CHECKING:
     from ipujax.report import Report
@@ -47,6 +48,7 @@ class Lowered:
       in_tree: structure of the arguments, `(args, kwargs)` without the static ones.
       out_tree: structure of the result.
       donated: which flat arguments are donated.
+      refs: which values are those of Refs.
     """
 
     program: ir.Program
@@ -57,6 +59,7 @@ class Lowered:
     in_tree: Any
     out_tree: Any
     donated: tuple[int, ...]
+    refs: Refs
 
     def __repr__(self) -> str:
         return f"<Lowered {self.program!r} for {self.device.name}>"
@@ -137,6 +140,8 @@ class Lowered:
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The flat dynamic arguments; for a program that draws, and the seed of the next run.
 
+        Refs that the function closes over are among them.
+
         Raises:
           TypeError: if their structure is another one than was lowered for.
         """
@@ -146,16 +151,23 @@ class Lowered:
                 f"`{self.program.name}` was lowered for arguments of structure {self.in_tree}, "
                 f"and called with {structure}"
             )
+        leaves.extend(self.refs.closed_over)
         if self.program.draws:
             leaves.append(SYSTEM.next_seed(self.device.name))
         return leaves
 
-    def unflatten(self, flat: Sequence[Any]) -> Any:
-        """The function's result; raises the fault that the program caught, if it did."""
+    def unflatten(self, flat: Sequence[Any], touched: Sequence[Any] = ()) -> Any:
+        """The function's result; raises the fault that the program caught, if it did.
+
+        If it did not, the Refs that it touched get their last values.
+        """
         if self.program.faults:
             *flat, code = flat
             _raise_fault(self.program, int(code))
-        return jax.tree.unflatten(self.out_tree, flat)
+        count = self.out_tree.num_leaves
+        for ref, value in zip(touched, flat[count:], strict=True):
+            ref[...] = jax.device_put(value, ref.sharding)
+        return jax.tree.unflatten(self.out_tree, flat[:count])
 
     @property
     def out_avals(self) -> list[Any]:
@@ -170,7 +182,7 @@ class Lowered:
         kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
         # Replicas that share a table of the host meet at it, in order, if they share a device.
         may_spread = not self.host_code.tables and not any(
-            jaxpr.may_part_ways(k, collectives.REPLICAS) for k in kernels
+            structure.may_part_ways(k, collectives.REPLICAS) for k in kernels
         )
         return make_placement(self.device.first, p.ipus, p.replicas, may_spread)
 
@@ -204,7 +216,7 @@ class Lowered:
         )
         if not plain or not is_one_kernel(self.fused):
             return None
-        return functools.partial(_run_kernel, self.fused, self.placement)
+        return functools.partial(run_kernel, self.fused, self.placement)
 
 
 def _needs_host(node: ir.Node) -> bool:
@@ -215,26 +227,6 @@ def _needs_host(node: ir.Node) -> bool:
         step.kernel for step in ir.walk(ir.Sequence((node,))) if isinstance(step, ir.Execute)
     )
     return isinstance(node, ir.Repeat) and any(slow_inside_loops(k.jaxpr) for k in kernels)
-
-
-def _run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[Any]:
-    """Evaluates a one-kernel program on arrays or tracers."""
-    values: dict[int, Any] = dict(zip(program.inputs, flat, strict=True))
-    values.update(program.constants)
-    for node in program.body.steps:
-        if isinstance(node, ir.Execute):
-            closed = node.kernel.jaxpr
-
-            def kernel(*operands: Any, closed: Any = closed) -> list[Any]:
-                return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-
-            shared = [None] * len(node.reads)
-            function = placement.replicated(kernel, 0, shared, [0] * len(node.writes))
-            results = function(*[values[value] for value in node.reads])
-            if placement.replicas > 1:
-                results = [result[0] for result in results]
-            values.update(zip(node.writes, results, strict=True))
-    return [values[value] for value in program.outputs]
 
 
 class Executable:
@@ -304,7 +296,9 @@ class Executable:
           CustomOpError: the program failed, and has custom operations.
         """
         lowered = self._lowered
-        flat = self._checked(lowered.flatten(args, kwargs))
+        given = lowered.flatten(args, kwargs)
+        touched = lowered.refs.among(given)
+        flat = self._checked([leaf[...] if refs.is_ref(leaf) else leaf for leaf in given])
         if lowered.device.results_are_zeros:
             return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
         with events.span("load", lowered.program.name) as span:
@@ -321,7 +315,7 @@ class Executable:
                 results = self._jitted(*flat)
             else:
                 results = lowered.host_code.run(self._machine, self._owned(flat))
-            return settled(lowered.unflatten(results))
+            return settled(lowered.unflatten(results, touched))
 
     def _owned(self, flat: list[Any]) -> list[Any]:
         """The arguments, after the caller's donated ones have been taken from him."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lowering import norms as norms
     from lowering import pipelines as pipelines
     from lowering import placement as placement
+    from lowering import refs as refs
     from lowering import schedules as schedules
     from lowering import storage as storage
     from lowering import streams as streams
@@ -49,6 +50,7 @@ _MODULES = (
     "norms",
     "pipelines",
     "placement",
+    "refs",
     "schedules",
     "storage",
     "structure",

@@ -14,6 +14,7 @@ from lowering.ir.verify import verify
 from lowering.jaxpr import ClosedJaxpr
 from lowering.options import Options
 from lowering.passes.check_queues import check_queues
+from lowering.passes.discharge_refs import discharge_refs
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
@@ -38,7 +39,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     """Lowers a traced function to the Program of all IPUs.
 
     Args:
-      closed: the whole function; if `options.catches`, the program has one more output, the
+      closed: the whole function, whose constants are no Refs (see `passes.discharge_refs` for
+        those that are arguments); if `options.catches`, the program has one more output, the
         first fault (see `passes.insert_checks`). A function that draws from the device's seed gets
         it as one more argument (see `passes.resolve_draws`).
       options: what the configuration says.
@@ -49,6 +51,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     ipus, replicas = split_device(closed, options.num_ipus)
     show = functools.partial(_shown, options)
 
+    # What is in a Ref depends on the order of equations, which the passes are free to change.
+    closed = show("discharge_refs", discharge_refs(closed))
     # Marks and queues must be at the top level of their bodies before anything looks for them.
     closed = show("inline_calls", inline_calls(closed))
     # Before loops are rebuilt or split: both know conditions of one boolean only.

@@ -10,6 +10,8 @@ Names taken from `jax._src`, where nothing public will do:
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
 * `interpreters.partial_eval.dce_jaxpr` (public, without promise): JAX's own dead code elimination.
+* `core.positional_effects`, `core.InternalMutableArrayEffect`, `state.types.RefEffect`,
+  `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
 * `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`: the user's file
   and line of an equation.
 """
@@ -27,6 +29,11 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
+from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
+from jax._src.core import positional_effects as positional_effects
+from jax._src.state.discharge import discharge_state as discharge_state
+from jax._src.state.discharge import register_discharge_rule as register_discharge_rule
+from jax._src.state.types import RefEffect as _RefEffect
 from jax.core import ShapedArray as ShapedArray
 from jax.core import Tracer as Tracer
 from jax.core import eval_jaxpr as eval_jaxpr
@@ -44,6 +51,7 @@ from jax.interpreters import ad as ad
 from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
 from jax.interpreters import partial_eval as _partial_eval
+from jax.ref import AbstractRef as AbstractRef
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 Aval = Any
@@ -116,6 +124,12 @@ for _registry in (
 def is_ordered(eqn: JaxprEqn) -> bool:
     """Whether the equation's effects must keep their place among the other ordered ones."""
     return bool(eqn.effects) and any(_effects.ordered_effects.contains(e) for e in eqn.effects)
+
+
+def touches_refs(jaxpr: Jaxpr | ClosedJaxpr) -> bool:
+    """Whether a jaxpr takes, makes, reads or writes Refs, JAX's mutable arrays."""
+    takes = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
+    return takes or any(isinstance(e, (_RefEffect, _OwnRefEffect)) for e in jaxpr.effects)
 
 
 def trace_context() -> Any:
@@ -359,20 +373,6 @@ def can_vectorize(eqn: JaxprEqn) -> bool:
         return not params["ordered"]
     has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
     return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
-
-
-def may_part_ways(jaxpr: Jaxpr, axis: str, inside: bool = False) -> bool:
-    """Whether a collective over an axis stands under a condition that need not hold everywhere."""
-    for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
-        axes = eqn.params.get("axes", eqn.params.get("axis_name"))
-        over = axes if isinstance(axes, (tuple, list)) else (axes,)
-        if inside and axis in over and name != "axis_index":
-            return True
-        branches = inside or name in ("cond", "while")
-        if any(may_part_ways(inner, axis, branches) for inner in sub_jaxprs(eqn)):
-            return True
-    return False
 
 
 def size_of(aval: Aval) -> int:

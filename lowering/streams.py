@@ -37,6 +37,7 @@ from lowering.jaxpr import (
     user_line,
     with_eqns,
 )
+from lowering.refs import effects_of
 
 dequeue_p = Primitive("ipu_dequeue")
 enqueue_p = Primitive("ipu_enqueue")
@@ -159,9 +160,9 @@ def _enqueue_avals(*leaves: Any, queue: Any, structure: Any, count: Any) -> Any:
 
 
 @repeat_p.def_effectful_abstract_eval
-def _repeat_avals(*operands: Any, body: ClosedJaxpr, **rest: Any) -> Any:
+def _repeat_avals(*operands: Any, body: ClosedJaxpr, count: Any, **rest: Any) -> Any:
     del operands, rest
-    return body.out_avals, set(body.effects)
+    return body.out_avals, effects_of(body, 0 if count is not None else 1)
 
 
 # --- eager calls, and plain `jax.jit` ---------------------------------------------------------

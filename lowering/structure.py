@@ -63,3 +63,17 @@ def may_be_seen(jaxpr: Jaxpr) -> bool:
         or any(map(may_be_seen, sub_jaxprs(eqn)))
         for eqn in jaxpr.eqns
     )
+
+
+def may_part_ways(jaxpr: Jaxpr, axis: str, inside: bool = False) -> bool:
+    """Whether a collective over an axis stands under a condition that need not hold everywhere."""
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        axes = eqn.params.get("axes", eqn.params.get("axis_name"))
+        over = axes if isinstance(axes, (tuple, list)) else (axes,)
+        if inside and axis in over and name != "axis_index":
+            return True
+        branches = inside or name in ("cond", "while")
+        if any(may_part_ways(inner, axis, branches) for inner in sub_jaxprs(eqn)):
+            return True
+    return False

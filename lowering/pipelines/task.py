@@ -26,6 +26,7 @@ from lowering.jaxpr import (
     run_equations,
     trace_flat,
 )
+from lowering.refs import effects_of
 
 task_p = Primitive("ipu_task")
 task_p.multiple_results = True
@@ -114,7 +115,7 @@ def checkpoint(x: Any) -> Any:
 @task_p.def_effectful_abstract_eval
 def _task_avals(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> Any:
     del operands, spec
-    return body.out_avals, set(body.effects)
+    return body.out_avals, effects_of(body)
 
 
 def _run(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> list[Any]:

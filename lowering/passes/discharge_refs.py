@@ -1,0 +1,170 @@
+"""Turns Refs into values that go from each write to the next read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from lowering.errors import LoweringError
+from lowering.jaxpr import (
+    AbstractRef,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    current_user_line,
+    discharge_state,
+    hoisted,
+    register_discharge_rule,
+    run_equations,
+    sub_jaxprs,
+    touches_refs,
+    trace_flat,
+    user_line,
+)
+from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.pipelines.task import TaskSpec, task_p
+from lowering.streams import dequeue_p, repeat, repeat_p
+
+
+def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Makes a pure function of one that reads and writes Refs.
+
+    Before: any jaxpr; its constants are no Refs.
+    After:  there are no Refs. Those among the arguments are values, and their last values come
+            after the results, in the order of the arguments.
+    Raises: LoweringError for Refs inside what JAX cannot do without them.
+    """
+    if not touches_refs(closed):
+        return closed
+    try:
+        return rewritten(discharge_state(closed), Anywhere(_has_refs_first), _put_refs_last)
+    except NotImplementedError as refused:
+        raise LoweringError(
+            f"a Ref is used where JAX cannot do without it: {refused}",
+            where=next(filter(None, _lines(closed.jaxpr)), ""),
+            fix="hand over the Ref's value (`ref[...]`) instead, and write the result afterwards",
+        ) from None
+
+
+def _lines(jaxpr: Jaxpr) -> Iterator[str]:
+    """The user's lines of equations whose bodies touch Refs, innermost first."""
+    for eqn in jaxpr.eqns:
+        for inner in filter(touches_refs, sub_jaxprs(eqn)):
+            yield from _lines(inner)
+            yield user_line(eqn)
+            yield from map(user_line, inner.eqns)
+
+
+def _refs_first(eqn: JaxprEqn) -> int:
+    """How many Refs JAX has put in front of the variables of a user's loop with queues.
+
+    The error that a data set's end raises finds the user's variables behind the loop's counter.
+    """
+    if eqn.primitive.name != "while":
+        return 0
+    body = eqn.params["body_jaxpr"].jaxpr
+    loops = (e.params["loop"].structure for e in body.eqns if e.primitive is dequeue_p)
+    own = next((loop.num_leaves for loop in loops if loop is not None), None)
+    return 0 if own is None else len(body.outvars) - 1 - own
+
+
+def _has_refs_first(eqn: JaxprEqn) -> bool:
+    return _refs_first(eqn) > 0
+
+
+def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    refs, params = _refs_first(eqn), eqn.params
+    consts = params["cond_nconsts"], params["body_nconsts"]
+
+    def turned(atoms: Sequence[Any], first: int = 0) -> list[Any]:
+        return [*atoms[:first], *atoms[first + refs :], *atoms[first : first + refs]]
+
+    def body(name: str, first: int, gives_variables: bool) -> ClosedJaxpr:
+        jaxpr = params[name].jaxpr
+        outvars = turned(jaxpr.outvars) if gives_variables else jaxpr.outvars
+        names = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+        invars = turned(jaxpr.invars, first)
+        jaxpr = jaxpr.replace(invars=invars, outvars=outvars, debug_info=names)
+        return ClosedJaxpr(jaxpr, params[name].consts)
+
+    bodies = {
+        "cond_jaxpr": body("cond_jaxpr", consts[0], gives_variables=False),
+        "body_jaxpr": body("body_jaxpr", consts[1], gives_variables=True),
+    }
+    invars = turned(eqn.invars, sum(consts))
+    rewriter.keep(
+        eqn.replace(invars=invars, outvars=turned(eqn.outvars), params={**params, **bodies})
+    )
+
+
+@register_discharge_rule(repeat_p)
+def _repeat_without_refs(
+    in_avals: Sequence[Any],
+    out_avals: Sequence[Any],
+    *operands: Any,
+    body: ClosedJaxpr,
+    num_consts: int,
+    count: int | None,
+    loop: Any,
+    pipeline: Any,
+) -> Any:
+    """Refs that the body uses become loop variables, behind the others."""
+    is_ref = _are_refs(in_avals)
+    if pipeline is not None and any(is_ref):
+        raise _in_pipeline(pipeline.origin)
+    first = 0 if count is not None else 1
+    end = first + num_consts
+    trips = operands[0] if count is None else count
+    refs_last = sorted(range(first, end), key=is_ref.__getitem__)  # each kind in its order
+    consts = [operands[i] for i in refs_last if not is_ref[i]]
+    states = [operands[i] for i in refs_last if is_ref[i]]
+    carry = operands[end:]
+    pure = discharge_state(body)
+
+    def step(*flat: Any) -> list[Any]:
+        own, variables, kept = _cut(flat, len(consts), len(carry))
+        given = dict(zip(refs_last, [*own, *kept], strict=True))
+        inner = [given[i] for i in range(first, end)]
+        return run_equations(pure.jaxpr, pure.consts, [*inner, *variables])
+
+    avals = [jax.typeof(x) for x in (*consts, *carry, *states)]
+    stepped, more = hoisted(trace_flat(step, avals))
+    results = repeat(stepped, [*more, *consts], [*carry, *states], trips, loop, pipeline)
+    last = iter(results[len(out_avals) :])
+    return [next(last) if is_one else None for is_one in is_ref], results[: len(out_avals)]
+
+
+@register_discharge_rule(task_p)
+def _task_without_refs(
+    in_avals: Sequence[Any],
+    out_avals: Sequence[Any],
+    *operands: Any,
+    body: ClosedJaxpr,
+    spec: TaskSpec,
+) -> Any:
+    """A stage may use Refs that it makes itself."""
+    del out_avals
+    if any(_are_refs(in_avals)):
+        raise _in_pipeline(current_user_line())
+    results = task_p.bind(*operands, body=discharge_state(body), spec=spec)
+    return [None] * len(in_avals), results
+
+
+def _are_refs(avals: Sequence[Any]) -> list[bool]:
+    return [isinstance(aval, AbstractRef) for aval in avals]
+
+
+def _cut(flat: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any]:
+    return flat[:first], flat[first : first + second], flat[first + second :]
+
+
+def _in_pipeline(line: str) -> LoweringError:
+    return LoweringError(
+        "a pipeline's stage uses a Ref from outside: tasks of several micro-batches run at once, "
+        "so nothing says who reads and writes it first",
+        where=line,
+        fix="make the Ref inside the stage, pass its value on from stage to stage, or enqueue "
+        "what it was meant to collect",
+    )
