@@ -1,7 +1,8 @@
 # Every target sets up what it needs: the first one run makes .venv, later ones reuse it.
 #
 #   make demo        train a digits classifier over two virtual IPUs
-#   make test        run the tests
+#   make test        run the tests (minutes)
+#   make test-all    run them, and the exhaustive sweeps
 #   make lint        ruff and pyright, as CI does
 #   make notebooks   execute the notebooks into build/notebooks
 #   make bench       print the benchmarks' table of ratios
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format notebooks bench clean
+.PHONY: help demo test test-all lint format notebooks bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -24,6 +25,10 @@ demo: $(STAMP)-progress
 
 test: $(STAMP)-test
 	$(BIN)/python -m pytest -n logical --dist loadfile
+
+# Sweeps are few long files of many even parts: whoever has nothing left takes some.
+test-all: test
+	$(BIN)/python -m pytest -n logical --dist worksteal -m exhaustive
 
 lint: $(STAMP)-test
 	$(BIN)/ruff check .

@@ -43,7 +43,7 @@ def test_every_view_renders(sample: str, window: dict[str, Any], pages: Any, vis
         assert tab.evaluate("document.documentElement.scrollWidth") <= window["width"], view
 
 
-@pytest.fixture(params=["small", "pipeline", pytest.param("deep", marks=pytest.mark.slow)])
+@pytest.fixture(params=["small", "pipeline", pytest.param("deep", marks=pytest.mark.exhaustive)])
 def sample(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -371,7 +371,7 @@ def test_one_that_takes_long_says_so(
     assert said == ["`product`: its report is being made; large programs take a while"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
     source = "import ipujax as ipu; ipu.compile(lambda x: x + 1, name='f')(1.0)"
     options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}

@@ -134,7 +134,7 @@ def check_kernels(program: ir.Program) -> None:
     assert len(set(written)) == len(written)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(steps(2))
 def test_lowered_verified_and_of_the_same_numbers(program):
