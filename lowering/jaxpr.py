@@ -31,8 +31,7 @@ from jax._src import effects as _effects
 from jax._src import source_info_util as _source
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
 from jax._src.core import positional_effects as positional_effects
-from jax._src.state.discharge import discharge_state as discharge_state
-from jax._src.state.discharge import register_discharge_rule as register_discharge_rule
+from jax._src.state import discharge as _discharge
 from jax._src.state.types import RefEffect as _RefEffect
 from jax.core import ShapedArray as ShapedArray
 from jax.core import Tracer as Tracer
@@ -57,6 +56,7 @@ Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 Aval = Any
 
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
+discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
 
 # Calls: primitives whose one sub-jaxpr runs exactly once, with the equation's own operands. The
 # value is the parameter that holds it.
@@ -132,6 +132,20 @@ def touches_refs(jaxpr: Jaxpr | ClosedJaxpr) -> bool:
     return takes or any(isinstance(e, (_RefEffect, _OwnRefEffect)) for e in jaxpr.effects)
 
 
+def discharges(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Makes `rule` what is done with a primitive in a function that has to do without Refs.
+
+    Args:
+      primitive: one of ours, with several results.
+      rule: takes the operands, values in the place of Refs, and the parameters; gives, for each
+        operand, the last value of what was a Ref and None for others, and the results.
+    """
+    # The avals come first: in one context since JAX 0.11.
+    first = 1 if hasattr(_discharge, "DischargeContext") else 2
+    register = _discharge.register_discharge_rule(primitive)
+    register(lambda *args, **params: rule(*args[first:], **params))
+
+
 def trace_context() -> Any:
     """The configuration of this thread, as far as jit compiles anew when it is another."""
     return _config.trace_context()
@@ -175,6 +189,15 @@ def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) 
         return item
 
     return eqn.replace(params={name: mapped(value) for name, value in eqn.params.items()})
+
+
+def scan_counts(scan: JaxprEqn) -> tuple[int, int]:
+    """How many of a `lax.scan`'s operands are constants, and how many loop variables follow."""
+    params = scan.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()  # since JAX 0.11
+    return len(consts), len(carry)
 
 
 def fresh_var(aval: Aval) -> Var:

@@ -15,8 +15,8 @@ from lowering.jaxpr import (
     JaxprEqn,
     current_user_line,
     discharge_state,
+    discharges,
     hoisted,
-    register_discharge_rule,
     run_equations,
     sub_jaxprs,
     touches_refs,
@@ -99,10 +99,7 @@ def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
     )
 
 
-@register_discharge_rule(repeat_p)
 def _repeat_without_refs(
-    in_avals: Sequence[Any],
-    out_avals: Sequence[Any],
     *operands: Any,
     body: ClosedJaxpr,
     num_consts: int,
@@ -111,53 +108,40 @@ def _repeat_without_refs(
     pipeline: Any,
 ) -> Any:
     """Refs that the body uses become loop variables, behind the others."""
-    is_ref = _are_refs(in_avals)
+    is_ref = _are_refs(body)[:num_consts]
     if pipeline is not None and any(is_ref):
         raise _in_pipeline(pipeline.origin)
     first = 0 if count is not None else 1
-    end = first + num_consts
     trips = operands[0] if count is None else count
-    refs_last = sorted(range(first, end), key=is_ref.__getitem__)  # each kind in its order
-    consts = [operands[i] for i in refs_last if not is_ref[i]]
-    states = [operands[i] for i in refs_last if is_ref[i]]
-    carry = operands[end:]
+    given, carry = operands[first : first + num_consts], operands[first + num_consts :]
+    consts = [x for x, is_one in zip(given, is_ref, strict=True) if not is_one]
+    states = [x for x, is_one in zip(given, is_ref, strict=True) if is_one]
     pure = discharge_state(body)
 
     def step(*flat: Any) -> list[Any]:
-        own, variables, kept = _cut(flat, len(consts), len(carry))
-        given = dict(zip(refs_last, [*own, *kept], strict=True))
-        inner = [given[i] for i in range(first, end)]
+        own, kept = iter(flat[: len(consts)]), iter(flat[len(consts) + len(carry) :])
+        inner = [next(kept) if is_one else next(own) for is_one in is_ref]
+        variables = flat[len(consts) : len(consts) + len(carry)]
         return run_equations(pure.jaxpr, pure.consts, [*inner, *variables])
 
     avals = [jax.typeof(x) for x in (*consts, *carry, *states)]
     stepped, more = hoisted(trace_flat(step, avals))
     results = repeat(stepped, [*more, *consts], [*carry, *states], trips, loop, pipeline)
-    last = iter(results[len(out_avals) :])
-    return [next(last) if is_one else None for is_one in is_ref], results[: len(out_avals)]
+    last = iter(results[len(carry) :])
+    kept = [next(last) if is_one else None for is_one in is_ref]
+    return [*[None] * first, *kept, *[None] * len(carry)], results[: len(carry)]
 
 
-@register_discharge_rule(task_p)
-def _task_without_refs(
-    in_avals: Sequence[Any],
-    out_avals: Sequence[Any],
-    *operands: Any,
-    body: ClosedJaxpr,
-    spec: TaskSpec,
-) -> Any:
+def _task_without_refs(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> Any:
     """A stage may use Refs that it makes itself."""
-    del out_avals
-    if any(_are_refs(in_avals)):
+    if any(_are_refs(body)):
         raise _in_pipeline(current_user_line())
     results = task_p.bind(*operands, body=discharge_state(body), spec=spec)
-    return [None] * len(in_avals), results
+    return [None] * len(operands), results
 
 
-def _are_refs(avals: Sequence[Any]) -> list[bool]:
-    return [isinstance(aval, AbstractRef) for aval in avals]
-
-
-def _cut(flat: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any]:
-    return flat[:first], flat[first : first + second], flat[first + second :]
+def _are_refs(body: ClosedJaxpr) -> list[bool]:
+    return [isinstance(aval, AbstractRef) for aval in body.in_avals]
 
 
 def _in_pipeline(line: str) -> LoweringError:
@@ -168,3 +152,7 @@ def _in_pipeline(line: str) -> LoweringError:
         fix="make the Ref inside the stage, pass its value on from stage to stage, or enqueue "
         "what it was meant to collect",
     )
+
+
+discharges(repeat_p, _repeat_without_refs)
+discharges(task_p, _task_without_refs)

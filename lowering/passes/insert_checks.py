@@ -30,6 +30,7 @@ from lowering.jaxpr import (
     is_tracer,
     name_stack,
     run_equations,
+    scan_counts,
     trace_flat,
     user_line,
 )
@@ -205,7 +206,7 @@ class _Watcher:
 
 def _scan(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
     p = eqn.params
-    consts, carry = p["num_consts"], p["num_carry"]
+    consts, carry = scan_counts(eqn)
     body = watcher.body(p["jaxpr"], p["jaxpr"].in_avals, carry)
 
     def step(carried: Any, sliced: Any) -> Any:

@@ -15,6 +15,7 @@ from lowering.jaxpr import (
     Var,
     make_jaxpr_of,
     name_stack,
+    scan_counts,
     user_line,
 )
 from lowering.marks import joined
@@ -193,7 +194,7 @@ def _ipu(home: Home) -> IpuId:
 
 def _scan(inner: _Inner) -> ir.Node:
     params = inner.eqn.params
-    consts, carry = params["num_consts"], params["num_carry"]
+    consts, carry = scan_counts(inner.eqn)
     operands = inner.operands()
     entering = inner.enter(0, operands[:consts])
     sequence, leaving = inner.body(0)

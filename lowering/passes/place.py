@@ -17,6 +17,7 @@ from lowering.jaxpr import (
     Var,
     frames_key,
     name_stack,
+    scan_counts,
     shape_of,
     sub_jaxprs,
     user_line,
@@ -349,7 +350,7 @@ def _loop_homes(entering: Sequence[Home], leaving: Sequence[Home]) -> list[Home]
 
 
 def _split_scan(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry = scan_counts(eqn)
     body = place_inner(eqn.params["jaxpr"], operands)
     homes = _loop_homes(body.wanted[consts : consts + carry], body.outputs[:carry])
     wanted = [*body.wanted[:consts], *homes, *body.wanted[consts + carry :]]

@@ -19,6 +19,7 @@ from lowering.jaxpr import (
     at_source_of,
     bind_equation,
     call_body,
+    scan_counts,
     trace_flat,
 )
 from lowering.passes.evaluate import evaluate_with
@@ -129,7 +130,7 @@ class _Resolver:
 
 def _scan(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
     p = eqn.params
-    consts, carry, closed = p["num_consts"], p["num_carry"], p["jaxpr"]
+    (consts, carry), closed = scan_counts(eqn), p["jaxpr"]
 
     def step(carried: Any, sliced: Any) -> Any:
         *state, counter = carried

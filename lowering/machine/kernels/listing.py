@@ -19,6 +19,7 @@ from lowering.jaxpr import (
     dtype_name,
     is_jaxpr,
     name_stack,
+    scan_counts,
     shape_of,
     sub_jaxprs,
 )
@@ -226,7 +227,7 @@ def _scan(
     eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
 ) -> Loop:
     body = list_operations(eqn.params["jaxpr"], options, eqn)
-    consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carries = scan_counts(eqn)
     return Loop(
         bodies=(body,),
         trips=eqn.params["length"],
