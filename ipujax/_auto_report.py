@@ -1,6 +1,7 @@
 """Reports that are written while programs compile, as `autoReport` of the engine's options asks.
 
-Every program that compiles gets a folder of its own, named by date, time, process and program.
+Every program that compiles gets a folder of its own, named by date, time, process and program; the
+marker of `_files` in it says that all of its files were written.
 Wrong options are errors; a report that cannot be made or written is a warning, because a run must
 not end for what was only meant to watch it.
 """
@@ -20,7 +21,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipujax import _executable_cache, events, log
+from ipujax import _executable_cache, _files, events, log
 from ipujax._poplar_options import EngineOptions
 from ipujax.errors import ConfigError
 
@@ -141,9 +142,11 @@ def _write(lowered: Lowered, wanted: AutoReport) -> bool:
         report = lowered.report()
         folder = _new_folder(wanted.directory, name)
         for file in sorted(wanted.files):
-            with _warned_of_failure(name, file, folder / file):
+            with _warned_of_failure(name, file):
                 _write_file(lowered, report, folder / file)
         written = {path.name for path in folder.iterdir()}
+        if written >= wanted.files:
+            _files.mark_complete(folder)
         if written:
             seconds = time.perf_counter() - begin
             log.get_logger().info("`%s`: report written to %s (%.1f s)", name, folder, seconds)
@@ -152,14 +155,11 @@ def _write(lowered: Lowered, wanted: AutoReport) -> bool:
 
 
 @contextlib.contextmanager
-def _warned_of_failure(name: str, what: str, path: Path | None = None) -> Generator[None]:
-    """Logs whatever the block raises, instead of raising it; half a file is none."""
+def _warned_of_failure(name: str, what: str) -> Generator[None]:
+    """Logs whatever the block raises, instead of raising it."""
     try:
         yield
     except Exception as problem:
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
         reason = f"{type(problem).__name__}: {problem}"
         log.get_logger().warning("`%s`: no %s, the run goes on: %s", name, what, reason)
 
@@ -171,9 +171,9 @@ def _write_file(lowered: Lowered, report: Report, path: Path) -> None:
         case "report.json":
             report.to_json(path)
         case "report.txt":
-            path.write_text(f"{report}\n", encoding="utf-8")
+            _files.write_text(path, f"{report}\n")
         case "program.txt":
-            path.write_text(lowered.as_text(origins=True), encoding="utf-8")
+            _files.write_text(path, lowered.as_text(origins=True))
         case _:
             report.to_perfetto(path, limit=_TRACE_STEPS)
 

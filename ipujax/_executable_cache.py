@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
+from ipujax import _files
 from ipujax.config import config_key
 from ipujax.flags import flags_key, poplar_flags
 from lowering import ir
@@ -39,11 +40,8 @@ def store(lowered: Any) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    entry = _entry(folder, lowered)
     note = {"program": lowered.program.name, "jax": jax.__version__}
-    partial = entry.with_suffix(".partial")
-    partial.write_text(json.dumps(note))
-    partial.replace(entry)
+    _files.write_text(_entry(folder, lowered), json.dumps(note))
 
 
 def fingerprint(lowered: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ipujax import _files
 from ipujax._report import file, html, perfetto
 from ipujax._report.document import read, report_dict
 from ipujax._report.findings import Advice
@@ -176,7 +177,7 @@ class Report:
         Raises:
           OSError: a file that cannot be written.
         """
-        Path(path).write_text(html.page([self.to_dict()]), encoding="utf-8", newline="\n")
+        _files.write_text(path, html.page([self.to_dict()]))
 
     def to_perfetto(self, path: str | Path, limit: int | None = None) -> None:
         """Writes what each IPU does when as Chrome's trace events, for ui.perfetto.dev.

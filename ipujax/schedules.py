@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ipujax import _files
 from lowering import schedules as _schedules
 
 Phase = _schedules.Phase
@@ -56,7 +57,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
       ScheduleError: a file that cannot be written.
     """
     try:
-        Path(path).write_text(to_text(schedule), encoding="utf-8", newline="\n")
+        _files.write_text(path, to_text(schedule))
     except OSError as error:
         raise ScheduleError(
             f"the schedule {schedule.name} cannot be written: {error}",

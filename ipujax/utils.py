@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ipujax import _files
 from ipujax._migration import MIGRATION
 from ipujax.config import (
     DeviceConnectionType,
@@ -200,7 +201,7 @@ def export_dataset_to_file(
       apply_options: not used: data sets are read as they are.
 
     Raises:
-      OutOfRangeError: if the data set ends earlier.
+      OutOfRangeError: if the data set ends earlier; what was there before stays.
       FeedError: (a `ValueError`) if elements differ in structure, shapes or types.
     """
     if num_elements < 1:
@@ -220,8 +221,8 @@ def export_dataset_to_file(
                 )
             _write(files, leaves)
             count += 1
-    if count < num_elements:
-        raise _ended(num_elements, count)
+        if count < num_elements:
+            raise _ended(num_elements, count)
 
 
 def export_inputs_to_file(
@@ -274,7 +275,7 @@ def _open_all(
     names = [path.with_suffix(f".{index}{path.suffix}") for index in range(count)]
     if count == 1:
         names = [path]
-    return [stack.enter_context(name.open("wb")) for name in names]
+    return [stack.enter_context(_files.replacing(name)) for name in names]
 
 
 def _write(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:

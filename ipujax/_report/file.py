@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ipujax import _files
 from ipujax.errors import ReportError, ReportFileError
 
 _GZIP = b"\x1f\x8b"
@@ -21,22 +22,18 @@ _REWRITE = "  fix:   write it again with report.to_json(path)"
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Generator[TextIO]:
-    """A text file in UTF-8; compressed without a date, so that equal reports are equal files.
+    """A text file in UTF-8, which is there when the block has ended; see `_files.replacing`.
+
+    Compressed without a date, so that equal reports are equal files.
 
     Raises:
       OSError: a file that cannot be written.
     """
-    path = Path(path)
-    if path.suffix != ".gz":
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        return
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile("", "wb", _EFFORT, raw, mtime=0) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
-    ):
-        yield file
+    with contextlib.ExitStack() as held:
+        file = held.enter_context(_files.replacing(path))
+        if Path(path).suffix == ".gz":
+            file = held.enter_context(gzip.GzipFile("", "wb", _EFFORT, file, mtime=0))
+        yield held.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
 def read_json(path: str | Path) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipujax import _files
 from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
 
@@ -137,7 +138,7 @@ def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) ->
     if path == "-":
         print(page)
         return
-    _written(path, lambda file: file.write_text(page, encoding="utf-8", newline="\n"))
+    _written(path, lambda file: _files.write_text(file, page))
 
 
 def _diff(arguments: argparse.Namespace) -> int:

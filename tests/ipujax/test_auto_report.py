@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax import _auto_report
+from ipujax import _auto_report, _files
+from ipujax.cli.serving import Library
 from ipujax.errors import ConfigError, OutOfMemoryError
 from ipujax.report import Report
 from tests.ipujax.reporting import configured
@@ -55,7 +56,7 @@ def test_the_files_of_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (folder,) = (tmp_path / "a" / "b").iterdir()
     pattern = rf"\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d__{os.getpid()}__product"
     assert re.fullmatch(pattern, folder.name)
-    assert {file.name for file in folder.iterdir()} == FILES
+    assert {file.name for file in folder.iterdir()} == {*FILES, _files.COMPLETE}
     lowered = ipu.compile(product).lower(X)
     report = lowered.report()
     assert json.loads((folder / "report.json").read_text("utf-8")) == report.to_dict()
@@ -111,7 +112,7 @@ def test_some_of_the_files(
     ask(monkeypatch, directory=str(tmp_path), **options)
     ipu.compile(product)(X)
     (folder,) = tmp_path.iterdir()
-    assert {file.name for file in folder.iterdir()} == files
+    assert {file.name for file in folder.iterdir()} == {*files, _files.COMPLETE}
 
 
 def test_every_way_to_compile_writes_a_program_once(
@@ -299,7 +300,6 @@ def test_a_report_that_cannot_be_written_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(report: Report, path: Path, **arguments: Any) -> None:
-        path.write_text("half a fi")
         raise problem
 
     monkeypatch.setattr(Report, method, fail)
@@ -310,6 +310,27 @@ def test_a_report_that_cannot_be_written_is_a_warning(
     assert warning == f"`product`: no {what}, the run goes on: {reason}"
     (folder,) = tmp_path.iterdir()
     assert {file.name for file in folder.iterdir()} == FILES - {what}
+
+
+def test_the_marker_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a folder without it was not written to its end, and the index of reports says so."""
+    seen: list[set[str]] = []
+    mark = _files.mark_complete
+
+    def look(folder: Path) -> None:
+        seen.append({file.name for file in folder.iterdir()})
+        mark(folder)
+
+    monkeypatch.setattr(_files, "mark_complete", look)
+    ask_all(monkeypatch, tmp_path)
+    ipu.compile(product)(X)
+    assert seen == [FILES]
+    (entry,) = Library([tmp_path]).entries()
+    assert not entry.note
+    (entry.path.parent / _files.COMPLETE).unlink()
+    (entry,) = Library([tmp_path]).entries()
+    assert not isinstance(entry.found, str)  # the report itself is whole
+    assert "its folder is not complete (there is no complete.txt)" in entry.note
 
 
 def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
@@ -344,7 +365,7 @@ def test_what_was_not_written_is_written_when_it_compiles_again(
     for _ in range(2):
         ipu.compile(product).lower(X).compile()
     written = [file.name for folder in tmp_path.iterdir() for file in folder.iterdir()]
-    assert written == ["trace.json.gz"]
+    assert sorted(written) == [_files.COMPLETE, "trace.json.gz"]
 
 
 def test_another_working_directory_gets_reports_of_its_own(
@@ -380,4 +401,5 @@ def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
     assert [run.wait() for run in runs] == [0, 0]
     folders = list(tmp_path.iterdir())
     assert {folder.name.split("__")[1] for folder in folders} == {str(run.pid) for run in runs}
-    assert all({file.name for file in folder.iterdir()} == FILES for folder in folders)
+    files = {*FILES, _files.COMPLETE}
+    assert all({file.name for file in folder.iterdir()} == files for folder in folders)

@@ -192,6 +192,17 @@ def test_broken_files_are_shown(folder: Path):
         assert len(keys(server)) == 2
 
 
+def test_folders_that_are_not_complete_are_told(folder: Path):
+    """Those of autoReport, that is; who puts a report into a folder by hand needs no marker."""
+    auto = folder / "2026-03-01T14-05-09__4711__train"
+    shutil.move(folder / "first", auto)
+    with served(folder) as server:
+        assert index(server).count("its folder is not complete (there is no complete.txt)") == 1
+        assert len(keys(server)) == 2
+        (auto / "complete.txt").touch()
+        assert "not complete" not in index(server)
+
+
 def test_other_files_are_passed_over(folder: Path):
     (folder / "package.json").write_text('{"name": "x"}')
     (folder / "trace.json").write_text('{"traceEvents": [')

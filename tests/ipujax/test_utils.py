@@ -137,6 +137,7 @@ def test_a_data_set_that_is_too_short(available: int, tmp_path: pathlib.Path):
     with pytest.raises(OutOfRangeError) as error:
         utils.export_dataset_to_file(elements(available), tmp_path / "data.bin", 3)
     assert (error.value.requested, error.value.available) == (3, available)
+    assert not list(tmp_path.iterdir())
 
 
 def test_unequal_elements(tmp_path: pathlib.Path):

@@ -6,6 +6,7 @@ import dataclasses as dc
 import gzip
 import hashlib
 import os
+import re
 import stat
 import threading
 import zlib
@@ -13,13 +14,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ipujax import report
+from ipujax import _files, report
 from ipujax._report import text
 from ipujax.errors import ReportError
 
 _ENDINGS = (".json", ".json.gz")
 _BEGINNING = 1024  # bytes
 _SURE = ("report.json", "report.json.gz")  # what is called so is meant to be one
+_AUTO_REPORT = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d__\d+__")  # begins its folders' names
+_INCOMPLETE = (
+    f"its folder is not complete (there is no {_files.COMPLETE}): the program is still writing it, "
+    "was ended or failed meanwhile, or had an ipujax that wrote no such file"
+)
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Entry:
       written: when, in seconds since the epoch.
       size: in bytes.
       found: what it holds; a text says why that cannot be read.
+      note: what else there is to know of it, or "".
     """
 
     key: str
@@ -62,13 +69,16 @@ class Entry:
     written: float
     size: int
     found: Summary | str
+    note: str
 
 
 class Library:
     """The reports among some files, and in some directories and those below them.
 
     Files are looked for again each time, and read again only when they have changed. In
-    directories, JSON of other kinds is passed over, and so are names that begin with a dot.
+    directories, JSON of other kinds is passed over, and so are names that begin with a dot. A
+    report is whole whatever is beside it; where the folder is one of autoReport's and not complete,
+    a note says so.
 
     Args:
       paths: files and directories; files are shown whatever they hold.
@@ -111,7 +121,7 @@ class Library:
             self._known[path] = state, found
             if found is not None:
                 key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-                yield Entry(key, path, status.st_mtime, status.st_size, found)
+                yield Entry(key, path, status.st_mtime, status.st_size, found, _note(path))
 
     def _files(self) -> Iterator[tuple[Path, bool]]:
         """Files that may hold reports, and whether they surely should."""
@@ -124,6 +134,13 @@ class Library:
                 for name in sorted(names):
                     if name.endswith(_ENDINGS) and not name.startswith("."):
                         yield Path(folder, name), name in _SURE
+
+
+def _note(path: Path) -> str:
+    folder = path.absolute().parent
+    if not _AUTO_REPORT.match(folder.name) or _files.is_complete(folder):
+        return ""
+    return _INCOMPLETE
 
 
 def _read(path: Path, sure: bool) -> Summary | str | None:

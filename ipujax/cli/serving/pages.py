@@ -66,6 +66,8 @@ def index(
 
 def _row(entry: Entry, ticked: bool) -> str:
     path = f'<div class="path quiet" id="path-{entry.key}">{escape(str(entry.path))}</div>'
+    if entry.note:
+        path += f'<div class="quiet">{escape(entry.note)}</div>'
     written = escape(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written)))
     found = entry.found
     if not isinstance(found, Summary):
