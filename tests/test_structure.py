@@ -17,6 +17,7 @@ ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "notebooks")
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60  # without the docstring; aim at 40
+WHOLE_FILES = ("_files", "folder")  # modules and objects whose writing leaves no half of a file
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 
@@ -218,6 +219,28 @@ def test_no_assert_guards_the_source(file: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+def writes(file: str) -> Iterator[int]:
+    """Lines on which a file is opened for writing, or written in one go."""
+    for node in ast.walk(parse(file)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = (dotted_name(node.func) or "").split(".")
+        function = node.func.attr if isinstance(node.func, ast.Attribute) else name[-1]
+        modes = [value.value for value in ast.walk(node) if isinstance(value, ast.Constant)]
+        opened = function == "open" and any(
+            isinstance(mode, str) and re.fullmatch("[rwaxbt+]*[wax+][rwaxbt+]*", mode)
+            for mode in modes
+        )
+        if opened or (function in ("write_text", "write_bytes") and name[0] not in WHOLE_FILES):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("file", sorted({*python_files("ipujax")} - {"ipujax/_files.py"}))
+def test_files_are_written_whole(file: str) -> None:
+    found = [f"{file}:{line}: write files by ipujax/_files.py" for line in writes(file)]
+    assert not found, "\n" + "\n".join(found)
+
+
 @pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS))
 def test_modules_say_what_they_are(file: str) -> None:
     assert ast.get_docstring(parse(file)), f"{file}:1: no docstring"
@@ -256,3 +279,23 @@ def test_the_rules_catch(
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(source, encoding="utf-8")
     assert any(f"`{name}`" in line for line in violations(file))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("open('name', 'w')", True),
+        ("path.open(mode='ab')", True),
+        ("open('name', 'r+b')", True),
+        ("Path('name').write_text('b')", True),
+        ("open('name', 'rb')", False),
+        ("open('name')", False),
+        ("_files.write_text('name', 'text')", False),
+    ],
+)
+def test_what_writes_is_found(
+    source: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.test_structure.ROOT", tmp_path)
+    (tmp_path / "a.py").write_text(source, encoding="utf-8")
+    assert bool(list(writes("a.py"))) == found
