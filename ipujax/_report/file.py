@@ -1,4 +1,4 @@
-"""Files of JSON, compressed where their names end in `.gz`."""
+"""Files of reports: text, compressed where their names end in `.gz`, and JSON to be read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ _GZIP = b"\x1f\x8b"
 _EFFORT = 6  # as the command has it; 9 takes far longer for little
 _MARKUP = 20  # bytes that tell a page
 _REWRITE = "  fix:   write it again with report.to_json(path)"
+_GIVE = "  fix:   give a file that report.to_json(path) wrote"
+
+MOST_BYTES = 2**28
+"""Of a report's JSON, unpacked; a small file could else fill the memory."""
 
 
 @contextlib.contextmanager
@@ -42,15 +46,16 @@ def read_json(path: str | Path) -> Any:
     Raises:
       ReportFileError: (a `FileNotFoundError` and `ReportError`) a file that is not there.
       OSError: a file that cannot be read.
-      ReportError: (a `ValueError`) no JSON; the error says where it stops being that.
+      ReportError: (a `ValueError`) no regular file, such as a pipe, one that is too large, or no
+        JSON; the error says where it stops being that.
     """
     try:
-        content = Path(path).read_bytes()
+        content = _files.read_bytes(path, MOST_BYTES)
     except FileNotFoundError as error:
-        raise ReportFileError(
-            f"there is no report {path}: {error.strerror}\n"
-            "  fix:   give a file that report.to_json(path) wrote"
-        ) from error
+        raise ReportFileError(f"there is no report {path}: {error.strerror}\n{_GIVE}") from error
+    except _files.UnfitFileError as error:
+        hint = "" if Path(path).is_file() else "; `ipujax report -` reads stdin"
+        raise ReportError(f"{path} {error}\n{_GIVE}{hint}") from error
     return parse_json(content, str(path))
 
 
@@ -68,6 +73,10 @@ def parse_json(content: bytes, path: str) -> Any:
         raise ReportError(f"{path} is empty\n{_REWRITE}")
     if content.startswith(_GZIP):
         content = _unpacked(content, path)
+    if len(content) > MOST_BYTES:
+        raise ReportError(
+            f"{path} holds more than {MOST_BYTES:,} bytes, which no report has\n{_GIVE}"
+        )
     if content.lstrip()[:_MARKUP].lower().startswith((b"<!doctype html", b"<html")):
         raise ReportError(
             f"{path} is a page for a browser, which only shows a report\n"
@@ -89,7 +98,8 @@ def parse_json(content: bytes, path: str) -> Any:
 
 def _unpacked(content: bytes, path: str) -> bytes:
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return file.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise ReportError(f"{path} is compressed, and broken: {error}\n{_REWRITE}") from error
 

@@ -162,9 +162,11 @@ def _short(paths: Sequence[str]) -> list[str]:
 def _serve(paths: Sequence[Path], port: int | None) -> int:
     from ipujax.cli.serving import Library, Server
 
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        raise _Failed(f"{', '.join(missing)}: there is no such file or directory")
+    for path in paths:
+        if not path.exists():
+            raise _Failed(f"{path}: there is no such file or directory")
+        if not path.is_dir() and not path.is_file():
+            raise _Failed(f"{path}: neither a regular file nor a directory")
     port = PORT if port is None else port
     try:
         server = Server(Library(paths), port)
@@ -191,7 +193,7 @@ def _load(path: str) -> Report:
     try:
         if path != "-":
             return report.load(path)
-        data = file.parse_json(sys.stdin.buffer.read(), "stdin")
+        data = file.parse_json(sys.stdin.buffer.read(file.MOST_BYTES + 1), "stdin")
         return report.Report(**document.read(data, "stdin"))
     except ReportError as error:
         raise _Failed(str(error)) from error

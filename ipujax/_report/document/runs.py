@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 Runs = list[list[int]]
 """Arithmetic runs `[first, step, count]`."""
+
+MOST = 10**8
+"""Numbers of one array; a few letters could else fill the memory."""
 
 Repeats = list[list[int]]
 """Values and how often each comes, `[value, count]`."""
@@ -31,7 +34,12 @@ def runs(values: np.ndarray) -> Runs:
 
 
 def from_runs(found: Sequence[Sequence[int]]) -> np.ndarray:
-    """int64: the numbers of which `runs` made these."""
+    """int64: the numbers of which `runs` made these.
+
+    Raises:
+      ValueError: more than `MOST`.
+    """
+    _check_total(count for _, _, count in found)
     parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in found]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
@@ -46,6 +54,17 @@ def repeats(values: np.ndarray) -> Repeats:
 
 
 def from_repeats(found: Sequence[Sequence[int]]) -> np.ndarray:
-    """int64: the numbers of which `repeats` made these."""
+    """int64: the numbers of which `repeats` made these.
+
+    Raises:
+      ValueError: more than `MOST`.
+    """
+    _check_total(count for _, count in found)
     values = [value for value, _ in found]
     return np.repeat(np.array(values, dtype=np.int64), [count for _, count in found])
+
+
+def _check_total(counts: Iterable[int]) -> None:
+    total = sum(counts)
+    if total > MOST:
+        raise ValueError(f"a list of {total:,} numbers, where {MOST:,} are the most")

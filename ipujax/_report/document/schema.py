@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from typing import Any
 
+from ipujax._report.document import runs
 from lowering import machine, trace
 
 Schema = dict[str, Any]
@@ -12,7 +13,6 @@ Schema = dict[str, Any]
 NUMBER = 2
 """Changes whenever a reader of older reports would go wrong."""
 
-_MOST = 10**8  # of what is written as a count and unfolded by readers
 _MOST_PARTS = 10**6
 _TEXT: Schema = {"type": "string"}
 _WHOLE: Schema = {"type": "integer"}
@@ -23,7 +23,7 @@ _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _FLAG: Schema = {"type": "boolean"}
 _REF: Schema = {"type": "integer", "minimum": 0}
 _OR_NONE: Schema = {"type": "integer", "minimum": -1}
-_MANY: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST}
+_MANY: Schema = {"type": "integer", "minimum": 1, "maximum": runs.MOST}
 
 
 def _object(**properties: Schema) -> Schema:
