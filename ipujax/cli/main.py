@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from ipujax.cli import style
+from ipujax.cli.pipe import ends_with_its_reader
 
 _COMMANDS = {
     "report": "shows what the machine model says of a program",
@@ -23,25 +24,26 @@ _EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@ends_with_its_reader
+def main(argv: Sequence[str] | None = None, prog: str = "ipujax") -> int:
     """Runs a command; returns its exit code.
 
     Exit codes: 0; 1 if something cannot be read or written; 2 if the arguments are wrong.
     """
-    parser = _parser()
+    parser = _parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 0
     module = importlib.import_module(f"ipujax.cli.{arguments.command}")
     run: Callable[..., int] = module.main
-    return run(arguments.arguments, prog=f"ipujax {arguments.command}")
+    return run(arguments.arguments, prog=f"{prog} {arguments.command}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = style.parser("ipujax", "Graphcore's IPU programming model on JAX.", _EXAMPLES)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.parser(prog, "Graphcore's IPU programming model on JAX.", _EXAMPLES)
     listed = "\n".join(style.listed(list(_COMMANDS.items())))
-    parser.usage = "ipujax [-h] [--version] COMMAND ..."
+    parser.usage = f"{prog} [-h] [--version] COMMAND ..."
     parser.description = (
         f"{parser.description}\n\ncommands (`ipujax COMMAND --help` says more):\n{listed}"
     )

@@ -6,11 +6,21 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ipujax import __version__
 
 Examples = Sequence[tuple[str, str]]
 """What may follow a command, and what it does."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Has it known when help cannot be written, which `argparse` passes over."""
+        if file is not None and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
 
 def parser(prog: str, description: str, examples: Examples) -> argparse.ArgumentParser:
@@ -21,7 +31,7 @@ def parser(prog: str, description: str, examples: Examples) -> argparse.Argument
       description: what it does, in a sentence.
       examples: what may follow the command.
     """
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog=prog,
         description=description,
         epilog="\n".join(["examples:", *listed([(f"{prog} {a}", b) for a, b in examples])]),
