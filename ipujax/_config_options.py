@@ -54,14 +54,14 @@ class DeviceConnection(ConfigNode):
 class MultiReplicaDistribution(ConfigNode):
     """Several processes that run one program, each with its share of the replicas.
 
-    The number of replicas over all is the number in one process times `process_count`.
+    Replicas are not distributed over processes yet: configuring more than one is an error.
     """
 
     process_index: int = option(
         0, "Which process this is, from 0 up to but not with `process_count`.", Effect.SYSTEM
     )
     process_count: int = option(
-        0, "How many processes there are; 0 runs replicas in this process only.", Effect.SYSTEM
+        0, "How many processes there are: 0 or 1, all replicas run in this process.", Effect.SYSTEM
     )
 
 

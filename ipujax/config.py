@@ -329,6 +329,11 @@ def _check_processes(config: IPUConfig, on_ipu_model: bool) -> None:
     count, index = processes.process_count, processes.process_index
     if count < 0:
         raise ConfigError(f"{prefix}.process_count is {count}, but cannot be negative")
+    if count == 0 and index != 0:
+        raise ConfigError(
+            f"{prefix}.process_index is {index}, but process_count is 0: without processes there "
+            "is no process to number; leave process_index at 0"
+        )
     if count == 0:
         return
     if not 0 <= index < count:
@@ -340,6 +345,12 @@ def _check_processes(config: IPUConfig, on_ipu_model: bool) -> None:
         raise ConfigError(
             f"{prefix}.process_count is {count}, but the IPU Model cannot distribute replicas over "
             "processes; remove --use_ipu_model from TF_POPLAR_FLAGS"
+        )
+    if count > 1:
+        raise ConfigError(
+            f"{prefix}.process_count is {count}, but replicas cannot be distributed over processes "
+            "yet: each would train alone, on its own data; leave process_count at 0 and give all "
+            "replicas to one process, with auto_select_ipus = replicas x IPUs per replica"
         )
 
 

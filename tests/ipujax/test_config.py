@@ -269,6 +269,12 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
         pytest.param({"io_tiles__place_ops_on_io_tiles": True}, "num_io_tiles", id="no_io_tiles"),
         pytest.param({"ipu_model__tiles_per_ipu": -1}, "negative", id="negative_tiles"),
         pytest.param({f"{DISTRIBUTION}count": -1}, "negative", id="negative_processes"),
+        pytest.param({f"{DISTRIBUTION}index": 1}, "no process to number", id="index_of_no_process"),
+        pytest.param(
+            {f"{DISTRIBUTION}count": 2, f"{DISTRIBUTION}index": 1},
+            "process_count is 2, but replicas cannot be distributed over processes yet",
+            id="several_processes",
+        ),
         pytest.param({"ipu_model__version": "ipu3"}, "one of ipu1, ipu2, ipu21", id="no_version"),
         pytest.param({"auto_select_ipus": 0}, "from 1 to 16", id="no_ipus"),
         pytest.param({"auto_select_ipus": [1, 17]}, "from 1 to 16", id="too_many_ipus"),
@@ -293,13 +299,13 @@ def test_contradictions_are_found_when_configuring(values: dict[str, object], me
     [
         pytest.param(
             {"select_ipus": [1, 2]},
-            "auto_select_ipus",
+            "the IPU Model has none to name",
             marks=pytest.mark.fact("config.select_on_model"),
             id="config.select_on_model",
         ),
         pytest.param(
             {f"{DISTRIBUTION}count": 2},
-            "cannot distribute replicas",
+            "the IPU Model cannot distribute replicas",
             marks=pytest.mark.fact("config.process_count_model"),
             id="config.process_count_model",
         ),
@@ -309,10 +315,14 @@ def test_the_ipu_model_cannot_do_all(
     values: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ):
     config = configured(**values)
-    config.configure_ipu_system()
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     with pytest.raises(ConfigError, match=message):
         config.configure_ipu_system()
+
+
+def test_one_process_may_be_stated():
+    configured(**{f"{DISTRIBUTION}count": 1}).configure_ipu_system()
+    assert SYSTEM.configured
 
 
 @pytest.mark.fact("config.fp_individual")
