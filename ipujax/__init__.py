@@ -8,7 +8,10 @@ are imported when first used, so that command line tools start fast.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+from ipujax._migration import NOT_YET, NotYetFinder, not_yet
 
 if TYPE_CHECKING:
     from ipujax import all_to_all_op as all_to_all_op
@@ -129,8 +132,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"ipujax.{name}")
     if name in OPTIMIZERS:
         return importlib.import_module(f"ipujax.optimizers.{name}")
+    if name in NOT_YET:
+        raise AttributeError(not_yet(name))
     raise AttributeError(f"module 'ipujax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
+
+
+if NotYetFinder not in sys.meta_path:
+    sys.meta_path.append(NotYetFinder)

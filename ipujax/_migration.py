@@ -1,10 +1,16 @@
-"""Where the older configuration functions went: the one table behind `utils` and the docs.
+"""Names of the original that ipujax does not have, and what to use now.
 
-The deprecated `create_ipu_config` family is left out of ipujax; each of its functions became
-attributes of `IPUConfig`.
+The deprecated `create_ipu_config` family is left out; each of its functions became attributes of
+`IPUConfig`. Whole modules are not there yet, and later SDKs had more of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from ipujax.errors import NotThereYetError
 
 _FLOATING_POINT = "floating_point_behaviour.inv, .div0, .oflo, .esr, .nanoo or .set_all"
 
@@ -46,3 +52,80 @@ MIGRATION: dict[str, str] = {
     "extract_execute_reports": "`executable.report()`; events hold no reports any more",
     "extract_poplar_serialized_graphs": "`lowered.as_text()`; events hold no graphs any more",
 }
+
+_LOOP = (
+    "a training step on JAX and optax inside `loops.repeat` or `pipelining_ops.pipeline`, fed by "
+    "an `IPUInfeedQueue`"
+)
+_MODEL = f"the model written as a JAX function (or in flax, equinox or haiku), and {_LOOP}"
+_REPLICAS = (
+    "replicas in one process: `IPUConfig.auto_select_ipus` gives the device IPUs for all of them, "
+    "and `CrossReplicaOptimizer` and `cross_replica_ops` work across them"
+)
+_COMPILED = (
+    "`ipu.compile(f).lower(*args).compile()` in the process that runs it; "
+    "`--executable_cache_path` of `TF_POPLAR_FLAGS` keeps what XLA compiled for the next one"
+)
+
+# Module or function of `ipujax` -> what to use now.
+NOT_YET: dict[str, str] = {
+    "application_compile_op": _COMPILED,
+    "autoshard": "`scopes.ipu_shard` around each part",
+    "autoshard_cnn": "`scopes.ipu_shard` around each part",
+    "checkpoint": "`numpy.savez` or orbax, on the pytrees that a program returns",
+    "distributed": _REPLICAS,
+    "eager": "`ipu.compile` around what is to run on IPUs; the rest runs where JAX runs it",
+    "embedded_runtime": _COMPILED,
+    "f8_ops": "JAX's own types, such as `x.astype(jax.numpy.float8_e4m3fn)`",
+    "frontends": _MODEL,
+    "horovod": _REPLICAS,
+    "ipu_estimator": _LOOP,
+    "ipu_horovod_strategy": _REPLICAS,
+    "ipu_multi_replica_strategy": _REPLICAS,
+    "ipu_multi_worker_strategy": _REPLICAS,
+    "ipu_pipeline_estimator": "`pipelining_ops.pipeline` with an `optimizer_function`",
+    "ipu_run_config": (
+        "`IPUConfig.configure_ipu_system` for the system, and the count of `loops.repeat` for "
+        "`iterations_per_loop`"
+    ),
+    "ipu_session_run_hooks": (
+        "an `IPUOutfeedQueue`, iterated by another thread while the program runs"
+    ),
+    "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
+    "keras": _MODEL,
+    "load_executable": _COMPILED,
+    "metrics": "the metric computed in the program, and sent by `IPUOutfeedQueue.enqueue`",
+    "popart": _MODEL,
+    "popdist": _REPLICAS,
+    "poptorch": _MODEL,
+    "serving": _COMPILED,
+    "test_utils": "`numpy.testing`, on a program's results and those of `jax.jit`",
+    "vertex_edsl": "`custom_ops.codelet_expression_op`",
+    "within_replica_ops": (
+        "values of one `scopes.ipu_shard` used in another: copies between IPUs are inserted"
+    ),
+}
+
+
+def not_yet(name: str) -> str:
+    """What to say of a name in `NOT_YET`."""
+    return f"ipujax has no '{name}' yet. Instead: {NOT_YET[name]}"
+
+
+class NotYetFinder:
+    """Has `import ipujax.keras` and its like say what to use now; the last finder to be asked."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds nothing.
+
+        Raises:
+          NotThereYetError: (a `ModuleNotFoundError`) a module that is not there yet.
+        """
+        package, _, name = fullname.rpartition(".")
+        if package == "ipujax" and name in NOT_YET:
+            # Without the error's `name`: `from ipujax import keras` would pass over it.
+            raise NotThereYetError(not_yet(name))
+        return None

@@ -33,6 +33,10 @@ class UnknownOptionError(ConfigError, AttributeError):
     """
 
 
+class NotThereYetError(IPUError, ModuleNotFoundError):
+    """A module of the original, or one that is planned, that ipujax does not have yet."""
+
+
 class ConfigTypeError(IPUError, TypeError):
     """A configuration attribute was given a value of a type that it does not take."""
 
