@@ -18,6 +18,7 @@ from ipujax import _executable_cache, events
 from ipujax._arguments import Settings, Static
 from ipujax._lower_function import DEFAULT_DEVICE, lower_function
 from ipujax.engine.choose import check_engine
+from ipujax.log import get_logger
 from ipujax.scopes import current_device
 from ipujax.stages import Executable, Lowered, settled
 from ipujax.system import SYSTEM
@@ -140,6 +141,7 @@ class CompiledFunction:
         self._executables: dict[Any, Executable] = {}
         self._executables_generation = -1
         self._host_driven = False
+        self._told: tuple[int, int] | None = None  # a configuration, and its number of replicas
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
@@ -181,7 +183,27 @@ class CompiledFunction:
         Raises:
           LoweringError: and its kinds, for programs that do not fit the device.
         """
-        return lower_function(self._fn, self._settings, args, kwargs)
+        lowered = lower_function(self._fn, self._settings, args, kwargs)
+        self._tell_replicas(lowered)
+        return lowered
+
+    def _tell_replicas(self, lowered: Lowered) -> None:
+        """Logs, once for each configuration, into how many copies nobody asked for it to be made."""
+        program, device = lowered.program, lowered.device
+        told = SYSTEM.generation, program.replicas
+        if program.replicas == 1 or self._told == told:
+            return
+        self._told = told
+        get_logger().info(
+            "Program `%s` runs as %d replicas, each with elements of its own from infeeds, since it "
+            "uses %d IPU%s and %s has %d",
+            program.name,
+            program.replicas,
+            program.ipus,
+            "s" * (program.ipus > 1),
+            device.name,
+            device.num_ipus,
+        )
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not jaxpr.trace_state_clean():

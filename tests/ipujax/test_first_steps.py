@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -141,3 +142,31 @@ def test_a_listing_cut_short(tool: str) -> None:
         process.stdout.close()  # as `head -0` would
         errors = process.stderr.read()
     assert errors == b""
+
+
+def test_replicas_that_nobody_asked_for_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> list[str]:
+        lines = [r.getMessage() for r in caplog.records if "replicas" in r.getMessage()]
+        caplog.clear()
+        return lines
+
+    caplog.set_level(logging.INFO, "ipujax")
+    shards = ipu.compile(two_shards)
+    configure(2)
+    shards(np.float32(1))
+    assert not told()
+    configure(4)
+    for engine in ("fused", "replay"):
+        plain = ipu.compile(lambda x: x + 1, name="plain", engine=engine)
+        for shape in ((), (), (3,)):
+            plain(np.zeros(shape, np.float32))
+        plain.lower(np.float32(1)).compile()
+        assert told() == [
+            "Program `plain` runs as 4 replicas, each with elements of its own from infeeds, "
+            "since it uses 1 IPU and /device:IPU:0 has 4"
+        ]
+    shards(np.float32(1))
+    assert told() == [
+        "Program `two_shards` runs as 2 replicas, each with elements of its own from infeeds, "
+        "since it uses 2 IPUs and /device:IPU:0 has 4"
+    ]
