@@ -188,15 +188,15 @@ class CompiledFunction:
         return lowered
 
     def _tell_replicas(self, lowered: Lowered) -> None:
-        """Logs, once for each configuration, into how many copies nobody asked for it to be made."""
+        """Logs, once for each configuration, how many replicas nobody has asked for."""
         program, device = lowered.program, lowered.device
         told = SYSTEM.generation, program.replicas
         if program.replicas == 1 or self._told == told:
             return
         self._told = told
         get_logger().info(
-            "Program `%s` runs as %d replicas, each with elements of its own from infeeds, since it "
-            "uses %d IPU%s and %s has %d",
+            "Program `%s` runs as %d replicas, each with elements of its own from infeeds, "
+            "since it uses %d IPU%s and %s has %d",
             program.name,
             program.replicas,
             program.ipus,

@@ -250,6 +250,8 @@ class Executable:
             self._kernel = lowered.as_one_kernel()
             self._machine = Machine(chosen, placement, lowered.donated)
             self._jitted = self._compiled_kernel()
+            if self._jitted is None:
+                self._machine.compilation.finish()
         if not cached:
             _executable_cache.store(lowered)
             text = self.as_text() if events.recording() else ""
@@ -314,15 +316,8 @@ class Executable:
             if self._jitted is not None:
                 results = self._jitted(*flat)
             else:
-                results = lowered.host_code.run(self._machine, self._owned(flat))
+                results = lowered.host_code.run(self._machine, flat)
             return settled(lowered.unflatten(results, touched))
-
-    def _owned(self, flat: list[Any]) -> list[Any]:
-        """The arguments, after the caller's donated ones have been taken from him."""
-        owned, donated = list(flat), self._lowered.donated
-        for number, array in zip(donated, _taken_over([flat[n] for n in donated]), strict=True):
-            owned[number] = array
-        return owned
 
     def _are_as_lowered(self, flat: list[Any]) -> bool:
         """Whether the arguments are arrays of the right shapes and dtypes, found out fast."""
@@ -366,20 +361,12 @@ class Executable:
     def _compiled(self) -> list[Any]:
         if self._jitted is not None:
             return [self._jitted]
-        return [
-            function.lower(*avals).compile() for function, avals in self._machine.compiled_kernels()
-        ]
+        return [kernel.compile() for kernel in self._machine.compiled_kernels()]
 
 
 def settled(results: Any) -> Any:
     """The results; if somebody records how long things take, once they are there."""
     return jax.block_until_ready(results) if events.timing() else results
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _taken_over(arrays: list[Any]) -> list[Any]:
-    """The same buffers in arrays of their own; those that were given are deleted."""
-    return arrays
 
 
 def _raise_fault(program: ir.Program, code: int) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipujax.engine.compilation import Compiled
 from ipujax.engine.feeds import Session, of_the_loop
 from ipujax.engine.loops import Values
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from lowering import ir
+
+if TYPE_CHECKING:
+    from ipujax.engine.replay import Machine
 
 Step = Callable[[Values, Session], None]
 
@@ -54,6 +63,62 @@ def iterate(
         raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
 
 
-def row_of(stacked: Any, index: int, replicas: int) -> Any:
-    """What one iteration reads of a stacked array, for all replicas."""
-    return stacked[index] if replicas == 1 else stacked[:, index]
+class Rows:
+    """What the iterations of a loop read of stacked arrays, and what they leave in others."""
+
+    def __init__(self, machine: Machine, node: ir.Repeat):
+        self.node = node
+        # An array of no rows has none to read or write.
+        has_rows = node.count != 0
+        self.readers = [_reading(machine, s) for s in node.slices] if has_rows else []
+        self.writers = [_writing(machine, s) for s in node.stacks] if has_rows else []
+        self.blanks = [_blank(machine, s) for s in node.stacks]
+
+    def begin(self, values: Values) -> list[Any]:
+        """Before the first iteration; gives the arrays that iterations read."""
+        for s, blank in zip(self.node.stacks, self.blanks, strict=True):
+            (values[s.stacked, s.ipu],) = blank()
+        return [load(values[s.stacked, s.ipu]) for s in self.node.slices]
+
+    def read(self, wholes: Sequence[Any], values: Values, index: int) -> None:
+        """What an iteration reads."""
+        for s, whole, row in zip(self.node.slices, wholes, self.readers, strict=True):
+            (values[s.element, s.ipu],) = row(whole, np.int32(index))
+
+    def write(self, values: Values, index: int) -> None:
+        """What an iteration leaves."""
+        for s, put in zip(self.node.stacks, self.writers, strict=True):
+            place = s.stacked, s.ipu
+            row = load(values[s.element, s.ipu])
+            (values[place],) = put(values[place], row, np.int32(index))
+
+
+def _reading(machine: Machine, s: ir.Slice) -> Compiled:
+    whole = machine.placement.replicated(_row, s.ipu, [0, None], [0])
+    return machine.compilation.add(whole, [machine.struct(s.stacked, s.ipu), _index(machine, s)])
+
+
+def _writing(machine: Machine, s: ir.Stack) -> Compiled:
+    whole = machine.placement.replicated(_with_row, s.ipu, [0, 0, None], [0])
+    structs = [machine.struct(value, s.ipu) for value in (s.stacked, s.element)]
+    return machine.compilation.add(whole, [*structs, _index(machine, s)], donate_argnums=0)
+
+
+def _blank(machine: Machine, s: ir.Stack) -> Compiled:
+    struct, is_default = machine.struct(s.stacked, s.ipu), machine.placement.is_default
+    home = None if is_default else machine.placement.sharding(s.ipu)
+    return machine.compilation.add(
+        lambda: [jnp.zeros(struct.shape, struct.dtype)], [], out_shardings=home
+    )
+
+
+def _index(machine: Machine, s: ir.Slice | ir.Stack) -> jax.ShapeDtypeStruct:
+    return machine.placement.struct(np.int32(0), s.ipu, None)
+
+
+def _row(whole: Any, index: Any) -> list[Any]:
+    return [lax.dynamic_index_in_dim(whole, index, keepdims=False)]
+
+
+def _with_row(whole: Any, row: Any, index: Any) -> list[Any]:
+    return [lax.dynamic_update_index_in_dim(whole, row, index, 0)]

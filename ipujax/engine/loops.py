@@ -9,20 +9,25 @@ in a thread, and the results of the one before are handed to their queues.
 from __future__ import annotations
 
 import collections
+import itertools
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ipujax.engine import loop_kernels
 from ipujax.engine.feeds import Feeder, Session, exhausted, of_the_loop
-from ipujax.engine.placement import Axis, Placement
+from ipujax.engine.loop_kernels import LoopKernel, row_shape, taken, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from lowering import ir, jaxpr, workload
+
+if TYPE_CHECKING:
+    from ipujax.engine.replay import Machine
 
 # Long enough to hide a dispatch of some 100 us, short enough to look live.
 CHUNK_SECONDS = 0.02
@@ -54,20 +59,21 @@ class StreamedLoop:
     """One loop of a program, as a step of the machine that runs it.
 
     Args:
+      machine: runs the program.
       node: the loop; `is_streamable`.
-      placement: the devices of the program.
       trips: reads the trip count.
-      spare: initial values that nobody needs afterwards, not even the caller.
+      capacities: iterations that the buffers of a chunk hold; found out by default.
     """
 
     def __init__(
         self,
+        machine: Machine,
         node: ir.Repeat,
-        placement: Placement,
         trips: Callable[[Values], Any],
-        spare: Collection[int],
+        capacities: Sequence[int] = (),
     ):
-        self.node, self.placement, self.trips, self.spare = node, placement, trips, spare
+        self.machine, self.node, self.trips = machine, node, trips
+        self.placement, self.spare = machine.placement, machine.spare
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
@@ -84,12 +90,20 @@ class StreamedLoop:
         )
         inside = entering | taken | made
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
+        self.fitting = 0  # iterations of a chunk, by the last measurement
+        self.lent = [] if self.by_step else [c for c in node.carry if not self.is_ours(c)]
+        self.copies = machine.copying([c.initial for c in self.lent], self.ipu)
+        self.capacities = capacities or loop_kernels.capacities(self)
+        self.step_kernel = loop_kernels.of_steps(self) if self.by_step else None
+        chunks = () if self.by_step else self.capacities
+        self.chunk_kernels = {
+            capacity: loop_kernels.of_chunks(self, capacity) for capacity in chunks
+        }
         self.single: StreamedLoop | None = None
         if node.single is not None:
-            self.single = StreamedLoop(node.single, placement, trips, spare)
-        self.fitting = 0  # iterations of a chunk, by the last measurement
-        self.chunk_kernel = self.jitted(self.chunk, chunked=True)
-        self.by_step_kernel = self.jitted(self.step, chunked=False)
+            each = self.ins[0].count or 1
+            rows = [capacity * each for capacity in self.capacities]
+            self.single = StreamedLoop(machine, node.single, trips, rows)
 
     # --- what one iteration does ----------------------------------------------------------------
 
@@ -132,7 +146,7 @@ class StreamedLoop:
         spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
         sent = [
             [
-                jnp.zeros((self.kept(step, capacity), *_row_shape(step, leaf)), leaf.dtype)
+                jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
                 for leaf in leaves
             ]
             for step, leaves in zip(self.outs, spec, strict=True)
@@ -142,7 +156,7 @@ class StreamedLoop:
             carry, sent = state
             carry, results = self.iteration(carry, consts, self.rows(buffers, index))
             sent = [
-                [_with_row(step, old, new, index) for old, new in zip(whole, row, strict=True)]
+                [with_row(step, old, new, index) for old, new in zip(whole, row, strict=True)]
                 for step, whole, row in zip(self.outs, sent, results, strict=True)
             ]
             return carry, sent
@@ -153,7 +167,7 @@ class StreamedLoop:
     def rows(self, buffers: Sequence[Sequence[Any]], index: Any) -> list[list[Any]]:
         """What one iteration takes of each buffer."""
         return [
-            [_taken(leaf, index, step.count) for leaf in leaves]
+            [taken(leaf, index, step.count) for leaf in leaves]
             for step, leaves in zip(self.ins, buffers, strict=True)
         ]
 
@@ -194,28 +208,16 @@ class StreamedLoop:
             rest = rest[len(step.writes) :]
         return flat[:first], flat[first:second], elements
 
-    def jitted(self, function: Callable[..., list[Any]], *, chunked: bool) -> Any:
-        """The function for all replicas; a chunk's loop variables are donated."""
-        carry = len(self.node.carry)
-        leaves = sum(len(step.writes) for step in self.ins)
-        results = sum(len(step.reads) for step in self.outs)
-        lead: Axis = 1 if chunked else 0
-        in_axes: list[Axis] = [None, *[0] * (carry + len(self.consts)), *[lead] * leaves]
-        out_axes: list[Axis] = [None, *[0] * carry, *[lead] * results]
-        whole = self.placement.replicated(function, self.ipu, in_axes, out_axes)
-        # By step nothing is donated: on a CPU that costs more than it saves.
-        return jax.jit(whole, donate_argnums=tuple(range(1, 1 + carry)) if chunked else ())
-
     # --- running --------------------------------------------------------------------------------
 
     def __call__(self, values: Values, session: Session) -> None:
         """Runs the whole loop."""
         count = int(self.trips(values))
-        carry = [self.own(c, values) for c in self.node.carry]
+        carry = self.own(values)
         feeders = [Feeder(step.queue, session.replicas, step.count or 1) for step in self.ins]
         interrupted = True
         try:
-            carry = _Run(self, values, session, feeders, count).finish(carry)
+            carry = _Run(self, values, session, feeders, count, carry).finish(carry)
             interrupted = False
         except Exception:
             interrupted = False
@@ -230,14 +232,19 @@ class StreamedLoop:
         """What the loop reads but does not change."""
         return [load(values[value, self.ipu]) for value in self.consts]
 
-    def own(self, c: ir.Carry, values: Values) -> Any:
-        """An initial value to be donated from iteration to iteration; the caller's stay his."""
-        is_spare = c.initial in self.spare
-        initial = values.pop((c.initial, c.ipu)) if is_spare else values[c.initial, c.ipu]
-        array = load(initial)
-        # What was put away may share its buffer with the value that it was.
-        is_ours = is_spare and array is initial
-        return array if is_ours or self.by_step else jnp.copy(array)
+    def is_ours(self, c: ir.Carry) -> bool:
+        """Whether nobody else has an initial value's buffer, as what was put away may."""
+        return c.initial in self.spare and c.initial not in self.machine.stored
+
+    def own(self, values: Values) -> list[Any]:
+        """The initial values, to be donated from iteration to iteration; the caller's stay his."""
+        carry: dict[int, Any] = {}
+        for c in self.node.carry:
+            place = c.initial, c.ipu
+            carry[c.initial] = load(values.pop(place) if c.initial in self.spare else values[place])
+        copies = self.copies(*(carry[c.initial] for c in self.lent))
+        owned = dict(zip((c.entering for c in self.lent), copies, strict=True))
+        return [owned.get(c.entering, carry[c.initial]) for c in self.node.carry]
 
 
 class _Run:
@@ -254,13 +261,16 @@ class _Run:
         session: Session,
         feeders: list[Feeder],
         count: int,
+        carry: list[Any],
     ):
         self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
         own = [loop] if loop.single is None else [loop, loop.single]
         self.consts = {each: each.constants(values) for each in own}
-        # A power of two, so that loops of many lengths share few compilations.
-        roof = 1 << max(count - 1, 0).bit_length()
-        self.capacity = min(loop.capacity, roof)
+        # What the user has committed to a device was compiled otherwise by jit.
+        held = itertools.chain(carry, *self.consts.values())
+        self.direct = loop.placement.is_default and not any(x.committed for x in held)
+        fitting = [capacity for capacity in loop.capacities if capacity >= count]
+        self.capacity = fitting[0] if fitting else loop.capacities[-1]
         # A short loop that is run again needs no small chunks to find out how long it takes.
         self.size = loop.fitting if loop.fitting >= count else 1
         self.requested = 0
@@ -297,7 +307,8 @@ class _Run:
             if not ready or single is None:
                 self.stop(waited, carry, taken)
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
-            carry = self.launch(single, single.chunk_kernel, ready, carry, leaves)
+            kernel = single.chunk_kernels[self.capacity * feeder.each]
+            carry = self.launch(single, kernel, ready, carry, leaves)
             taken += ready
         return carry
 
@@ -312,29 +323,27 @@ class _Run:
 
     def dispatch(self, ready: int, carry: list[Any]) -> list[Any]:
         """Sends off the next iterations: one chunk, or step by step."""
-        if not self.loop.by_step:
+        step_kernel = self.loop.step_kernel
+        if step_kernel is None:
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-            return self.launch(self.loop, self.loop.chunk_kernel, ready, carry, leaves)
+            kernel = self.loop.chunk_kernels[self.capacity]
+            return self.launch(self.loop, kernel, ready, carry, leaves)
         for _ in range(ready):
             leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            carry = self.launch(self.loop, self.loop.by_step_kernel, None, carry, leaves)
+            carry = self.launch(self.loop, step_kernel, None, carry, leaves)
         return carry
 
     def launch(
         self,
         loop: StreamedLoop,
-        kernel: Any,
+        kernel: LoopKernel,
         count: int | None,
         carry: list[Any],
         leaves: list[np.ndarray],
     ) -> list[Any]:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
-        axis: Axis = None if self.session.replicas == 1 else int(count is not None)
-        elements: list[Any] = leaves
-        if axis is not None or not carry:
-            # Otherwise jit brings them to where the loop variables are, in a fraction of the time.
-            elements = list(loop.placement.elements(leaves, loop.ipu, axis))
-        token, *results = kernel(np.int32(count or 1), *carry, *self.consts[loop], *elements)
+        run = kernel.direct if self.direct else kernel
+        token, *results = run(count or 1, (*carry, *self.consts[loop]), leaves)
         self.running.append(token)
         carry, sent = results[: len(carry)], results[len(carry) :]
         for step in loop.outs:
@@ -374,26 +383,6 @@ def slow_inside_loops(closed: Any) -> bool:
     convolutions permute their dimensions or dilate their operands.
     """
     return jax.default_backend() == "cpu" and workload.has_slow_convolution(closed.jaxpr)
-
-
-def _taken(leaf: Any, index: Any, count: int | None) -> Any:
-    """An iteration's element, or its `count` stacked ones."""
-    if count is None:
-        return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
-    return lax.dynamic_slice_in_dim(leaf, index * count, count)
-
-
-def _row_shape(step: ir.StreamOut, leaf: Any) -> tuple[int, ...]:
-    """The shape of one of the elements that an iteration sends."""
-    return leaf.shape if step.count is None else leaf.shape[1:]
-
-
-def _with_row(step: ir.StreamOut, whole: Any, row: Any, index: Any) -> Any:
-    """The buffer with what an iteration sends; with its last element, if the buffer has one."""
-    rows = row[None] if step.count is None else row
-    if whole.shape[0] == 1:
-        return rows[-1:]
-    return lax.dynamic_update_slice_in_dim(whole, rows, index * rows.shape[0], 0)
 
 
 def _bytes(aval: Any) -> int:

@@ -39,7 +39,11 @@ class PipelinedLoop:
         self.steps = self._with_dead(touched, inside)
         self.lanes = self._lanes(machine)
         # What comes from the host, as a literal does, is not the pipeline's to overwrite.
-        self.lent = [machine.is_hosted(c.initial) for c in node.carry]
+        lent = [c for c in node.carry if machine.is_hosted(c.initial)]
+        self.lent = [
+            [c for c in lent if c.ipu == ipu] for ipu in dict.fromkeys(c.ipu for c in lent)
+        ]
+        self.copies = [machine.copying([c.initial for c in own], own[0].ipu) for own in self.lent]
         taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
         self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
 
@@ -106,8 +110,12 @@ class _Run:
 
     def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
         self.loop, self.session = loop, session
-        initial = [values[c.initial, c.ipu] for c in loop.node.carry]
-        self.buffers = [x.copy() if lent else x for x, lent in zip(initial, loop.lent, strict=True)]
+        own: dict[ir.ValueId, Any] = {}
+        for lent, copy in zip(loop.lent, loop.copies, strict=True):
+            copies = copy(*(values[c.initial, c.ipu] for c in lent))
+            own.update(zip((c.entering for c in lent), copies, strict=True))
+        carry = loop.node.carry
+        self.buffers = [own.get(c.entering, values.get((c.initial, c.ipu))) for c in carry]
         self.shared = {place: values[place] for place in loop.outside}
         self.under_way: dict[int, Values] = {}
 

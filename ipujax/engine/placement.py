@@ -28,7 +28,7 @@ Axis = int | None
 class PerReplica:
     """A value on the host that each replica has its own of, `[replicas, ...]`."""
 
-    array: jax.Array
+    array: Any
 
 
 @dc.dataclass(frozen=True)
@@ -71,30 +71,35 @@ class Placement:
         """
         return self.replicas == 1 and set(self.devices) == {jax.devices()[0]}
 
+    def struct(self, aval: Any, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
+        """What XLA is told of an IPU's array, whose replicas are along `axis` (None: all share it).
+
+        Args:
+          aval: shape and dtype for one replica.
+          ipu: where it is.
+          axis: may be 1 for arrays with an axis in front of that of replicas.
+        """
+        shape = list(aval.shape)
+        if axis is not None and self.replicas > 1:
+            shape.insert(axis, self.replicas)
+        home = None if self.is_default else self.sharding(ipu, axis)
+        return jax.ShapeDtypeStruct(shape, aval.dtype, sharding=home)
+
     def of_first_ipu(self) -> Placement:
         """The same replicas, with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
 
     def to_device(self, array: Any, ipu: int) -> jax.Array:
-        """Brings a host array to an IPU; to all of its replicas, if it is the same for all."""
+        """Brings a host array to an IPU's devices: what each replica has, or one for all."""
         with events.span("load", f"ipu {ipu}"):
             return self._to_device(array, ipu)
 
     def _to_device(self, array: Any, ipu: int) -> jax.Array:
-        if self.replicas == 1:
-            if self.is_default and not getattr(array, "committed", False):
-                return array if isinstance(array, jax.Array) else jnp.asarray(array)
-            return _committed(array, self.devices[ipu])
         if isinstance(array, PerReplica):
             return jax.device_put(array.array, self.sharding(ipu))
-        array = jnp.asarray(array)
-        whole = jnp.broadcast_to(array, (self.replicas, *array.shape))
-        return jax.device_put(whole, self.sharding(ipu))
-
-    def elements(self, arrays: Sequence[Any], ipu: int, axis: Axis) -> Sequence[jax.Array]:
-        """Brings the arrays of an element, one per replica along `axis`, to an IPU."""
-        with events.span("load", f"ipu {ipu}"):
-            return _carrier(self.sharding(ipu, axis))(*arrays)
+        if self.is_default and not getattr(array, "committed", False):
+            return array
+        return _committed(array, self.sharding(ipu, None))
 
     def move(self, array: jax.Array, ipu: int) -> jax.Array:
         """Brings an array from another IPU."""
@@ -108,15 +113,21 @@ class Placement:
         """Brings an array to the host; of all replicas, if there are several."""
         if self.replicas > 1:
             return PerReplica(array)
-        return array if self.is_default else _committed(array, jax.devices()[0])
+        if self.is_default:
+            return array
+        return _committed(array, SingleDeviceSharding(jax.devices()[0]))
 
-    def result(self, value: Any) -> Any:
-        """A result of the program: replica 0's value."""
-        if isinstance(value, PerReplica):
-            return jax.device_put(value.array[0], jax.devices()[0])
-        if isinstance(value, jax.Array):
-            return value
-        return jnp.asarray(value)  # an argument that is a result may still be NumPy's
+    def leading(self, array: Any) -> Any:
+        """Replica 0's value alone or in front of others, `[1 or replicas, ...]`, on one device."""
+        if not self.spread or not isinstance(array, jax.Array):
+            return array[:1] if self.spread else array
+        return next(s.data for s in array.addressable_shards if not s.index[0].start)
+
+    def leading_struct(self, aval: Any, device: Any) -> jax.ShapeDtypeStruct:
+        """What XLA is told of such an array on a device."""
+        lead = 1 if self.spread else self.replicas
+        home = SingleDeviceSharding(device)
+        return jax.ShapeDtypeStruct((lead, *aval.shape), aval.dtype, sharding=home)
 
     def replicated(
         self,
@@ -170,17 +181,11 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
     return Placement(devices, ipus, replicas, spread)
 
 
-@functools.cache
-def _carrier(sharding: jax.sharding.Sharding) -> Callable[..., Sequence[jax.Array]]:
-    """A function that brings its arguments somewhere; jit does it faster than `device_put`."""
-    return jax.jit(lambda *arrays: arrays, out_shardings=sharding)
-
-
-def _committed(array: Any, device: Any) -> jax.Array:
-    """The array on a device; `device_put` takes some 50 us to find that it is there already."""
-    if isinstance(array, jax.Array) and array.committed and array.devices() == {device}:
+def _committed(array: Any, home: jax.sharding.Sharding) -> jax.Array:
+    """The array on devices; `device_put` takes some 50 us to find that it is there already."""
+    if isinstance(array, jax.Array) and array.committed and array.sharding == home:
         return array
-    return jax.device_put(array, SingleDeviceSharding(device))
+    return jax.device_put(array, home)
 
 
 def _spec(axis: Axis) -> PartitionSpec:

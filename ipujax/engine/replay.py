@@ -6,43 +6,30 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
-import dataclasses as dc
-import functools
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.engine import lanes
+from ipujax import events
+from ipujax.engine import host_side
+from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.feeds import Session
-from ipujax.engine.iterations import advance, enter, finish, iterate, row_of
+from ipujax.engine.iterations import Rows, advance, enter, finish, iterate
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
-from ipujax.engine.storage import load, store
+from ipujax.engine.storage import Storing, load
 from ipujax.errors import EnqueueError
-from lowering import HOST, collectives, ir, jaxpr, structure
+from lowering import HOST, ir, jaxpr, structure
 
 Step = Callable[[Values, Session], None]
 
 
-@dc.dataclass
-class _Kernel:
-    """A kernel's jitted function, what it is called with, and what to call: it, or it compiled."""
-
-    jitted: Any
-    avals: list[Any]
-    call: Any = dc.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.call = self.jitted
-
-
 class Machine:
-    """A Program, ready to run.
+    """A Program, ready to run once its `compilation` is finished.
 
     Args:
       program: verified; fused or not.
@@ -52,45 +39,47 @@ class Machine:
 
     def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
         self.program, self.placement = program, placement
-        self._kernels: dict[Any, _Kernel] = {}
-        self._has_lanes = False
+        self.compilation = Compilation()
+        self.shared = host_side.shared_values(program)
+        self._kernels: dict[Any, Compiled] = {}
         # Whoever reads what an optimizer has put away gets it as it was.
-        self._stores = any(isinstance(node, ir.Store) for node in ir.walk(program.body))
+        self.stored = {node.kept for node in ir.walk(program.body) if isinstance(node, ir.Store)}
         self._homes = ir.homes(program)
         given = {program.inputs[number] for number in donated}
         kept = {*program.inputs, *(value for value, _ in program.constants)} - given
-        self._spare = ir.carried_once(program) - kept
+        self.spare = ir.carried_once(program) - kept
         self._needs = ir.Needs(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
         self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])
-        if self._has_lanes and placement.is_default:
-            self._compile_ahead()
+        self._arguments = host_side.Arguments(self, donated)
+        self._results = host_side.results(self)
         self.infeeds = ir.queues(self.program, ir.StreamIn)
         self.outfeeds = ir.queues(self.program, ir.StreamOut)
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the program once on flat arguments; gives flat results."""
-        values: Values = {
-            (value, HOST): x for value, x in zip(self.program.inputs, arguments, strict=True)
-        }
+        given = self._arguments(arguments)
+        places = [(value, HOST) for value in self.program.inputs]
+        values: Values = dict(zip(places, given, strict=True))
         values.update(((value, HOST), data) for value, data in self._constants)
         with Session(self.placement.replicas, self.infeeds, self.outfeeds) as session:
             self._run(values, session)
-        return [self.placement.result(values[value, HOST]) for value in self.program.outputs]
+        return self._results(values)
 
-    def compiled_kernels(self) -> list[tuple[Any, list[Any]]]:
-        """Each kernel's jitted function, with the avals that it is called with."""
-        return [
-            (self._kernel(node).jitted, self._avals(node))
-            for node in ir.walk(self.program.body)
-            if isinstance(node, ir.Execute)
-        ]
+    def compiled_kernels(self) -> list[Compiled]:
+        """Each kernel as a function of its own, also those that are a part of a loop's."""
+        nodes = ir.walk(self.program.body)
+        return [self._kernel(node) for node in nodes if isinstance(node, ir.Execute)]
 
-    def _avals(self, node: ir.Execute) -> list[Any]:
-        lead = () if self.placement.replicas == 1 else (self.placement.replicas,)
-        return [
-            jax.ShapeDtypeStruct((*lead, *aval.shape), aval.dtype) for aval in node.kernel.in_avals
-        ]
+    def struct(self, value: ir.ValueId, ipu: ir.IpuId, axis: Axis = 0) -> jax.ShapeDtypeStruct:
+        """What XLA is told of a value on an IPU, see `Placement.struct`."""
+        return self.placement.struct(self.program.avals[value], ipu, axis)
+
+    def copying(self, values: Sequence[ir.ValueId], ipu: ir.IpuId) -> Callable[..., list[Any]]:
+        """A function that copies so many values of an IPU, for those who overwrite theirs."""
+        if not values:
+            return lambda: []
+        return self.compilation.add(_copies, [self.struct(value, ipu) for value in values])
 
     def is_hosted(self, value: ir.ValueId) -> bool:
         """Whether a value comes from the host: an argument or a constant."""
@@ -128,7 +117,7 @@ class Machine:
             case ir.StreamOut():
                 return self.stream_out(node)
             case ir.HostCall():
-                return self.host_call(node)
+                return host_side.host_call(self, node)
             case ir.Sequence():
                 return self.sequence(node, [(v, self._homes[v]) for v in ir.writes(node)])
             case ir.Repeat():
@@ -140,11 +129,11 @@ class Machine:
 
     # --- leaves ---------------------------------------------------------------------------------
 
-    def _kernel(self, node: ir.Execute, donated: Collection[ir.Place] = ()) -> _Kernel:
-        """The jitted kernel; equal kernels, such as those of repeated layers, share one."""
-        closed = node.kernel.jaxpr
+    def _kernel(self, node: ir.Execute, donated: Collection[ir.Place] = ()) -> Compiled:
+        """The compiled kernel; equal kernels, such as those of repeated layers, share one."""
+        closed, placement = node.kernel.jaxpr, self.placement
         given = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
-        where = node.ipu if self.placement.spread or not node.reads else None
+        where = None if placement.is_default else placement.sharding(node.ipu)
         key = (structure.structure_key(closed), given, where)
         if key not in self._kernels:
 
@@ -153,21 +142,14 @@ class Machine:
 
             axes: list[Axis] = [0] * len(node.reads)
             out: list[Axis] = [0] * len(node.writes)
-            whole = self.placement.replicated(kernel, node.ipu, axes, out)
+            whole = placement.replicated(kernel, node.ipu, axes, out)
             # A kernel that reads nothing would run wherever JAX likes.
-            stays = node.reads or self.placement.is_default
-            home = None if stays else self.placement.sharding(node.ipu)
-            jitted = jax.jit(whole, donate_argnums=given, out_shardings=home)
-            self._kernels[key] = _Kernel(jitted, self._avals(node))
+            home = None if node.reads else where
+            structs = [placement.struct(aval, node.ipu) for aval in node.kernel.in_avals]
+            self._kernels[key] = self.compilation.add(
+                whole, structs, donate_argnums=given, out_shardings=home
+            )
         return self._kernels[key]
-
-    def _compile_ahead(self) -> None:
-        """Compiles all kernels, several at once: XLA does not use all cores for a single one."""
-        lowered = [kernel.jitted.lower(*kernel.avals) for kernel in self._kernels.values()]
-        with ThreadPoolExecutor(lanes.cores_of(self.placement)) as pool:
-            compiled = list(pool.map(lambda stage: stage.compile(), lowered))
-        for kernel, call in zip(self._kernels.values(), compiled, strict=True):
-            kernel.call = call
 
     def execute(self, node: ir.Execute, donated: Collection[ir.Place]) -> Step:
         """Runs a kernel."""
@@ -178,21 +160,22 @@ class Machine:
         def run(values: Values, session: Session) -> None:
             del session
             operands = [values[place] for place in reads]
-            if self._stores:
+            if self.stored:
                 operands = [load(operand) for operand in operands]
-            values.update(zip(writes, kernel.call(*operands), strict=True))
+            values.update(zip(writes, kernel(*operands), strict=True))
 
         return run
 
     def store_or_load(self, node: ir.Load | ir.Store) -> Step:
         """Puts a value away, or brings it back."""
-        placement, ipu = self.placement, node.ipu
+        ipu = node.ipu
         if isinstance(node, ir.Load):
             source, target = (node.kept, ipu), (node.value, ipu)
             change = load
         else:
             source, target = (node.value, ipu), (node.kept, ipu)
-            change = lambda x: store(x, node.storage, placement, ipu)  # noqa: E731
+            aval = self.program.avals[node.value]
+            change = Storing(node.storage, aval, self.placement, ipu, self.compilation)
 
         def run(values: Values, session: Session) -> None:
             del session
@@ -212,80 +195,66 @@ class Machine:
         else:
             transfer = lambda array: placement.move(array, target)  # noqa: E731
         pairs = [((value, source), (value, target)) for value in node.values]
+        dealt = [value for value in node.values if source == HOST and value in self.shared]
+        deal = self.dealing(dealt, target)
 
         def run(values: Values, session: Session) -> None:
             del session
             for here, there in pairs:
                 values[there] = transfer(load(values[here]))
+            if deal is not None:
+                everywhere = deal(*(values[value, target] for value in dealt))
+                values.update(zip(((value, target) for value in dealt), everywhere, strict=True))
 
         return run
+
+    def dealing(self, values: Sequence[ir.ValueId], ipu: ir.IpuId) -> Compiled | None:
+        """A function that gives each replica what is there for all of them; None if one has it."""
+        if not values or self.placement.replicas == 1:
+            return None
+        axes: list[Axis] = [None] * len(values)
+        whole = self.placement.replicated(lambda *xs: list(xs), ipu, axes, [0] * len(values))
+        return self.compilation.add(whole, [self.struct(value, ipu, None) for value in values])
 
     def stream_in(self, node: ir.StreamIn) -> Step:
         """Takes an element."""
         writes = [(value, node.ipu) for value in node.writes]
-        axis = None if self.placement.replicas == 1 else (0 if node.count is None else 1)
-        # A kernel takes NumPy's arrays to where its other operands are, if that is the default.
-        stays = self.placement.is_default
+        swap = self.placement.replicas > 1 and node.count is not None
+        bring = self.bringing([self.struct(value, node.ipu) for value in node.writes], node.ipu)
 
         def run(values: Values, session: Session) -> None:
-            leaves = session.element(node.queue, node.count)
-            elements: Sequence[Any] = leaves
-            if not stays:
-                elements = self.placement.elements(leaves, node.ipu, axis)
-            if axis == 1:
-                elements = [jnp.moveaxis(element, 1, 0) for element in elements]
-            values.update(zip(writes, elements, strict=True))
+            elements = session.element(node.queue, node.count)
+            if swap:
+                elements = [np.moveaxis(element, 1, 0) for element in elements]
+            values.update(zip(writes, bring(*elements), strict=True))
 
         return run
+
+    def bringing(self, structs: Sequence[Any], ipu: ir.IpuId) -> Callable[..., Sequence[Any]]:
+        """A function that brings NumPy's arrays to an IPU; jit does it faster than `device_put`."""
+        given = [jax.ShapeDtypeStruct(struct.shape, struct.dtype) for struct in structs]
+        homes = tuple(struct.sharding for struct in structs)
+        carrier = self.compilation.add(lambda *xs: xs, given, out_shardings=homes)
+
+        def bring(*arrays: Any) -> Sequence[Any]:
+            with events.span("load", f"ipu {ipu}"):
+                return carrier.from_numpy(*arrays)
+
+        return bring
 
     def stream_out(self, node: ir.StreamOut) -> Step:
         """Sends an element."""
         reads = [(value, node.ipu) for value in node.reads]
-        swap = self.placement.replicas > 1 and node.count is not None
+        swap = None
+        if self.placement.replicas > 1 and node.count is not None:
+            structs = [self.struct(value, node.ipu) for value in node.reads]
+            swap = self.compilation.add(lambda *xs: [jnp.moveaxis(x, 0, 1) for x in xs], structs)
 
         def run(values: Values, session: Session) -> None:
             leaves = [load(values[place]) for place in reads]
-            if swap:
-                leaves = [jnp.moveaxis(leaf, 0, 1) for leaf in leaves]
+            if swap is not None:
+                leaves = swap(*leaves)
             session.collector(node.queue).send(node.structure, leaves, node.count)
-
-        return run
-
-    def host_call(self, node: ir.HostCall) -> Step:
-        """Runs a kernel on the host: for each replica, or with the values of the first."""
-        closed, replicas = node.kernel.jaxpr, self.placement.replicas
-        host = jax.devices("cpu")[0]
-        is_shared = node.once or replicas == 1
-
-        def function(*operands: Any) -> list[Any]:
-            return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-
-        @functools.cache
-        def kernel(own: tuple[bool, ...]) -> Callable[..., list[Any]]:
-            """The function for operands of which some differ between replicas."""
-            if replicas == 1:
-                return jax.jit(function)
-            axes = tuple(0 if o else None for o in own)
-            axis = collectives.REPLICAS
-            every = jax.vmap(function, axes, axis_name=axis, axis_size=replicas)
-            return jax.jit(lambda *xs: [y[0] for y in every(*xs)] if is_shared else every(*xs))
-
-        def operand(value: Any) -> Any:
-            if not isinstance(value, PerReplica):
-                return value
-            return value.array[0] if is_shared else value.array
-
-        reads = [(value, HOST) for value in node.reads]
-        writes = [(value, HOST) for value in node.writes]
-
-        def run(values: Values, session: Session) -> None:
-            del session
-            given = [values[place] for place in reads]
-            own = tuple(isinstance(x, PerReplica) and not is_shared for x in given)
-            with jax.default_device(host):
-                results = kernel(own)(*jax.device_put(list(map(operand, given)), host))
-            kept = results if is_shared else [PerReplica(y) for y in results]
-            values.update(zip(writes, kept, strict=True))
 
         return run
 
@@ -316,41 +285,26 @@ class Machine:
         else:
             trips = lambda values: node.count or 0  # noqa: E731
         if node.pipeline is not None:
-            loop = PipelinedLoop(self, node, node.pipeline)
-            self._has_lanes |= len(loop.lanes) > 1
-            return loop
+            return PipelinedLoop(self, node, node.pipeline)
         if is_streamable(node):
-            return StreamedLoop(node, self.placement, trips, self._spare)
+            return StreamedLoop(self, node, trips)
         ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
         body = self.sequence(node.body, ends)
+        rows = Rows(self, node)
 
         def run(values: Values, session: Session) -> None:
             count = int(trips(values))
             enter(node.carry, values)
-            stacks: list[list[Any]] = [[] for _ in node.stacks]
+            wholes = rows.begin(values)
             order = range(count - 1, -1, -1) if node.reverse else range(count)
-            wholes = [load(values[s.stacked, s.ipu]) for s in node.slices]
             for done, index in enumerate(order):
-                for s, whole in zip(node.slices, wholes, strict=True):
-                    values[s.element, s.ipu] = row_of(whole, index, session.replicas)
+                rows.read(wholes, values, index)
                 iterate(body, node, values, session, done, count)
-                for kept, s in zip(stacks, node.stacks, strict=True):
-                    kept.append(load(values[s.element, s.ipu]))
+                rows.write(values, index)
                 advance(node.carry, values)
             finish(node.carry, values)
-            for kept, s in zip(stacks, node.stacks, strict=True):
-                values[s.stacked, s.ipu] = self.stacked(kept[:: -1 if node.reverse else 1], s)
 
         return run
-
-    def stacked(self, rows: list[Any], stack: ir.Stack) -> Any:
-        """The rows that the iterations of a loop left, as one array."""
-        axis = 0 if self.placement.replicas == 1 else 1
-        if rows:
-            return jnp.stack(rows, axis)
-        aval = self.program.avals[stack.stacked]
-        lead = () if self.placement.replicas == 1 else (self.placement.replicas,)
-        return jnp.zeros((*lead, *aval.shape), aval.dtype)
 
     def while_loop(self, node: ir.While) -> Step:
         """Runs a loop whose condition the host reads."""
@@ -390,3 +344,7 @@ class Machine:
                 values[write, ipu] = values[result, ipu]
 
         return run
+
+
+def _copies(*arrays: Any) -> list[Any]:
+    return [jnp.copy(array) for array in arrays]

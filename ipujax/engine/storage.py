@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.placement import Placement
 from ipujax.errors import OptimizerError
 from lowering import storage
@@ -22,31 +24,61 @@ class Stored:
 
     Attributes:
       array: the value, or what each replica keeps of it, `[replicas, elements]`.
-      shape: of the value, per replica.
-      storage: how it is kept.
-      placement: the devices of the program.
-      ipu: the IPU that it belongs to.
+      by: what put it away.
       agreed: whether all replicas had the same value, where each keeps a part of it only.
     """
 
     array: jax.Array
-    shape: tuple[int, ...]
-    storage: storage.Storage
-    placement: Placement
-    ipu: int
+    by: Storing
     agreed: Any = True
 
 
-def store(array: jax.Array, storage: storage.Storage, placement: Placement, ipu: int) -> Stored:
-    """Puts away an array of an IPU; one that is sharded must be equal on all replicas."""
-    agreed: Any = True
-    shape = array.shape if placement.replicas == 1 else array.shape[1:]
-    sharding = placement.sharding(ipu)
-    if storage.sharded and placement.replicas > 1:
-        array, agreed = _slices(placement.replicas, sharding)(array)
-    if storage.remote and _has_remote_memory(placement, ipu):
-        array = jax.device_put(array, sharding.with_memory_kind(_REMOTE))
-    return Stored(array, shape, storage, placement, ipu, agreed)
+class Storing:
+    """Puts away one value of an IPU; one that is sharded must be equal on all replicas.
+
+    Args:
+      storage: how the value is kept.
+      aval: its shape and dtype, per replica.
+      placement: the devices of the program.
+      ipu: the IPU that it belongs to.
+      compilation: gets what this takes.
+    """
+
+    def __init__(
+        self,
+        storage: storage.Storage,
+        aval: Any,
+        placement: Placement,
+        ipu: int,
+        compilation: Compilation,
+    ):
+        self.shape, self.ipu = aval.shape, ipu
+        self.sharding = placement.sharding(ipu)
+        self.remote = storage.remote and _has_remote_memory(placement, ipu)
+        self.slices: Compiled | None = None
+        self.whole: Compiled | None = None
+        if storage.sharded and placement.replicas > 1:
+            replicas = placement.replicas
+            part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // replicas),), aval.dtype)
+            self.slices = compilation.add(
+                functools.partial(_slices, replicas),
+                [placement.struct(aval, ipu)],
+                out_shardings=(self.sharding, None),
+            )
+            self.whole = compilation.add(
+                functools.partial(_whole, self.shape),
+                [placement.struct(part, ipu)],
+                out_shardings=self.sharding,
+            )
+
+    def __call__(self, array: jax.Array) -> Stored:
+        """Puts the value away."""
+        agreed: Any = True
+        if self.slices is not None:
+            array, agreed = self.slices(array)
+        if self.remote:
+            array = jax.device_put(array, self.sharding.with_memory_kind(_REMOTE))
+        return Stored(array, self, agreed)
 
 
 def load(value: Any) -> Any:
@@ -57,20 +89,17 @@ def load(value: Any) -> Any:
     """
     if not isinstance(value, Stored):
         return value
+    by = value.by
     if not value.agreed:
         raise OptimizerError(
-            f"{list(value.shape)} numbers of IPU {value.ipu} are sharded over the replicas, and "
+            f"{list(by.shape)} numbers of IPU {by.ipu} are sharded over the replicas, and "
             "not all replicas have the same numbers\n"
             "  fix:   average gradients over the replicas (CrossReplicaOptimizer around the "
             "optimizer), or leave replicated_optimizer_state_sharding and "
             "replicated_weight_sharding off"
         )
-    array, sharding = value.array, value.placement.sharding(value.ipu)
-    if value.storage.remote and _has_remote_memory(value.placement, value.ipu):
-        array = jax.device_put(array, sharding)
-    if value.storage.sharded and value.placement.replicas > 1:
-        array = _whole(value.shape, sharding)(array)
-    return array
+    array = jax.device_put(value.array, by.sharding) if by.remote else value.array
+    return array if by.whole is None else by.whole(array)
 
 
 def _has_remote_memory(placement: Placement, ipu: int) -> bool:
@@ -80,17 +109,12 @@ def _has_remote_memory(placement: Placement, ipu: int) -> bool:
     return device.platform != "cpu" and _REMOTE in kinds
 
 
-@functools.lru_cache(maxsize=256)
-def _slices(replicas: int, sharding: Any) -> Any:
+def _slices(replicas: int, array: Any) -> tuple[Any, Any]:
     """`[replicas, *shape]` -> `[replicas, elements / replicas]`, padded; whether all were equal."""
-
-    def function(array: Any) -> tuple[Any, Any]:
-        flat = array.reshape(replicas, -1)
-        padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
-        own = padded.reshape(replicas, replicas, -1)
-        return own[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
-
-    return jax.jit(function, out_shardings=(sharding, None))
+    flat = array.reshape(replicas, -1)
+    padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
+    own = padded.reshape(replicas, replicas, -1)
+    return own[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
 
 
 def _agree(array: Any) -> Any:
@@ -103,15 +127,7 @@ def _agree(array: Any) -> Any:
     return same.all()
 
 
-@functools.lru_cache(maxsize=256)
-def _whole(shape: tuple[int, ...], sharding: Any) -> Any:
+def _whole(shape: tuple[int, ...], slices: Any) -> Any:
     """The inverse of `_slices`: every replica gathers all slices."""
-
-    def function(slices: Any) -> Any:
-        size = 1
-        for extent in shape:
-            size *= extent
-        whole = slices.reshape(-1)[:size].reshape(shape)
-        return jnp.broadcast_to(whole, (slices.shape[0], *shape))
-
-    return jax.jit(function, out_shardings=sharding)
+    whole = slices.reshape(-1)[: math.prod(shape)].reshape(shape)
+    return jnp.broadcast_to(whole, (slices.shape[0], *shape))

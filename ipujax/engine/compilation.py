@@ -1,0 +1,78 @@
+"""Everything of a program that XLA compiles: listed while the program is made ready, then compiled.
+
+Whatever a run does to arrays is one of these functions or a transfer, which needs no compiling;
+so no call of a program compiles, not the first one either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+
+class Compiled:
+    """A function that XLA compiles before it is called.
+
+    Args:
+      jitted: the function.
+      structs: what it is called with, on the devices that it runs on.
+    """
+
+    def __init__(self, jitted: Any, structs: Sequence[Any]):
+        self._jitted, self._structs = jitted, structs
+        self._lowered: Any = None
+        self._executable: Any = None
+
+    def __call__(self, *operands: Any) -> Any:
+        """Runs it on arrays of JAX's, committed to its devices or to none."""
+        return self._executable(*operands)
+
+    def from_numpy(self, *operands: Any) -> Any:
+        """Runs it on NumPy's arrays, and arrays that are committed to no device.
+
+        jit brings them to the device in half the time, and lets go of them when it has: it finds
+        what was compiled, unless an array is committed.
+        """
+        return self._jitted(*operands)
+
+    def lower(self) -> None:
+        """Traces it; does nothing the second time."""
+        if self._lowered is None:
+            self._lowered = self._jitted.lower(*self._structs)
+
+    def compile(self) -> Any:
+        """Compiles it, unless that has been done; gives JAX's `Compiled`."""
+        self.lower()
+        if self._executable is None:
+            self._executable = self._lowered.compile()
+        return self._executable
+
+
+class Compilation:
+    """The functions of one program."""
+
+    def __init__(self) -> None:
+        self._functions: list[Compiled] = []
+
+    def add(self, function: Callable[..., Any], structs: Sequence[Any], **options: Any) -> Compiled:
+        """A function that will be ready when the program is.
+
+        Args:
+          function: of flat arrays.
+          structs: the arrays that it is called with, see `Placement.struct`.
+          options: of `jax.jit`.
+        """
+        added = Compiled(jax.jit(function, **options), structs)
+        self._functions.append(added)
+        return added
+
+    def finish(self) -> None:
+        """Compiles all of them, several at once: XLA does not use all cores for a single one."""
+        for function in self._functions:
+            function.lower()  # tracing holds Python's lock anyway
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(Compiled.compile, self._functions))

@@ -1,0 +1,194 @@
+"""A program's values on the host: arguments on their way in, results on their way out, host calls.
+
+What all replicas share is an array there, as arguments are; what each has its own of is a
+`PerReplica`. Which is which is known before the program runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+
+from ipujax.engine.placement import PerReplica, Placement
+from lowering import HOST, collectives, ir, jaxpr
+
+if TYPE_CHECKING:
+    from ipujax.engine.feeds import Session
+    from ipujax.engine.loops import Values
+    from ipujax.engine.replay import Machine
+
+
+def shared_values(program: ir.Program) -> frozenset[ir.ValueId]:
+    """The values on the host that are one for all replicas."""
+    calls = (node for node in ir.walk(program.body) if isinstance(node, ir.HostCall))
+    results = (value for node in calls if node.once for value in node.writes)
+    return frozenset((*program.inputs, *(value for value, _ in program.constants), *results))
+
+
+class Arguments:
+    """A program's arguments on their way in.
+
+    Args:
+      machine: runs the program.
+      donated: which of them the program may overwrite.
+    """
+
+    def __init__(self, machine: Machine, donated: Sequence[int]):
+        avals = [machine.program.avals[machine.program.inputs[n]] for n in donated]
+        structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        self.donated = donated
+        self.device = jax.devices()[0]
+        self.take_over: Any = None
+        if donated:
+            self.take_over = machine.compilation.add(_same, [structs], donate_argnums=0)
+
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
+        """The arguments as arrays of JAX's that stay as they are.
+
+        NumPy's, which their owner may write to, are copied; donated ones are taken from theirs.
+        """
+        arrays = list(given)
+        others = [n for n, array in enumerate(arrays) if not isinstance(array, jax.Array)]
+        copies = jax.device_put([np.array(arrays[n]) for n in others])
+        for number, copy in zip(others, copies, strict=True):
+            arrays[number] = copy
+        if self.donated:
+            taken = self._taken([arrays[n] for n in self.donated])
+            for number, array in zip(self.donated, taken, strict=True):
+                arrays[number] = array
+        return arrays
+
+    def _taken(self, arrays: list[Any]) -> list[Any]:
+        """The same buffers in arrays of their own; those that were given are deleted."""
+        elsewhere = any(x.committed and x.devices() != {self.device} for x in arrays)
+        take_over = _taken_from_anywhere if elsewhere else self.take_over
+        return take_over(arrays)
+
+
+def _same(arrays: list[Any]) -> list[Any]:
+    return arrays
+
+
+_taken_from_anywhere = jax.jit(_same, donate_argnums=0)
+
+
+def results(machine: Machine) -> Callable[[Values], list[Any]]:
+    """What takes a program's results from its values: replica 0's, where each has its own."""
+    program, placement = machine.program, machine.placement
+    outputs, device = program.outputs, jax.devices()[0]
+    copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
+    sources = {value: node.source for node in copies for value in node.values}
+    own: dict[Any, list[ir.ValueId]] = defaultdict(list)  # by the device of replica 0
+    if placement.replicas > 1:
+        for value in dict.fromkeys(outputs):
+            if value not in machine.shared:
+                own[placement.devices[sources[value]] if value in sources else _host()].append(
+                    value
+                )
+    firsts = [
+        (values, machine.compilation.add(_firsts, _leading_structs(machine, values, home)))
+        for home, values in own.items()
+    ]
+
+    def run(values: Values) -> list[Any]:
+        found = {value: values[value, HOST] for value in outputs}
+        for group, first in firsts:
+            rows = first(*(placement.leading(found[value].array) for value in group))
+            found.update(zip(group, jax.device_put(rows, device), strict=True))
+        return [found[value] for value in outputs]
+
+    return run
+
+
+def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session], None]:
+    """Runs a kernel on the host: for each replica, or with the values of the first."""
+    placement, host = machine.placement, _host()
+    is_shared = node.once or placement.replicas == 1
+    own = [placement.replicas > 1 and value not in machine.shared for value in node.reads]
+    reads = [(value, HOST) for value in node.reads]
+    writes = [(value, HOST) for value in node.writes]
+    kernel = machine.compilation.add(
+        _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared),
+        [
+            _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
+            for value, is_own in zip(node.reads, own, strict=True)
+        ],
+    )
+
+    def operand(value: Any) -> Any:
+        if not isinstance(value, PerReplica):
+            return value
+        return placement.leading(value.array) if is_shared else value.array
+
+    def run(values: Values, session: Session) -> None:
+        del session
+        given = [operand(values[place]) for place in reads]
+        if not _is_at_home(placement):
+            given = jax.device_put(given, host)
+        with jax.default_device(host):
+            results = kernel(*given)
+        kept = results if is_shared else [PerReplica(_dealt(y, placement)) for y in results]
+        values.update(zip(writes, kept, strict=True))
+
+    return run
+
+
+def _host() -> Any:
+    return jax.devices("cpu")[0]
+
+
+def _dealt(array: jax.Array, placement: Placement) -> Any:
+    """An array of all replicas, as transfers deal it out without help of XLA's."""
+    is_number = jaxpr.is_number(array.dtype)
+    return np.asarray(array) if placement.spread and is_number else array
+
+
+def _is_at_home(placement: Placement) -> bool:
+    """Whether the program runs on the host, on arrays that are committed to no device."""
+    return placement.is_default and placement.devices[0] == _host()
+
+
+def _firsts(*rows: Any) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _leading_structs(machine: Machine, values: Sequence[ir.ValueId], device: Any) -> list[Any]:
+    avals = machine.program.avals
+    return [machine.placement.leading_struct(avals[value], device) for value in values]
+
+
+def _host_struct(machine: Machine, value: ir.ValueId, *, is_own: bool, is_shared: bool) -> Any:
+    aval, host = machine.program.avals[value], _host()
+    if is_own and is_shared:
+        return machine.placement.leading_struct(aval, host)
+    lead = (machine.placement.replicas,) if is_own else ()
+    home = None if _is_at_home(machine.placement) else SingleDeviceSharding(host)
+    return jax.ShapeDtypeStruct((*lead, *aval.shape), aval.dtype, sharding=home)
+
+
+def _for_replicas(
+    closed: jaxpr.ClosedJaxpr, replicas: int, own: Sequence[bool], *, is_shared: bool
+) -> Callable[..., list[Any]]:
+    """A host call as a function of operands of which some differ between replicas."""
+
+    def function(*operands: Any) -> list[Any]:
+        return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
+
+    if replicas == 1:
+        return function
+    axes = tuple(0 if is_own and not is_shared else None for is_own in own)
+    axis = collectives.REPLICAS
+    every = jax.vmap(function, axes, axis_name=axis, axis_size=replicas)
+    if not is_shared:
+        return every
+
+    def once(*operands: Any) -> list[Any]:
+        firsts = [x[0] if is_own else x for x, is_own in zip(operands, own, strict=True)]
+        return [y[0] for y in every(*firsts)]
+
+    return once

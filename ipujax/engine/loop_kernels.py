@@ -1,0 +1,125 @@
+"""What XLA compiles for a streamed loop: its chunks, or one iteration alone."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipujax.engine.compilation import Compiled
+from ipujax.engine.placement import Axis
+from lowering import ir
+
+if TYPE_CHECKING:
+    from ipujax.engine.loops import StreamedLoop
+
+# Iterations that the smaller buffers hold, where a loop's count is known at run time only.
+FEW = 16
+
+
+def capacities(loop: StreamedLoop) -> Sequence[int]:
+    """Iterations that the buffers of a loop's chunks hold, the fewest first.
+
+    As many as the loop has, a power of two so that equal kernels are found again by XLA's cache;
+    few and many where nobody knows.
+    """
+    count = loop.node.count
+    if not loop.ins or count == 0:
+        return [loop.capacity]
+    if count is None:
+        return sorted({min(FEW, loop.capacity), loop.capacity})
+    return [min(loop.capacity, 1 << (count - 1).bit_length())]
+
+
+@dc.dataclass(frozen=True)
+class LoopKernel:
+    """One iteration of a loop, or a chunk of them, on all replicas.
+
+    Attributes:
+      compiled: takes the number of iterations, loop variables, constants and elements.
+      bring: brings the number and the elements to the loop's devices.
+    """
+
+    compiled: Compiled
+    bring: Callable[..., Sequence[Any]]
+
+    def __call__(self, count: int, held: Sequence[Any], elements: Sequence[Any]) -> list[Any]:
+        """Runs it.
+
+        Args:
+          count: iterations.
+          held: loop variables and constants.
+          elements: of the infeeds, NumPy's arrays.
+        """
+        count, *brought = self.bring(np.int32(count), *elements)
+        return self.compiled(count, *held, *brought)
+
+    def direct(self, count: int, held: Sequence[Any], elements: Sequence[Any]) -> list[Any]:
+        """The same in a fraction of the time, if nothing is committed to a device."""
+        return self.compiled.from_numpy(np.int32(count), *held, *elements)
+
+
+def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
+    """Many iterations, whose loop variables are donated."""
+    donated = tuple(range(1, 1 + len(loop.node.carry)))
+    return _kernel(loop, loop.chunk, capacity, donate_argnums=donated)
+
+
+def of_steps(loop: StreamedLoop) -> LoopKernel:
+    """One iteration; on a CPU donating costs more there than it saves."""
+    return _kernel(loop, loop.step, None)
+
+
+def _kernel(
+    loop: StreamedLoop, function: Callable[..., list[Any]], capacity: int | None, **options: Any
+) -> LoopKernel:
+    placement, machine = loop.placement, loop.machine
+    avals = machine.program.avals
+    leaves = [(step, avals[value]) for step in loop.ins for value in step.writes]
+    results = sum(len(step.reads) for step in loop.outs)
+    lead: Axis = 0 if capacity is None else 1
+    held = [
+        machine.struct(value, loop.ipu)
+        for value in (*(c.initial for c in loop.node.carry), *loop.consts)
+    ]
+    count = placement.struct(np.int32(1), loop.ipu, None)
+    elements = [placement.struct(_rows(step, a, capacity), loop.ipu, lead) for step, a in leaves]
+    in_axes: list[Axis] = [None, *[0] * len(held), *[lead] * len(leaves)]
+    out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[lead] * results]
+    whole = placement.replicated(function, loop.ipu, in_axes, out_axes)
+    return LoopKernel(
+        machine.compilation.add(whole, [count, *held, *elements], **options),
+        machine.bringing([count, *elements], loop.ipu),
+    )
+
+
+def _rows(step: ir.StreamIn, aval: Any, capacity: int | None) -> Any:
+    """One replica's leaf of an infeed: of an iteration, or of as many as a chunk may have."""
+    if capacity is None:
+        return aval
+    shape = aval.shape if step.count is None else aval.shape[1:]
+    return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
+
+
+def taken(leaf: Any, index: Any, count: int | None) -> Any:
+    """An iteration's element, or its `count` stacked ones."""
+    if count is None:
+        return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
+    return lax.dynamic_slice_in_dim(leaf, index * count, count)
+
+
+def row_shape(step: ir.StreamOut, leaf: Any) -> tuple[int, ...]:
+    """The shape of one of the elements that an iteration sends."""
+    return leaf.shape if step.count is None else leaf.shape[1:]
+
+
+def with_row(step: ir.StreamOut, whole: Any, row: Any, index: Any) -> Any:
+    """The buffer with what an iteration sends; with its last element, if the buffer has one."""
+    rows = row[None] if step.count is None else row
+    if whole.shape[0] == 1:
+        return rows[-1:]
+    return lax.dynamic_update_slice_in_dim(whole, rows, index * rows.shape[0], 0)
