@@ -311,7 +311,7 @@ def dtype_name(aval: Aval) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _name_of(dtype: Any) -> str:
-    return str(dtype)
+    return "float0" if dtype == jax.dtypes.float0 else str(dtype)
 
 
 def shape_of(aval: Aval) -> tuple[int, ...]:

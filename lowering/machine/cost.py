@@ -23,7 +23,9 @@ class Shape:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element; booleans take one, PRNG keys eight."""
+        """Bytes of one element; what has less than eight bits takes one, PRNG keys eight."""
+        if self.dtype.startswith(_UP_TO_A_BYTE):
+            return 1
         return _BYTES.get(self.dtype, 4)
 
     @property
@@ -34,28 +36,21 @@ class Shape:
 
 _BYTES = {
     "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "float16": 2,
+    "float0": 1,
     "bfloat16": 2,
+    "float16": 2,
     "int16": 2,
     "uint16": 2,
-    "float32": 4,
-    "int32": 4,
-    "uint32": 4,
+    "complex64": 8,
     "float64": 8,
     "int64": 8,
     "uint64": 8,
-    "complex64": 8,
     "complex128": 16,
-    "int4": 1,
-    "uint4": 1,
     "key<fry>": 8,
     "key<rbg>": 16,
-    "key<unsafe_rbg>": 16,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
+    "key<urbg>": 16,
 }
+_UP_TO_A_BYTE = ("float4", "float6", "float8", "int2", "int4", "int8", "uint2", "uint4", "uint8")
 
 
 @dc.dataclass(frozen=True, slots=True)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TypeAlias
 
 from lowering.machine.cost import Operation, Shape, Wanted
+from lowering.machine.kernels.views import MOVES, View, inverse, seen
 from lowering.machine.mapping import TileMapping, linear, spread
-
-View: TypeAlias = tuple[tuple[str, tuple[Any, ...]], ...]
-"""What has been done to a tensor without moving it: `(("transpose", (1, 0)),)`; `()` as it is."""
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -38,29 +34,13 @@ class Laid:
             return self
         return Laid(dc.replace(self.mapping, element_bytes=shape.element_bytes), self.view)
 
-
-def composed(view: View, step: tuple[str, tuple[Any, ...]]) -> View:
-    """A view of a view: transpositions that undo one another vanish."""
-    kind, detail = step
-    if kind == "transpose":
-        if view and view[-1][0] == "transpose":
-            detail = tuple(view[-1][1][axis] for axis in detail)
-            view = view[:-1]
-        if detail == tuple(range(len(detail))):
-            return view
-    # A reshape keeps the order of the elements; it matters on top of a transposition only.
-    if kind == "reshape" and not view:
-        return view
-    return (*view, (kind, detail))
+    def suits(self, shape: Shape) -> bool:
+        """Whether a tensor can lie so: there is one place for each of its elements."""
+        return self.mapping.elements == shape.elements and inverse(self.view) is not None
 
 
-def step_of(operation: Operation) -> tuple[str, tuple[Any, ...]]:
-    """What an operation that moves nothing does to the order of its operand's elements."""
-    result = operation.result
-    if operation.name == "transpose":
-        return "transpose", tuple(operation.param("permutation"))
-    same = operation.operands[0].elements == result.elements and operation.name != "rev"
-    return ("reshape" if same else operation.name), result.dims
+_Steps: TypeAlias = tuple[tuple[Operation, int], ...]
+"""The operations that lead from a tensor to a view of it, and which of their results it is."""
 
 
 class Layouts:
@@ -82,7 +62,7 @@ class Layouts:
     ) -> None:
         self._shapes, self._tiles = shapes, tiles
         self._next_tile = 0
-        self._seen: dict[int, tuple[int, View]] = {i: (i, ()) for i in range(len(shapes))}
+        self._seen: dict[int, tuple[int, _Steps]] = {i: (i, ()) for i in range(len(shapes))}
         self._laid: dict[int, Laid] = {
             value: laid for value, laid in zip(operands, given, strict=True) if laid is not None
         }
@@ -93,16 +73,23 @@ class Layouts:
 
     def laid(self, value: int) -> Laid:
         """How a value lies; one that nobody has laid out yet becomes linear."""
-        owner, view = self._seen[value]
+        owner = self.owner(value)
         if owner not in self._laid:
             self._laid[owner] = self.linear(self._shapes[owner])
         laid = self._laid[owner]
-        if not view:
-            return laid
-        seen = laid.view
-        for step in view:
-            seen = composed(seen, step)
-        return Laid(laid.mapping, seen)
+        return Laid(laid.mapping, self._from(value, laid.view))
+
+    def is_whole(self, value: int) -> bool:
+        """Whether a value has memory for each of its elements: it is no part, and not repeated."""
+        owner = self.owner(value)
+        if self.is_free(value):
+            same = self._shapes[owner].elements == self._shapes[value].elements
+            return same and inverse(self._from(value, ())) is not None
+        return self.laid(value).suits(self._shapes[value])
+
+    def is_moved(self, value: int) -> bool:
+        """Whether a value's elements are not its owner's, one after the other."""
+        return bool(self._from(value, ()))
 
     def is_free(self, value: int) -> bool:
         """Whether nobody has laid out a value's owner yet."""
@@ -110,7 +97,7 @@ class Layouts:
 
     def settle(self, value: int, laid: Laid) -> None:
         """Lays out an owner that nobody has laid out before."""
-        if self._seen[value] == (value, ()):
+        if self.owner(value) == value:
             self._laid.setdefault(value, laid)
 
     def put(self, value: int, laid: Laid) -> None:
@@ -118,25 +105,29 @@ class Layouts:
         self._seen[value] = (value, ())
         self._laid[value] = laid
 
-    def see(self, value: int, source: int, operation: Operation) -> None:
-        """A value that is a view of another."""
-        owner, view = self._seen[source]
-        self._seen[value] = (owner, composed(view, step_of(operation)))
+    def see(self, value: int, source: int, operation: Operation, part: int = 0) -> None:
+        """A value that is a view of another: one of the results of an operation."""
+        owner, steps = self._seen[source]
+        if operation.name in MOVES:
+            steps = (*steps, (operation, part))
+        self._seen[value] = owner, steps
 
     def ask(self, value: int, wanted: Wanted) -> None:
         """Lays out a value's owner as a plan wants the value, if nobody has done so before.
 
         The original's allocation finder did so behind reshapes and transpositions.
         """
-        owner, view = self._seen[value]
-        if owner in self._laid or self._shapes[owner].elements != self._shapes[value].elements:
+        owner = self.owner(value)
+        if not self.is_free(value) or not self.is_whole(value):
             return
         laid = self.wanted(self._shapes[owner], wanted)
-        for kind, detail in reversed(view):
-            if kind == "transpose":
-                inverse = tuple(int(axis) for axis in np.argsort(detail))
-                laid = Laid(laid.mapping, composed(laid.view, (kind, inverse)))
-        self._laid[owner] = laid
+        self._laid[owner] = Laid(laid.mapping, inverse(self._from(value, ())) or ())
+
+    def _from(self, value: int, view: View) -> View:
+        """How a value's elements follow each other, if its owner's follow each other so."""
+        for operation, part in self._seen[value][1]:
+            view = seen(view, operation, part)
+        return view
 
     def wanted(self, shape: Shape, wanted: Wanted) -> Laid:
         """The layout that a plan asks for."""

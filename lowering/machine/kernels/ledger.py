@@ -82,9 +82,9 @@ class Ledger:
         if primitive in _ON_TABLES:
             self._assume(item, "what the host does with its table takes no time")
 
-    def move(self, name: str, phase: Phase, bytes_: float) -> None:
+    def move(self, name: str, origin: str, phase: Phase, bytes_: float) -> None:
         """Data moves that no operation of the listing moves."""
-        self._move(name, "", phase, bytes_, self.steps, 1)
+        self._move(name, origin, phase, bytes_, self.steps, 1)
 
     def move_slices(self, loop: Loop, body: Supersteps, moved: Sequence[Share]) -> None:
         """Every iteration of a loop moves shares of tensors."""

@@ -32,6 +32,7 @@ PLANNED = ("dot_general", "conv_general_dilated")
 CONSTANT = "constant"
 """What stands for an equation where an array is closed over."""
 
+_NUMBERS = ("bfloat", "bool", "float", "int", "uint")
 _CHEAPER_WITH_CONSTANTS = ("div", "pow", "rem")
 _SAME_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
 _OTHER_CALLS = {"composite": "jaxpr", "custom_vmap_call": "call"}
@@ -159,7 +160,8 @@ class _Lister:
         """The number that a value is everywhere, if the jaxpr says so."""
         if not isinstance(atom, Literal):
             return self._literals.get(atom)
-        is_number = not shape_of(atom.aval) and not dtype_name(atom.aval).startswith("complex")
+        dtype = dtype_name(atom.aval)
+        is_number = dtype != "float0" and dtype.startswith(_NUMBERS) and not shape_of(atom.aval)
         return float(atom.val) if is_number else None
 
     def _operation(

@@ -14,6 +14,7 @@ from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
 from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.kernels.views import shown_of
 from lowering.machine.mapping import VECTOR_BYTES, linear
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
 from lowering.machine.target import Target
@@ -57,6 +58,8 @@ class _Kernel:
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
         self.events: list[Event] = []
+        self.results: list[int] = []
+        self.lines: dict[int | None, str] = {}  # of views
 
     def run(self) -> KernelCost:
         self._allocate()
@@ -75,7 +78,8 @@ class _Kernel:
             nodes=tuple(self.ledger.steps.nodes),
             cycles=self.ledger.steps.clock,
             operands=tuple(map(self.layouts.laid, operands)),
-            results=tuple(map(self.layouts.laid, owners)),
+            results=tuple(map(self.layouts.laid, self.results)),
+            views=frozenset(i for i, value in enumerate(self.results) if self._is_seen(value)),
             life=Life(self.events, operands, owners, self.target.tiles_per_ipu),
             code=self.ledger.code,
             totals=self.ledger.totals,
@@ -97,12 +101,14 @@ class _Kernel:
         for item in self.listing.items:
             if not isinstance(item, Item):
                 continue
-            operation, first = item.operations[-1], item.reads[0] if item.reads else None
+            operation = item.operations[-1]
             alone = len(item.operations) == 1 and operation.name in _LAID_AS_OPERAND
-            if alone and first is not None and first in known:
+            shown = shown_of(operation) if alone else None
+            first = item.reads[shown] if shown is not None else None
+            if first is not None and first in known:
                 behind.see(item.writes[0], first, operation)
                 known.add(item.writes[0])
-            elif operation.name in PLANNED:
+            if operation.name in PLANNED:
                 wanted = cost_of(item.operations, self.target).operands
                 for value, want in zip(item.reads, wanted, strict=False):
                     if want is not None and value is not None and value in known:
@@ -125,7 +131,7 @@ class _Kernel:
             shape = self.shapes[value]
             if want is not None:
                 laid = self.layouts.wanted(shape, want)
-            elif reference is not None and reference.mapping.elements == shape.elements:
+            elif reference is not None and reference.suits(shape):
                 laid = reference.holding(shape)
             else:
                 laid = self.layouts.linear(shape)
@@ -162,15 +168,15 @@ class _Kernel:
 
     def _is_view(self, item: Item) -> bool:
         """Makes the results views of the one value that they show, if there is just one."""
-        sources = [value for value in item.reads if value is not None]
-        if len(item.reads) > 1:  # joined or padded with nothing, it is still one tensor
-            elements = self.shapes[item.writes[0]].elements
-            sources = [value for value in sources if self.shapes[value].elements == elements]
-            if not sources:
-                return False
-        for result in item.writes:
-            if sources:
-                self.layouts.see(result, sources[0], item.operations[0])
+        operation = item.operations[0]
+        shown = shown_of(operation)
+        if shown is None:
+            return False
+        source = item.reads[shown]
+        self.lines.update(dict.fromkeys(item.writes, item.origin))
+        for part, result in enumerate(item.writes):
+            if source is not None:
+                self.layouts.see(result, source, operation, part)
             else:  # a literal, however often it is repeated
                 self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
         return True
@@ -220,7 +226,7 @@ class _Kernel:
         laid = [self.layouts.laid(value) for value in values if not self.layouts.is_free(value)]
         for value in filter(self.layouts.is_free, values):
             shape = self.shapes[value]
-            alike = (one for one in laid if one.mapping.elements == shape.elements)
+            alike = (one for one in laid if one.suits(shape))
             if (found := next(alike, None)) is not None:
                 self.layouts.settle(value, found.holding(shape))
 
@@ -264,7 +270,7 @@ class _Kernel:
             if i not in entering:  # stacked: an iteration writes one slice
                 laid = self.layouts.linear(shape)
                 moved.append((last.results[i].mapping, 1.0))
-            elif source is None or not self._is_whole(source):
+            elif source is None or not self.layouts.is_whole(source):
                 laid = last.results[i]
             else:
                 laid = self.layouts.laid(source).holding(shape)
@@ -298,13 +304,6 @@ class _Kernel:
                 births[new] = Live(describe(shape), "slice", user_line(loop.eqn), laid)
         return births, moved, sliced
 
-    def _is_whole(self, value: int) -> bool:
-        """Whether a value has memory for each of its elements: it is no part, and not repeated."""
-        if self.layouts.is_free(value):
-            owner = self.layouts.owner(value)
-            return self.shapes[owner].elements == self.shapes[value].elements
-        return self.layouts.laid(value).mapping.elements == self.shapes[value].elements
-
     def _inside(
         self, body: Listing, reads: Sequence[int | None], operands: Sequence[int]
     ) -> KernelCost:
@@ -313,7 +312,8 @@ class _Kernel:
         given: list[Laid | None] = []
         for value, inner in zip(outside, body.operands, strict=True):
             whole = value is not None and (
-                body.shapes[inner].elements == self.shapes[value].elements and self._is_whole(value)
+                body.shapes[inner].elements == self.shapes[value].elements
+                and self.layouts.is_whole(value)
             )
             known = whole and value is not None and not self.layouts.is_free(value)
             given.append(self.layouts.laid(value) if known and value is not None else None)
@@ -343,25 +343,39 @@ class _Kernel:
         """The owners that live on after the kernel, one of its own for each result."""
         owners: list[int] = []
         for value in self.listing.results:
-            owner = None if value is None else self.layouts.owner(value)
-            if value is not None and owner is not None and owner not in owners:
-                laid = self.layouts.laid(owner)
-                if laid.mapping.elements == self.shapes[value].elements:
-                    owners.append(owner)
-                    continue
-            owners.append(self._copied(value, owner))
+            if (
+                value is None
+                or self.layouts.owner(value) in owners
+                or not self.layouts.is_whole(value)
+            ):
+                value = self._copied(value)
+            self.results.append(value)
+            owners.append(self.layouts.owner(value))
         return owners
 
-    def _copied(self, value: int | None, owner: int | None) -> int:
-        """A result that needs memory of its own: of a literal, a part, or given away twice."""
+    def _is_seen(self, value: int) -> bool:
+        """Whether a result is another tensor seen otherwise, an operand or in another order."""
+        owner = self.layouts.owner(value)
+        turned = self.layouts.is_moved(value) and bool(self.layouts.laid(value).view)
+        return turned or (value != owner and owner in self.listing.operands)
+
+    def _copied(self, value: int | None) -> int:
+        """A result that needs memory of its own: of a literal, a view, or given away twice."""
         shape = self.shapes[value] if value is not None else Shape((), "float32")
-        laid = self.layouts.linear(shape)
-        copy = self._another(shape, laid)
-        phase = Phase("OnTileCopy", laid.mapping.most_bytes / VECTOR_BYTES)
-        self.ledger.move("copy", phase, 2 * laid.mapping.total_bytes)
-        births = {copy: Live(describe(shape), "copy", "", laid)}
+        owner = None if value is None else self.layouts.owner(value)
+        stays = value is not None and not self.layouts.is_moved(value)
+        if value is not None and stays and self.layouts.is_whole(value):
+            laid = self.layouts.laid(value)
+        else:
+            laid = self.layouts.linear(shape)
+        most = laid.mapping.most_bytes
+        received = 0.0 if stays or owner in (None, value) else most
+        phase = Phase("OnTileCopy", most / VECTOR_BYTES, received)
+        copy, origin = self._another(shape, laid), self.lines.get(value, "")
+        self.ledger.move("copy", origin, phase, 2 * laid.mapping.total_bytes)
+        births = {copy: Live(describe(shape), "copy", origin, laid)}
         reads = () if owner is None else (owner,)
-        self.events.append(Event(reads, births, name="copy OnTileCopy"))
+        self.events.append(Event(reads, births, name="copy OnTileCopy", origin=origin))
         return copy
 
     def _another(self, shape: Shape, laid: Laid) -> int:

@@ -59,6 +59,7 @@ class KernelCost:
       cycles: from start to end.
       operands: how its operands lie; where nobody has laid them before, as the kernel wants them.
       results: how its results lie.
+      views: positions of the results that are other tensors seen otherwise.
       life: memory beside the operands, results included.
       code: what must be on the tiles, by signature of the operation.
       totals: where the cycles go, by signature and line of the operation.
@@ -70,6 +71,7 @@ class KernelCost:
     cycles: int
     operands: tuple[Laid, ...]
     results: tuple[Laid, ...]
+    views: frozenset[int]
     life: Life
     code: Mapping[object, CodeUse]
     totals: Mapping[object, Total]

@@ -13,6 +13,7 @@ from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import Total
+from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.options import ModelOptions
 from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.account import Account
@@ -60,11 +61,24 @@ class Moves:
 
     def on_ipu(self, ipu: IpuId, name: str, origin: str, laid: Laid, clock: Clock) -> Part:
         """A tensor moves from tile to tile, to lie like this."""
+        phase = Phase("copy", 0.0, laid.mapping.most_bytes)
+        return self._superstep(ipu, name, origin, phase, laid, clock)
+
+    def output(self, ipu: IpuId, value: ValueId, laid: Laid, moves: bool, clock: Clock) -> Part:
+        """A view of another tensor becomes a variable of its own, which lies like this."""
+        most = laid.mapping.most_bytes
+        phase = Phase("OnTileCopy", most / VECTOR_BYTES, most if moves else 0.0)
+        return self._superstep(ipu, "output", self._makers.line([value]), phase, laid, clock)
+
+    def _superstep(
+        self, ipu: IpuId, name: str, origin: str, phase: Phase, laid: Laid, clock: Clock
+    ) -> Part:
+        """One superstep of one IPU, in which a tensor is read and written."""
         steps = Supersteps(self._target)
         total = Total(name, origin=origin, runs=1, bytes=2 * laid.mapping.total_bytes)
         with steps.timed(total):
-            steps.run(name, origin, (Phase("copy", 0.0, laid.mapping.most_bytes),))
-        self._account.add(ipu, name, total)
+            steps.run(name, origin, (phase,))
+        self._account.add(ipu, (name, origin), total)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
         trace = tr.on(steps.trace(), ipu)
         return Part(((start, trace),)).under("operation", name, origin, steps.clock, ipu)

@@ -218,21 +218,22 @@ class _Walker:
                 self.buffers[place] = place
 
     def _execute(self, node: Execute, dying: set[Place]) -> None:
-        life, memory = self.kernels[id(node)].life, self.memory[node.ipu]
+        cost, memory = self.kernels[id(node)], self.memory[node.ipu]
         reads = [(value, node.ipu) for value in node.reads]
         away = frozenset(i for i, read in enumerate(reads) if read in dying)
-        alive, in_place = life.giving(away)
+        alive, in_place = cost.life.giving(away)
         taking: list[tuple[Place, Place, Live]] = []
         going_on: dict[int, tuple[Place, Live]] = {}
         moved: list[tuple[Place, Live]] = []
-        made_by = zip(in_place, life.results, _makers(node.kernel), strict=True)
-        for value, (operand, owner, eqn) in zip(node.writes, made_by, strict=True):
+        found = zip(node.writes, cost.results, strict=True)
+        made_by = zip(in_place, cost.life.results, _makers(node.kernel), strict=True)
+        for (value, left), (operand, owner, eqn) in zip(found, made_by, strict=True):
             place = (value, node.ipu)
             operation = eqn.primitive.name if eqn is not None else "copy"
             live = self._live(place, operation, origin=user_line(eqn) if eqn is not None else "")
             if operand is None:
                 made = alive.left.get(owner)
-                if made is not None and alive.tensors[made].laid.order == live.laid.order:
+                if made is not None and left.order == live.laid.order:
                     going_on[made] = place, live
                 else:
                     moved.append((place, live))

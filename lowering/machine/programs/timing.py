@@ -105,6 +105,7 @@ class Timer:
         self.assumptions: dict[str, None] = {}
         self._moves = Moves(program, options, self.account)
         self._known: dict[Any, KernelCost] = {}
+        self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
         self._collectives = [
@@ -167,9 +168,16 @@ class Timer:
         origin = node.kernel.origin
         ran = Part(((start, tr.on(cost.trace, node.ipu)),), cost.nodes)
         parts = [ran.under("execute", _title(cost.nodes), origin, cost.cycles, node.ipu)]
-        for value, laid in zip(node.writes, cost.results, strict=True):
-            kept = self.layouts.settle((value, node.ipu), laid)
-            if kept.order != laid.order:
+        for i, (value, laid) in enumerate(zip(node.writes, cost.results, strict=True)):
+            is_output = i in cost.views and value in self._outputs
+            if is_output and laid.view:
+                kept = self.laid(value, node.ipu)
+            else:
+                kept = self.layouts.settle((value, node.ipu), laid)
+            moves = kept.order != laid.order
+            if is_output:
+                parts.append(self._moves.output(node.ipu, value, kept, moves, clock))
+            elif moves:
                 parts.append(self._moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
         return joined(parts)
 
