@@ -50,7 +50,7 @@ _BYTES = {
     "key<rbg>": 16,
     "key<urbg>": 16,
 }
-_UP_TO_A_BYTE = ("float4", "float6", "float8", "int2", "int4", "int8", "uint2", "uint4", "uint8")
+_UP_TO_A_BYTE = ("float4_", "float6_", "float8_", "int2", "int4", "int8", "uint2", "uint4", "uint8")
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -94,11 +94,13 @@ class Phase:
       name: what happens, in the original's words ("Convolve", "Reduce", "OnTileCopy", ...).
       compute: cycles of the compute set.
       exchange_bytes: bytes that the busiest tile receives (or sends) before it.
+      times: how often it runs, one after the other; its code is there once.
     """
 
     name: str
     compute: float = 0.0
     exchange_bytes: float = 0.0
+    times: int = 1
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ class Cost:
         """
         total = 0.0
         for phase in self.phases:
-            total += phase.compute + sync
+            once = phase.compute + sync
             if phase.exchange_bytes:
-                total += exchange + phase.exchange_bytes / exchange_bytes_per_cycle
+                once += exchange + phase.exchange_bytes / exchange_bytes_per_cycle
+            total += once * phase.times
         return total * self.repeats

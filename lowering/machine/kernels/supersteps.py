@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses as dc
 import math
 from collections.abc import Generator, Iterable, Sequence
 
@@ -38,13 +39,12 @@ class Supersteps:
     def run(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
         """Supersteps: a sync, an exchange if there is data to receive, and compute."""
         if repeats > 1:
-            body = self.nested()
-            body.run(name, origin, phases)
-            self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
-            self.compute += body.compute * repeats
-            self.exchange += body.exchange * repeats
+            self._repeat(name, origin, phases, repeats)
             return
         for phase in phases:
+            if phase.times > 1:
+                self._repeat(name, origin, [dc.replace(phase, times=1)], phase.times)
+                continue
             title = f"{name}/{phase.name}"
             self._row("sync", title, origin, self._target.sync_cycles)
             if phase.exchange_bytes:
@@ -55,6 +55,13 @@ class Supersteps:
                 cycles = math.ceil(phase.compute)
                 self.compute += cycles
                 self._row("compute", title, origin, cycles)
+
+    def _repeat(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
+        body = self.nested()
+        body.run(name, origin, phases)
+        self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
+        self.compute += body.compute * repeats
+        self.exchange += body.exchange * repeats
 
     @contextlib.contextmanager
     def timed(self, total: Total) -> Generator[None]:

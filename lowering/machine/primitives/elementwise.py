@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses as dc
 
-from lowering.machine.cost import Cost, Operation
+from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine.primitives.complexes import COMPLEX
 from lowering.machine.primitives.constants import simplified
 from lowering.machine.primitives.rates import (
-    ASSUMED,
     BINARY,
     BROADCAST,
-    CASTS,
-    COMPOSED,
-    OTHER_CAST,
     UNARY,
     Rates,
+    cast_rate,
+    is_known,
     kind_of,
     rate,
 )
+from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, Counts, total
 from lowering.machine.primitives.vertices import (
     FREE,
     LAUNCH,
@@ -33,6 +33,7 @@ from lowering.machine.primitives.vertices import (
     one_phase,
     spread,
     supervisor,
+    width,
 )
 from lowering.machine.target import Target
 
@@ -56,74 +57,107 @@ class Loops:
 
     Attributes:
       start: cycles before its loops.
-      rates: of its loops, one per function of a chain.
+      rates: of its loops, each with how often it runs: one per function of a chain.
+      dtype: of the numbers that they work on.
       launch: tile cycles for starting the workers.
       known: whether all of it is from the tables.
       reads: arrays that it reads, scalars not counted.
     """
 
     start: float
-    rates: tuple[Rate, ...]
+    rates: tuple[tuple[int, Rate], ...]
+    dtype: str
     launch: int = LAUNCH
     known: bool = True
     reads: int = 1
 
+    def cycles(self, elements: int) -> float:
+        """Of a worker, for so many elements."""
+        loops = sum(times * found.loop(elements, self.dtype) for times, found in self.rates)
+        return self.start + loops
+
+    @property
+    def functions(self) -> int:
+        """How many operations an element takes."""
+        return sum(times for times, _ in self.rates)
+
 
 def loops_of(op: Operation) -> Loops:
     """The loops of any operation of one result; of an unknown one, the default's."""
-    name = op.name
+    name, dtype = op.name, worked_on(op)
     reads = sum(1 for shape in op.operands if shape.dims) or 1
-    dtype = worked_on(op)
     if name == "convert_element_type":
-        return _cast(dtype, op.result.dtype)
+        start, loop = CAST_START, cast_rate(dtype, op.result.dtype)
+        return Loops(start, ((1, loop),), dtype, CAST_LAUNCH, is_known(dtype))
+    counts, of = _counted(op, dtype)
+    if counts is not None:
+        return _chain(counts, of, reads)
     if name == "select_n":
-        return Loops(SELECT_START, (SELECT_EACH,), reads=reads)
+        return Loops(SELECT_START, ((1, SELECT_EACH),), dtype, reads=reads)
     if name in UNARY:
-        found, known = rate(UNARY[name], dtype)
         start = EXP_START if name == "exp" else UNARY_START
-        return Loops(start, (found,), UNARY_LAUNCH, known, 1)
+        loops = ((1, rate(UNARY[name], dtype)),)
+        return Loops(start, loops, dtype, UNARY_LAUNCH, is_known(dtype))
     if name in BINARY:
-        return _binary(op, reads)
-    if name == "integer_pow":
-        return _chain(_power(int(op.param("y", 2))), dtype, reads)
-    if name in COMPOSED:
-        return _chain(COMPOSED[name], dtype, reads)
-    if name in ASSUMED:
-        return dc.replace(_chain(ASSUMED[name], dtype, reads), known=False)
-    return Loops(BINARY_START_OTHERS, (DEFAULT_EACH,), known=False, reads=reads)
+        return _binary(op, dtype, reads)
+    return Loops(BINARY_START_OTHERS, ((1, DEFAULT_EACH),), dtype, known=False, reads=reads)
 
 
 def worked_on(op: Operation) -> str:
     """The element type that an operation computes with; selectors come first, values last."""
-    return (op.operands or op.results)[-1].dtype
+    shapes = op.operands or op.results
+    return shapes[0 if op.name == "pow" else -1].dtype  # an exponent may be a whole number
 
 
-def _cast(source: str, result: str) -> Loops:
-    found = CASTS.get((kind_of(source), kind_of(result)))
-    return Loops(CAST_START, (found or OTHER_CAST,), CAST_LAUNCH, found is not None)
+def _counted(op: Operation, dtype: str) -> tuple[Counts | None, str]:
+    """What an operation is a chain of, on numbers of which type; None if it is in the tables."""
+    name = op.name
+    if name == "integer_pow":
+        counts = _power(int(op.param("y", 2)))
+        if not dtype.startswith("complex"):
+            return counts, dtype
+        return total(*(total(COMPLEX[part], times=n) for part, n in counts.items())), _part(dtype)
+    if dtype.startswith("complex") and name in COMPLEX:
+        return COMPLEX[name], _part(dtype)
+    if name in SPECIAL:
+        return SPECIAL[name], "float64" if dtype == "float64" else "float32"
+    if name in INTEGER:
+        return INTEGER[name], "int32"
+    return COMPOSED.get(name), dtype
 
 
-def _binary(op: Operation, reads: int) -> Loops:
-    dtype = worked_on(op)
+def _part(dtype: str) -> str:
+    return "float64" if dtype == "complex128" else "float32"
+
+
+def _binary(op: Operation, dtype: str, reads: int) -> Loops:
     with_scalar = reads == 1 and bool(op.result.dims)
-    found, known = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
+    found = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
     start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    return Loops(BROADCAST_START if with_scalar else start, (found,), known=known, reads=reads)
+    start = BROADCAST_START if with_scalar else start
+    return Loops(start, ((1, found),), dtype, known=is_known(dtype), reads=reads)
 
 
-def _chain(names: tuple[str, ...], dtype: str, reads: int) -> Loops:
-    tables: list[Rates] = [UNARY.get(name) or BINARY[name] for name in names]
-    found = [rate(table, dtype) for table in tables]
+def _chain(counts: Counts, dtype: str, reads: int) -> Loops:
+    loops = tuple((times, _loop(name, dtype)) for name, times in counts.items())
     start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    known = all(known for _, known in found)
-    return Loops(start, tuple(loop for loop, _ in found), known=known, reads=reads)
+    return Loops(start, loops, dtype, known=is_known(dtype), reads=reads)
 
 
-def _power(exponent: int) -> tuple[str, ...]:
+def _loop(name: str, dtype: str) -> Rate:
+    if name == "select_n":
+        return SELECT_EACH
+    tables: Rates = UNARY.get(name) or BINARY[name]
+    return rate(tables, dtype)
+
+
+def _power(exponent: int) -> Counts:
     size = abs(exponent)
     products = max(0, size.bit_length() - 1) + max(0, size.bit_count() - 1)
-    chain = ("square",) if size == 2 else ("mul",) * products
-    return (*chain, "inverse") if exponent < 0 else chain or ("mul",)
+    chain = {"square": 1} if size == 2 else {"mul": products} if products else {}
+    if exponent < 0:
+        return {**chain, "inverse": 1}
+    return chain or {"mul": 1}
 
 
 def elementwise(op: Operation, target: Target) -> Cost:
@@ -132,12 +166,12 @@ def elementwise(op: Operation, target: Target) -> Cost:
     shape = largest((*op.results, *op.operands))
     if not all(result.elements for result in op.results) or _is_same_type(op):
         return FREE
-    loops, dtype = loops_of(op), worked_on(op)
+    loops = loops_of(op)
     share = on_worker(spread(shape, target).most_elements, target)
-    worker = loops.start + sum(found.loop(share, dtype) for found in loops.rates)
-    cost = one_phase(op, target, shape, supervisor(worker, target, loops.launch))
+    compute = supervisor(loops.cycles(share), target, loops.launch)
+    cost = one_phase(op, target, shape, compute)
     in_place = any(given == op.result for given in op.operands)
-    flops = shape.elements * len(loops.rates) if is_float(dtype) else 0
+    flops = shape.elements * loops.functions if is_float(loops.dtype) else 0
     return dc.replace(
         cost,
         flops=float(flops),
@@ -146,12 +180,28 @@ def elementwise(op: Operation, target: Target) -> Cost:
     )
 
 
+def cycles_of(names: Counts, dtype: str) -> float:
+    """Worker cycles per element of operations on two arrays, their starts not counted."""
+    pair = Shape((2,), dtype)
+    cycles = 0.0
+    for name, times in names.items():
+        loops = loops_of(Operation(name, (pair, pair), (pair,)))
+        cycles += times * sum(
+            count * found.cycles / (found.elements or width(loops.dtype))
+            for count, found in loops.rates
+        )
+    return cycles
+
+
 def _is_same_type(op: Operation) -> bool:
     return op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
 
 
 ELEMENTWISE: frozenset[str] = frozenset(
-    {*UNARY, *BINARY, *COMPOSED, *ASSUMED, "convert_element_type", "integer_pow", "select_n"}
+    {
+        *(*UNARY, *BINARY, *COMPOSED, *INTEGER, *SPECIAL),
+        *("convert_element_type", "integer_pow", "select_n"),
+    }
 ) - {"inverse", "relu"}
 """The primitives whose every result element depends on one element of each operand."""
 

@@ -1,4 +1,4 @@
-"""Factorizations: step after step along the diagonal, each of them a few short supersteps.
+"""QR and its relatives: a Householder vector for every column, and an update with it.
 
 poplin's QR (poplibs: lib/poplin/QRFactorization.cpp) takes one step per column: it makes a
 Householder vector, sends it to every tile and updates the rows of A and Q there. So n columns of m
@@ -13,9 +13,10 @@ relative errors over four of the measurements `qr-poplibs-*` of docs/hardware.md
 (Bow, n = m = 32, 64, 512, 1024; the errors left are below 0.1 %; one degree of freedom is left,
 too).
 
-Nothing is known of what the others take. They are charged as QR with other amounts of work, by
-their share of QR's multiplications; iterative ones take all steps in a number of sweeps that is
-assumed, and what is fixed once.
+Its relatives take the same steps and update other rows: `geqrf` does not form Q,
+`householder_product` forms Q alone, `ormqr` turns k vectors, a Hessenberg form is reached by
+updates from both sides, and a tridiagonal one by a product and an update of two vectors (LAPACK's
+sytrd), three passes where QR's update takes two. Batches of matrices take their steps together.
 """
 
 from __future__ import annotations
@@ -25,70 +26,42 @@ import math
 from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives.vertices import (
-    FREE,
-    Rate,
-    Rule,
-    camel,
-    ceil_div,
-    largest,
-    on_worker,
-    one_phase,
-    spread,
-    supervisor,
-    vertex,
-)
+from lowering.machine.primitives.composite import assembled, chain, moved
+from lowering.machine.primitives.reductions import reduction
+from lowering.machine.primitives.vertices import FREE, Rule, camel, ceil_div, vertex
 from lowering.machine.target import Target
 
 FIXED = 83_530.0
 STEP = 2_318.0
 ELEMENT = 3.238
 BLOCK = 32  # poplibs: QRFactorization.cpp getRowsPerIteration
-PERMUTE = Rate(20, 1)  # cycles per element to turn swaps into a permutation; assumed
+COMPLEX_PRODUCTS = 4  # real ones in a complex one
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Work:
-    """A factorization, measured in steps of QR.
+    """What every step updates.
 
     Attributes:
-      updates: which extents' rows every step updates: of "m", "n", "k" (m x n is factorized; k
-        right-hand sides).
-      sweeps: how often all steps are taken.
-      share: of the arithmetic of an update that is left.
-      known: whether it is QR itself, which was measured.
+      updates: which extents' rows: of "m", "n", "k" (m x n is factorized; k right-hand sides).
+      passes: over these rows, measured in those of QR, which are two.
     """
 
     updates: str
-    sweeps: int = 1
-    share: float = 1.0
-    known: bool = False
+    passes: float = 1.0
 
 
-# Sweeps: eigenvalues of symmetric matrices by reduction to three diagonals (one), then about two
-# iterations per value with their vectors (LAPACK's rule of thumb), one to multiply back.
 WORKS: Mapping[str, Work] = {
-    "cholesky": Work("n", share=0.5),
-    "cholesky_update": Work("n", share=0.5),
-    "eig": Work("nn", sweeps=12),
-    "eigh": Work("nn", sweeps=4),
-    "geqp3": Work("n"),
     "geqrf": Work("n"),
     "hessenberg": Work("nn"),
     "householder_product": Work("m"),
-    "lu": Work("n", share=0.5),
     "ormqr": Work("k"),
-    "qr": Work("mn", known=True),
-    "schur": Work("nn", sweeps=10),
-    "svd": Work("mn", sweeps=6),
-    "symmetric_product": Work("n", share=0.5),
-    "triangular_solve": Work("k", share=0.5),
-    "tridiagonal": Work("n"),
+    "qr": Work("mn"),
+    "tridiagonal": Work("n", passes=1.5),
 }
-"""By primitive; `tridiagonal_solve` has no updates of rows and stands apart."""
 
 
-def _matrix(op: Operation) -> tuple[int, int, int, int]:
+def extents(op: Operation) -> tuple[int, int, int, int]:
     """(batch, rows, columns, right-hand sides); what is lower than it is wide is turned."""
     dims = max((shape.dims for shape in op.operands[:1]), default=())
     if len(dims) < 2:
@@ -99,61 +72,61 @@ def _matrix(op: Operation) -> tuple[int, int, int, int]:
 
 def factorization(op: Operation, target: Target) -> Cost:
     """One phase that makes a vector and one that updates with it, for every column."""
-    work = WORKS[op.name]
-    batch, m, n, k = _matrix(op)
     matrix = op.operands[0]
     if not matrix.elements:
         return FREE
-    extents = {"m": m, "n": n, "k": k}
-    updated = batch * sum(extents[letter] for letter in work.updates)
+    batch, m, n, k = extents(op)
+    work, rows = WORKS[op.name], {"m": m, "n": n, "k": k}
+    updated = batch * sum(rows[letter] for letter in work.updates)
+    if not updated:
+        return FREE
+    return householder(camel(op.name), (batch, m, n), updated, work.passes, matrix.dtype, target)
+
+
+def householder(
+    name: str,
+    extents: tuple[int, int, int],
+    updated: int,
+    passes: float,
+    dtype: str,
+    target: Target,
+) -> Cost:
+    """Steps for the columns of matrices of `extents` (batch, m, n), which update so many rows."""
+    batch, m, n = extents
+    size = Shape((), dtype).element_bytes
     rows, reach = ceil_div(updated, target.tiles_per_ipu), (m + BLOCK) / 2
     known = 2 * target.sync_cycles + target.exchange_cycles
-    steps = n * work.sweeps
-    step = max(0.0, FIXED / steps + STEP - known)
-    update = work.share * rows * ELEMENT * reach
-    received = reach * matrix.element_bytes * ceil_div(batch, target.tiles_per_ipu)
-    name = f"poplin::experimental::{camel(op.name)}"
+    step = max(0.0, FIXED / n + STEP - known)
+    products = COMPLEX_PRODUCTS if dtype.startswith("complex") else 1
+    update = passes * products * rows * ELEMENT * reach
+    received = reach * size * ceil_div(batch, target.tiles_per_ipu)
     used = min(target.tiles_per_ipu, updated)
     return Cost(
         phases=(Phase("Householder", step), Phase("Update", update, received)),
-        repeats=steps,
-        temporary_bytes=reach * matrix.element_bytes * 2,
-        vertices=vertex(name, matrix.dtype, used),
-        flops=4.0 * work.share * steps * reach * updated,
-        source="formula" if work.known and batch == 1 else "default",
+        repeats=n,
+        temporary_bytes=reach * size * 2,
+        vertices=vertex(f"poplin::experimental::{name}", dtype, used),
+        flops=4.0 * passes * products * n * reach * updated,
     )
 
 
-def tridiagonal_solve(op: Operation, target: Target) -> Cost:
-    """Forward and back along the diagonal, the systems side by side on the workers."""
-    diagonal, sides = op.operands[0], largest(op.operands)
-    if not sides.elements or not diagonal.dims:
+def pivoted(op: Operation, target: Target) -> Cost:
+    """QR without Q, which takes the longest column left at every step (LAPACK's geqp3)."""
+    matrix = op.operands[0]
+    if not matrix.elements:
         return FREE
-    length = diagonal.dims[-1]
-    systems = ceil_div(sides.elements, length)
-    mine = on_worker(ceil_div(systems, target.tiles_per_ipu), target)
-    worker = 29 + 2 * length * mine * (10 + 3 * 3)  # a division and three multiply-adds
-    cost = one_phase(op, target, sides, supervisor(worker, target), library="poplin")
-    return dc.replace(cost, flops=8.0 * sides.elements, source="default")
+    batch, m, n, _ = extents(op)
+    plain = householder("Geqp3", (batch, m, n), batch * n, 1.0, matrix.dtype, target)
+    lengths = Shape((batch, n), "float32")
+    longest = Operation("argmax", (lengths,), (Shape((batch,), "int32"),), (("axes", (1,)),))
+    return assembled(
+        [
+            (1, plain),
+            (n, reduction(longest, target)),
+            (n, moved(Shape((batch, 2, m), matrix.dtype), target)),  # columns change places
+            (n, chain(("div", "square", "sub", "mul", "sqrt"), lengths, target)),
+        ]
+    )
 
 
-def permutation(op: Operation, target: Target) -> Cost:
-    """One worker follows the swaps of each matrix."""
-    swaps: Shape = op.operands[0]
-    result = largest(op.results)
-    if not result.elements or not result.dims:
-        return FREE
-    batch = math.prod(swaps.dims[:-1])
-    here = ceil_div(ceil_div(batch, target.tiles_per_ipu), target.workers)
-    worker = PERMUTE.loop(result.dims[-1] * here, result.dtype)
-    cost = one_phase(op, target, result, supervisor(worker, target), library="poplin")
-    received = spread(swaps, target).total_bytes / max(1, min(batch, target.tiles_per_ipu))
-    phase = dc.replace(cost.phases[0], exchange_bytes=float(received))
-    return dc.replace(cost, phases=(phase,), source="default")
-
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(WORKS, factorization),
-    "lu_pivots_to_permutation": permutation,
-    "tridiagonal_solve": tridiagonal_solve,
-}
+RULES: dict[str, Rule] = {**dict.fromkeys(WORKS, factorization), "geqp3": pivoted}

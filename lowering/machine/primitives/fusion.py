@@ -18,7 +18,6 @@ from lowering.machine.primitives.elementwise import (
     BINARY_START_OTHERS,
     elementwise,
     loops_of,
-    worked_on,
 )
 from lowering.machine.primitives.vertices import (
     FREE,
@@ -98,10 +97,9 @@ def _arithmetic(op: Operation, lanes: int) -> float:
     A loop's loads and store share instructions with arithmetic where they can; what is left of it
     without them is at least one cycle.
     """
-    loops, dtype = loops_of(op), worked_on(op)
-    total = 0.0
-    for rate in loops.rates:
-        per_pass = rate.elements or width(dtype)
-        alone = max(1.0, rate.cycles - loops.reads)
-        total += alone * lanes / per_pass
-    return total
+    loops = loops_of(op)
+    cycles = 0.0
+    for times, rate in loops.rates:
+        per_pass = rate.elements or width(loops.dtype)
+        cycles += times * max(1.0, rate.cycles - loops.reads) * lanes / per_pass
+    return cycles

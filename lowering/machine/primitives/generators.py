@@ -11,8 +11,10 @@ emulator computes is JAX's.
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 
 from lowering.machine.cost import Cost, Operation
+from lowering.machine.primitives.elementwise import cycles_of
 from lowering.machine.primitives.vertices import (
     FREE,
     Rate,
@@ -22,13 +24,16 @@ from lowering.machine.primitives.vertices import (
     one_phase,
     spread,
     supervisor,
+    width,
 )
 from lowering.machine.target import Target
 
 START = 25
 UNIFORM = Rate(3)
-GAMMA = Rate(30)
-GAMMA_ROUNDS = 4
+REJECTED = 0.05
+GAMMA_ROUND = {"erf_inv": 1, "mul": 9, "add": 3, "sub": 4, "log": 2, "lt": 2, "le": 1, "or": 1}
+GAMMA_ONCE = {"lt": 1, "select_n": 2, "sub": 2, "sqrt": 1, "div": 2, "log": 1, "mul": 2, "exp": 1}
+"""Operations of a round, and before and after all of them; a power makes up for shapes below 1."""
 
 
 def fill(op: Operation, target: Target) -> Cost:
@@ -47,14 +52,21 @@ def same_key(op: Operation, target: Target) -> Cost:
 
 
 def gamma(op: Operation, target: Target) -> Cost:
-    """Draws by rejection: four rounds of normal and uniform numbers and a logarithm, assumed."""
+    """Marsaglia and Tsang's draws by rejection, as JAX makes them (jax/_src/random.py).
+
+    A round draws a normal and a uniform number and accepts at least 95 % of them. All elements wait
+    for the last, so there are as many rounds as leave less than one of them.
+    """
     shape = largest(op.results)
     if not shape.elements:
         return FREE
+    rounds = 1 + math.ceil(math.log(shape.elements) / -math.log(REJECTED))
     share = on_worker(spread(shape, target).most_elements, target)
-    worker = START + GAMMA_ROUNDS * GAMMA.loop(share, shape.dtype)
+    each = cycles_of(GAMMA_ROUND, "float32") + 2 * UNIFORM.cycles / width("float32")
+    worker = START + share * (rounds * each + cycles_of(GAMMA_ONCE, "float32"))
     cost = one_phase(op, target, shape, supervisor(worker, target), library="poprand")
-    return dc.replace(cost, flops=10.0 * GAMMA_ROUNDS * shape.elements, source="default")
+    functions = rounds * sum(GAMMA_ROUND.values()) + sum(GAMMA_ONCE.values())
+    return dc.replace(cost, flops=float(functions * shape.elements))
 
 
 RULES: dict[str, Rule] = {

@@ -2,9 +2,8 @@
 
 From poplibs' estimator tables (poplibs@7eac0f26: popopsCycleEstimators.cpp, OpPerformanceInfo), the
 most usual of which are in docs/hardware.md, Elementwise vertices. Types without an entry take that
-of the nearest one that has one, see `rate`. Functions that the original's library lacks are chains
-of those that it has, as XLA's own expansions (tensorflow: compiler/xla/client/lib/math.cc) write
-them.
+of the nearest one that has one, see `rate`. Functions that the original's library lacks are in
+`special`, those of complex numbers in `complexes`.
 """
 
 from __future__ import annotations
@@ -36,10 +35,13 @@ def _both(found: Rate, **others: Rate) -> Rates:
 
 
 _ROUNDING = _both(_vector(2))
-_INT_7: Rates = {"int": Rate(7, 1), "short": Rate(3, 4), "bool": Rate(5, 4)}
+_INT_7: Rates = {
+    **{"int": Rate(7, 1), "short": Rate(3, 4)},
+    **{"bool": Rate(5, 4), "long": Rate(9, 1)},
+}
 
 UNARY: Mapping[str, Rates] = {
-    "abs": _both(_each(1), int=_each(2)),
+    "abs": _both(_each(1), int=_each(2), long=_each(10)),
     "asin": _both(_each(102)),
     "cbrt": {"float": _vector(27), "half": _vector(17)},
     "ceil": _ROUNDING,
@@ -54,8 +56,11 @@ UNARY: Mapping[str, Rates] = {
     "log": _floats((12, 2), (4, 4)),
     "log1p": _both(_vector(180)),
     "logistic": _floats((12, 2), (6, 4)),
-    "neg": _floats((2, 2), (2, 4), int=_each(2)),
-    "not": {"int": _vector(1), "bool": _each(17)},
+    "neg": _floats((2, 2), (2, 4), int=_each(2), long=_each(5)),
+    "not": {
+        **{"int": _vector(1), "bool": _each(17)},
+        **{"short": Rate(2, 4), "long": _vector(3)},
+    },
     "population_count": {"int": _each(1)},
     "relu": _floats((3, 2), (3, 4)),
     "round": _ROUNDING,
@@ -68,19 +73,26 @@ UNARY: Mapping[str, Rates] = {
     "tanh": _floats((12, 2), (4, 4)),
 }
 
-_ARITHMETIC = _floats((3, 2), (3, 4), int=Rate(7, 1))
-_EXTREMUM = _floats((3, 2), (4, 4), int=Rate(7, 1), bool=Rate(5, 4))
+_ARITHMETIC = _floats((3, 2), (3, 4), int=Rate(7, 1), long=Rate(11, 1))
+_PRODUCT = {**_ARITHMETIC, "long": Rate(30, 1)}
+_EXTREMUM = _floats((3, 2), (4, 4), int=Rate(7, 1), bool=Rate(5, 4), long=Rate(15, 1))
 # A worker has no comparison of short integers: they are compared as words.
-_COMPARE = _floats((14, 4), (9, 4), int=Rate(22, 4), short=Rate(22, 4), bool=Rate(6, 4))
-_ORDER = _floats((14, 4), (9, 4), int=Rate(26, 4), short=Rate(26, 4), bool=Rate(28, 4))
-_SHIFT: Rates = {"int": Rate(7, 1)}
+_COMPARE = _floats(
+    *((14, 4), (9, 4)),
+    **{"int": Rate(22, 4), "short": Rate(22, 4), "bool": Rate(6, 4), "long": Rate(56, 4)},
+)
+_ORDER = _floats(
+    *((14, 4), (9, 4)),
+    **{"int": Rate(26, 4), "short": Rate(26, 4), "bool": Rate(28, 4), "long": Rate(62, 4)},
+)
+_SHIFT: Rates = {"int": Rate(7, 1), "long": Rate(19, 1)}
 
 BINARY: Mapping[str, Rates] = {
     "add": _ARITHMETIC,
     "add_any": _ARITHMETIC,
     "and": _INT_7,
     "atan2": _floats((272, 2), (578, 4)),
-    "div": _floats((10, 2), (21, 4), int=Rate(277, 1)),
+    "div": _floats((10, 2), (21, 4), int=Rate(277, 1), long=Rate(130, 1)),
     "eq": _COMPARE,
     "ge": _ORDER,
     "gt": _COMPARE,
@@ -88,14 +100,14 @@ BINARY: Mapping[str, Rates] = {
     "lt": _COMPARE,
     "max": _EXTREMUM,
     "min": _EXTREMUM,
-    "mul": _ARITHMETIC,
+    "mul": _PRODUCT,
     "ne": _COMPARE,
     "or": _INT_7,
     "pow": _floats((312, 1), (325, 1)),
-    "rem": _floats((133, 2), (300, 4), int=Rate(292, 1)),
+    "rem": _floats((133, 2), (300, 4), int=Rate(292, 1), long=Rate(166, 1)),
     "shift_left": _SHIFT,
     "shift_right_arithmetic": _SHIFT,
-    "shift_right_logical": _SHIFT,
+    "shift_right_logical": {**_SHIFT, "long": Rate(6, 1)},
     "sub": _ARITHMETIC,
     "xor": {**_INT_7, "short": Rate(5, 2)},
 }
@@ -104,8 +116,7 @@ _WITH_SCALAR = _floats((2, 2), (2, 4), int=Rate(6, 1))
 _COMPARE_SCALAR = _floats((12, 4), (8, 4), int=Rate(16, 4), short=Rate(16, 4), bool=Rate(12, 4))
 _INT_6: Rates = {"int": Rate(6, 1), "short": Rate(2, 4), "bool": Rate(4, 4)}
 
-BROADCAST: Mapping[str, Rates] = {
-    **BINARY,
+_SCALAR: Mapping[str, Rates] = {
     "add": _WITH_SCALAR,
     "add_any": _WITH_SCALAR,
     "and": _INT_6,
@@ -123,83 +134,77 @@ BROADCAST: Mapping[str, Rates] = {
     "rem": _floats((93, 2), (225, 4), int=Rate(280, 1)),
     "sub": _WITH_SCALAR,
 }
+BROADCAST: Mapping[str, Rates] = {
+    name: {**rates, **_SCALAR.get(name, {})} for name, rates in BINARY.items()
+}
 """The second operand is a scalar."""
-
-_LANCZOS = ("div", "add", "add") * 8  # eight terms of the series
-_CHEBYSHEV = ("mul", "sub", "add") * 25  # the longer of the two expansions, both computed
-_SERIES = ("mul", "div", "add", "div") * 32  # iterations until float32 stands still; assumed
-
-COMPOSED: Mapping[str, tuple[str, ...]] = {
-    "acos": ("mul", "sub", "sqrt", "add", "atan2", "mul"),
-    "acosh": ("add", "sub", "mul", "sqrt", "add", "log"),
-    "asinh": ("abs", "mul", "add", "sqrt", "add", "div", "add", "log1p", "sign", "mul"),
-    "atan": ("atan2",),
-    "atanh": ("log1p", "neg", "log1p", "sub", "mul"),
-    "clamp": ("max", "min"),
-    "conj": ("neg",),
-    "cosh": ("exp", "inverse", "add", "mul"),
-    "erf_inv": ("neg", "mul", "log1p", "sqrt", "lt", *("mul", "add") * 9, "mul"),
-    "erfc": ("erf", "sub"),
-    "exp2": ("mul", "exp"),
-    "sinh": ("exp", "inverse", "sub", "mul"),
-}
-"""Chains of operations of the two tables."""
-
-ASSUMED: Mapping[str, tuple[str, ...]] = {
-    "bessel_i0e": ("abs", "exp", *_CHEBYSHEV),
-    "bessel_i1e": ("abs", "exp", *_CHEBYSHEV),
-    "digamma": (*_LANCZOS, "log", "div", "tan", "div"),
-    "eq_to": ("xor", "shift_right_arithmetic", "eq"),
-    "igamma": ("log", "exp", *_SERIES),
-    "igamma_grad_a": ("log", "exp", *_SERIES * 2),
-    "igammac": ("log", "exp", *_SERIES),
-    "le_to": ("xor", "shift_right_arithmetic", "le"),
-    "lgamma": (*_LANCZOS, "log", "log1p", "log", "mul", "sub", "add", "sin"),
-    "lt_to": ("xor", "shift_right_arithmetic", "lt"),
-    "mulhi": ("mul", "shift_right_logical") * 4,
-    "nextafter": ("eq", "and", "add", "or", "ne"),
-    "polygamma": ("exp", *_SERIES),
-    "reduce_precision": ("shift_right_logical", "and", "add", "and"),
-    "regularized_incomplete_beta": ("log", "log1p", "exp", *_SERIES),
-    "zeta": ("pow", *_SERIES),
-}
-"""Chains of which the number of terms is assumed: their costs are defaults."""
 
 CASTS: Mapping[tuple[str, str], Rate] = {
     ("float", "half"): Rate(2, 4),
     ("half", "float"): Rate(1, 2),
+    ("half", "half"): Rate(1, 4),
+    ("float", "signed char"): Rate(14, 4),
+    ("float", "unsigned char"): Rate(14, 4),
+    ("half", "signed char"): Rate(16, 4),
+    ("half", "unsigned char"): Rate(16, 4),
+    ("signed char", "float"): Rate(7, 2),
+    ("signed char", "half"): Rate(13, 4),
+    ("unsigned char", "float"): Rate(10, 4),
+    ("unsigned char", "half"): Rate(9, 4),
 }
-"""Casts whose loops are known; any other takes `OTHER_CAST`."""
+"""Casts in assembly (poplibs: popops/PerformanceEstimation.cpp, castWorkerCycles)."""
 
-OTHER_CAST = Rate(6, 1)
+TO_LONG = Rate(5, 1)
+OTHER_CAST = Rate(2, 1)
+"""Compiled casts, to 64-bit integers and between all others (castWorkerCycles, which calls the
+second a guess)."""
 
-_KINDS = {"unsigned int": "int", "unsigned short": "short"}
+_KINDS = {"unsigned int": "int", "unsigned short": "short", "int64": "long", "uint64": "long"}
 _NEAREST = {
     "float": ("half", "int", "bool"),
     "half": ("float", "int", "bool"),
     "int": ("float", "bool", "half"),
-    "short": ("int", "float", "bool"),
+    "long": ("int", "float", "bool", "half"),
+    "short": ("int", "float", "bool", "half"),
     "bool": ("int", "float", "half"),
 }
-_WIDE = {"float64": "float", "complex64": "float", "complex128": "float"}
+_CHARS = {"int8": "signed char", "uint8": "unsigned char"}
+_DOUBLE = ("float64", "complex128")
 
 
 def kind_of(dtype: str) -> str:
-    """The tables' name for an element type."""
+    """The tables' name for an element type; complex numbers have that of their parts."""
+    if dtype.startswith("float8"):
+        return "half"  # there is no arithmetic of eight bits
+    if dtype in _DOUBLE or dtype == "complex64":
+        return "float"
     name = c_type(dtype)
-    name = _WIDE.get(name, _KINDS.get(name, name))
-    return name if name in _NEAREST else "short" if name.endswith("8") else "int"
+    name = _KINDS.get(name, name)
+    return name if name in _NEAREST else "short" if name.endswith("int8") else "int"
 
 
-def rate(rates: Rates, dtype: str) -> tuple[Rate, bool]:
-    """The loop for an element type, and whether the tables have it.
+def cast_rate(source: str, result: str) -> Rate:
+    """The loop of a cast."""
+    if kind_of(result) == "long":
+        return TO_LONG
+    kinds = tuple(_CHARS.get(dtype) or kind_of(dtype) for dtype in (source, result))
+    eight = source.startswith("float8") or result.startswith("float8")
+    return OTHER_CAST if eight else CASTS.get((kinds[0], kinds[1]), OTHER_CAST)
 
-    Types of eight and sixteen bytes are worked on in software; they take as many turns as they have
-    32-bit words.
+
+def rate(rates: Rates, dtype: str) -> Rate:
+    """The loop for an element type.
+
+    Types without one take that of the nearest that has one: a worker works on bytes and short
+    integers as words, and on the words of floats as integers. 64-bit floats, which no IPU has,
+    take twice the loop of floats.
     """
     kind = kind_of(dtype)
-    known = kind in rates
     nearest = next(name for name in (kind, *_NEAREST[kind]) if name in rates)
     found = rates[nearest]
-    words = {"float64": 2, "int64": 2, "uint64": 2, "complex64": 2, "complex128": 4}.get(dtype, 1)
-    return Rate(found.cycles * words, found.elements), known and words == 1
+    return Rate(found.cycles * 2, found.elements) if dtype in _DOUBLE else found
+
+
+def is_known(dtype: str) -> bool:
+    """Whether the tables speak of numbers of a type at all."""
+    return dtype not in _DOUBLE

@@ -7,6 +7,7 @@ import functools
 from lowering.machine.cost import Cost, Operation
 from lowering.machine.primitives import (
     bookkeeping,
+    eigen,
     elementwise,
     factorizations,
     generators,
@@ -14,6 +15,8 @@ from lowering.machine.primitives import (
     layout,
     products,
     reductions,
+    scans,
+    solvers,
     sorting,
     transforms,
     windows,
@@ -23,6 +26,7 @@ from lowering.machine.target import Target
 
 RULES: dict[str, Rule] = merged(
     bookkeeping.RULES,
+    eigen.RULES,
     elementwise.RULES,
     factorizations.RULES,
     generators.RULES,
@@ -30,6 +34,8 @@ RULES: dict[str, Rule] = merged(
     layout.RULES,
     products.RULES,
     reductions.RULES,
+    scans.RULES,
+    solvers.RULES,
     sorting.RULES,
     transforms.RULES,
     windows.RULES,

@@ -1,4 +1,4 @@
-"""Operations that pass over a whole tensor again and again: scans, sorting networks, transforms.
+"""Operations that pass over a whole tensor again and again: sorting networks and transforms.
 
 Each pass combines every element with one at some distance. Where that one lies on another tile, the
 elements are exchanged before the pass.
@@ -61,8 +61,3 @@ def passes(
         temporary_bytes=float(lying.most_bytes),
         vertices=vertex(f"popops::{each.name}", shape.dtype, lying.used),
     )
-
-
-def doubling(extent: int) -> tuple[int, ...]:
-    """1, 2, 4, ... below an extent."""
-    return tuple(1 << i for i in range(max(0, (extent - 1).bit_length())))

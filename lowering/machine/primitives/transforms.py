@@ -1,39 +1,83 @@
 """Fourier transforms; the original has none.
 
-The default: the radix-2 algorithm, a pass per factor of two over every transformed axis, ten
-operations per butterfly of two complex numbers, complex numbers as pairs.
+The algorithm is Cooley and Tukey's, a pass over every transformed axis for each prime factor of its
+length; a length with a factor above `MOST_RADIX` is Bluestein's convolution of the next power of
+two, as in the library that XLA calls (DUCC). In a pass of radix p, an element is multiplied by a
+root of unity, but for each p-th, and takes p - 1 sums, each with a product for p above 2. Complex
+numbers are pairs of floats, with the loops of the plain operations.
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
 import math
+from collections.abc import Iterator
 from typing import Any
 
-from lowering.machine.cost import Cost, Operation
-from lowering.machine.primitives.stages import Pass, doubling, passes
+from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_of
+from lowering.machine.primitives.stages import Pass, passes
 from lowering.machine.primitives.vertices import FREE, Rule, largest
 from lowering.machine.target import Target
 
-BUTTERFLY = Pass("Butterfly", 29, 10.0)
-FLOPS_PER_ELEMENT = 5
+MOST_RADIX = 13
+_NUMBER = "complex64"
+FLOPS = {"mul": 6, "add": 2}
 
 
 def fft(op: Operation, target: Target) -> Cost:
     """Passes over the last axes, the innermost first."""
-    shape = largest((*op.operands, *op.results))
-    lengths: Any = op.param("fft_lengths", shape.dims[-1:])
-    if not shape.elements:
+    given = largest((*op.operands, *op.results))
+    lengths: Any = op.param("fft_lengths", given.dims[-1:])
+    if not given.elements:
         return FREE
     found: list[Cost] = []
-    for i in range(min(len(lengths), len(shape.dims))):
-        row, stride = shape.dims[-1 - i], math.prod(shape.dims[len(shape.dims) - i :])
-        found.append(passes(shape, row, stride, doubling(row), BUTTERFLY, target))
+    flops = 0.0
+    for i in range(min(len(lengths), len(given.dims))):
+        row, stride = given.dims[-1 - i], math.prod(given.dims[len(given.dims) - i :])
+        long, times = _length(row)
+        shape = Shape((given.elements // row * long,), _NUMBER)
+        for step, radix in _steps(long):
+            counts = _counts(radix)
+            each = Pass("Butterfly", BINARY_START_OTHERS, _cycles(counts))
+            found += [passes(shape, long, stride, (step,), each, target)] * times
+            flops += shape.elements * times * sum(FLOPS[name] * n for name, n in counts.items())
     phases = tuple(phase for cost in found for phase in cost.phases)
-    if not phases:
-        return FREE
-    flops = float(shape.elements * FLOPS_PER_ELEMENT * len(phases))
-    return dc.replace(found[0], phases=phases, flops=flops, source="default")
+    return dc.replace(found[0], phases=phases, flops=flops) if phases else FREE
+
+
+def _length(row: int) -> tuple[int, int]:
+    """Length of the transforms that one of a row takes, and how many there are."""
+    if max(_factors(row), default=1) <= MOST_RADIX:
+        return row, 1
+    return 1 << (2 * row - 2).bit_length(), 3
+
+
+def _steps(length: int) -> Iterator[tuple[int, int]]:
+    """Distance and radix of each pass."""
+    step = 1
+    for radix in _factors(length):
+        yield step, radix
+        step *= radix
+
+
+def _factors(number: int) -> Iterator[int]:
+    factor = 2
+    while number > 1:
+        while number % factor:
+            factor += 1
+        yield factor
+        number //= factor
+
+
+def _counts(radix: int) -> dict[str, float]:
+    """Complex operations for an element in a pass."""
+    sums = radix - 1
+    return {"add": sums, "mul": sums / radix + (sums if radix > 2 else 0)}
+
+
+def _cycles(counts: dict[str, float]) -> float:
+    return sum(n * cycles_of({name: 1}, _NUMBER) for name, n in counts.items())
 
 
 RULES: dict[str, Rule] = {"fft": fft}

@@ -1,0 +1,73 @@
+"""Algorithms that consist of operations which have rules of their own."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
+from lowering.machine.mapping import VECTOR_BYTES
+from lowering.machine.planner import product_cost
+from lowering.machine.primitives.elementwise import elementwise
+from lowering.machine.primitives.fusion import fuse_elementwise
+from lowering.machine.primitives.vertices import FREE, spread
+from lowering.machine.target import Target
+
+Part: TypeAlias = tuple[int, Cost]
+"""How often something runs, and what it costs: of shapes that are means, where they differ."""
+
+
+def assembled(parts: Iterable[Part]) -> Cost:
+    """All parts one after the other; nothing overlaps.
+
+    The supersteps of a part stand together, even where they take turns with those of others.
+    """
+    phases, vertices = list[Phase](), list[Vertices]()
+    flops = temporary = 0.0
+    for times, cost in parts:
+        runs = times * cost.repeats
+        phases += [dc.replace(phase, times=phase.times * runs) for phase in cost.phases if runs]
+        vertices += cost.vertices if runs else ()
+        flops += cost.flops * times
+        temporary = max(temporary, cost.temporary_bytes)
+    if not phases:
+        return FREE
+    return Cost(
+        phases=tuple(phases),
+        temporary_bytes=temporary,
+        vertices=tuple(dict.fromkeys(vertices)),
+        flops=flops,
+    )
+
+
+def matrices(shape: Shape) -> tuple[int, int, int]:
+    """How many matrices a tensor holds, their rows and their columns."""
+    if len(shape.dims) < 2:
+        return 1, max(1, shape.elements), 1
+    return math.prod(shape.dims[:-2]), shape.dims[-2], shape.dims[-1]
+
+
+def chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
+    """Elementwise operations on arrays of one shape, one on the result of the other."""
+    arrays = {"select_n": (Shape(shape.dims, "bool"), shape, shape)}
+    operations = [Operation(name, arrays.get(name, (shape, shape)), (shape,)) for name in names]
+    if len(operations) == 1:
+        return elementwise(operations[0], target)
+    return fuse_elementwise(operations, target)
+
+
+def product(batch: int, rows: int, inner: int, columns: int, dtype: str, target: Target) -> Cost:
+    """Matrix products of [rows, inner] and [inner, columns], planned."""
+    operands = (Shape((batch, rows, inner), dtype), Shape((batch, inner, columns), dtype))
+    numbers = (((2,), (1,)), ((0,), (0,)))
+    result = Shape((batch, rows, columns), dtype)
+    params = (("dimension_numbers", numbers),)
+    return product_cost(Operation("dot_general", operands, (result,), params), target)
+
+
+def moved(shape: Shape, target: Target) -> Cost:
+    """A tensor is sent, and written where it arrives."""
+    most = spread(shape, target).most_bytes
+    return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, float(most)),) if most else ())
