@@ -12,6 +12,7 @@ import jax
 from ipujax import _tracing, events
 from ipujax._arguments import Refs, Settings, struct
 from ipujax.config import floating_point_effective, floating_point_was_assigned
+from ipujax.engine.callbacks import Watch
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
 from ipujax.stages import Lowered
 from ipujax.system import SYSTEM, LogicalDevice, is_ipu_device_name
@@ -59,7 +60,8 @@ def lower_function(
         device = _device(settings.device, trace.jaxpr)
         options = _options(settings, device)
         closed, closed_over = refs.closed_over(trace.jaxpr)
-        program = lower(closed, options)
+        watch = Watch()
+        program = lower(watch.over(closed), options)
         _check_queue_devices(program, device)
     donated = [info.donated for info in jax.tree.leaves(trace.args_info)]
     inputs = [*jax.tree.leaves(structs), *closed_over]
@@ -67,6 +69,7 @@ def lower_function(
     return Lowered(
         program=program,
         as_on_machine=functools.partial(_without_emulation, closed, options, program),
+        watch=watch,
         device=device,
         engine=settings.engine,
         static=static,

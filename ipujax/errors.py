@@ -140,6 +140,10 @@ class OperatorError(LoweringError):
     """An operator was given arrays or values that it cannot work with."""
 
 
+class CallbackError(IPUError, RuntimeError):
+    """Python code that a program calls on the host raised; its `__cause__` is what that raised."""
+
+
 class FailedPreconditionError(IPUError, RuntimeError):
     """A program was run without what it needs around it, such as a registered host embedding."""
 

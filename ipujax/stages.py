@@ -14,6 +14,7 @@ from ipujax import _auto_report, _executable_cache, events
 from ipujax._arguments import Refs, Static, struct
 from ipujax._poplar_options import engine_options, may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
+from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.host_code import HostCode
 from ipujax.engine.loops import slow_inside_loops
@@ -42,6 +43,7 @@ class Lowered:
     Attributes:
       program: the Program for all IPUs of the device.
       as_on_machine: gives it without number formats and faults, which the machine has by itself.
+      watch: on the callbacks of the program.
       device: the logical device.
       engine: as it was asked for.
       static: which arguments are compile-time constants.
@@ -53,6 +55,7 @@ class Lowered:
 
     program: ir.Program
     as_on_machine: Callable[[], ir.Program]
+    watch: Watch
     device: LogicalDevice
     engine: str
     static: Static
@@ -73,7 +76,11 @@ class Lowered:
         return ir.to_text(self.program, origins=origins)
 
     def compile(self) -> Executable:
-        """Chooses the engine and prepares the kernels.
+        """Chooses the engine and compiles everything, so that no call of the program does.
+
+        Calls may give NumPy's arrays or JAX's, also results of earlier calls and arrays that are
+        committed to a device. Only a donated array on another device than JAX's first, and queues
+        under another configuration of JAX (`jax.default_device`), have JAX compile once more.
 
         Raises:
           OutOfMemoryError: (a `MemoryError`) a program that does not fit, if the engine's options
@@ -189,7 +196,7 @@ class Lowered:
     @functools.cached_property
     def host_code(self) -> HostCode:
         """What the program runs on the host."""
-        return HostCode.of(self.program)
+        return HostCode.of(self.program, self.watch)
 
     @functools.cached_property
     def chosen_engine(self) -> str:
@@ -296,6 +303,7 @@ class Executable:
           FailedPreconditionError: a host embedding that is not registered.
           OperatorError: an index outside of a host embedding, if its lookup does not clip.
           CustomOpError: the program failed, and has custom operations.
+          CallbackError: a callback of the program raised.
         """
         lowered = self._lowered
         given = lowered.flatten(args, kwargs)
@@ -313,11 +321,17 @@ class Executable:
             self._loaded = True
         events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
         with events.span("execute", lowered.program.name):
-            if self._jitted is not None:
+            if self._jitted is None:
+                results = lowered.host_code.run(self._machine, flat)
+            elif all(self._is_near(x) for x in flat):
                 results = self._jitted(*flat)
             else:
-                results = lowered.host_code.run(self._machine, flat)
+                results = self._jitted(*jax.device_put(flat, jax.devices()[0]))
             return settled(lowered.unflatten(results, touched))
+
+    def _is_near(self, array: Any) -> bool:
+        """Whether an argument is where JAX's own compiled functions insist on having it."""
+        return not getattr(array, "committed", False) or array.devices() == {jax.devices()[0]}
 
     def _are_as_lowered(self, flat: list[Any]) -> bool:
         """Whether the arguments are arrays of the right shapes and dtypes, found out fast."""

@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowering import callbacks as callbacks
     from lowering import collectives as collectives
     from lowering import draws as draws
     from lowering import errors as errors
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lowering.units import HOST as HOST
 
 _MODULES = (
+    "callbacks",
     "collectives",
     "draws",
     "errors",

@@ -6,6 +6,7 @@ that a new JAX release is one file's work.
 Names taken from `jax._src`, where nothing public will do:
 
 * `config.trace_context`: whether jit would compile the same in another thread.
+* `dispatch.runtime_tokens`: would raise what an effect raised once more, later and at exit.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
@@ -27,6 +28,7 @@ from typing import Any
 import jax
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import dispatch as _dispatch
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
@@ -57,6 +59,9 @@ Aval = Any
 
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
+is_user_file: Callable[[str], bool] = _source.is_user_filename
+# After an effect that failed: each later one of the thread would wait for it, and fail.
+forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
 
 # Calls: primitives whose one sub-jaxpr runs exactly once, with the equation's own operands. The
 # value is the parameter that holds it.

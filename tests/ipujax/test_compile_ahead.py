@@ -206,12 +206,20 @@ def test_on_real_devices(run_with_devices: RunWithDevices) -> None:
         import sys
 
         sys.path.insert(0, {str(ROOT)!r})
-        from tests.ipujax.test_compile_ahead import check
+        import jax
+        import ipujax as ipu
+        from tests.ipujax.test_compile_ahead import W, check, nothing_compiles, use_ipus
 
         for name in ("plain", "sharded", "host_call", "loop", "scan_over_shards", "training"):
             for engine in ("fused", "replay"):
                 check(name, engine, 4)
                 print(name)
+        use_ipus(1)
+        for engine in ("fused", "replay"):
+            executable = ipu.compile(lambda x: x * 2, engine=engine).lower(W).compile()
+            with nothing_compiles():
+                print(executable(jax.device_put(W, jax.devices()[2])).tolist() == (W * 2).tolist())
         """,
     )
-    assert len(out.split()) == 12
+    assert len(out.split()) == 14
+    assert out.endswith("True\nTrue\n")
