@@ -257,7 +257,8 @@ def test_a_loop_with_queues() -> None:
     feeds = [span for span in trace.spans if span.kind == "feed"]
     assert {span.name for span in feeds} == {infeed.name}
     assert {span.thread for span in feeds} == {f"ipujax-{infeed.name}"}
-    assert 6 * 0.003 <= sum(span.seconds for span in feeds) <= execute.seconds
+    # Tracing has read the first element.
+    assert 5 * 0.003 <= sum(span.seconds for span in feeds) <= execute.seconds
     assert only(trace, "dequeue").name == outfeed.name
     assert only(trace, "dequeue").start >= execute.start + execute.seconds
 
