@@ -145,8 +145,11 @@ def _evened(cycles: Mapping[_Task, int]) -> dict[_Task, int]:
 
 def _patterns(schedule: schedules.Schedule) -> dict[_Tick, int]:
     """The ticks that differ in more than their micro-batches, and how often each is there."""
-    ticks = (tuple((t.stage, machine.TASK_WORDS[t.phase]) for t in tick) for tick in schedule.ticks)
-    return collections.Counter(ticks)
+    counts: collections.Counter[_Tick] = collections.Counter()
+    for run in schedules.runs_of(schedule.ticks):
+        for tick in run.ticks:
+            counts[tuple((t.stage, machine.TASK_WORDS[t.phase]) for t in tick)] += run.times
+    return counts
 
 
 def _idle(

@@ -14,7 +14,7 @@ from lowering.passes.rewrite import Anywhere, rewritten
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines.edit import prune_tasks, without_constants
 from lowering.pipelines.task import PipelineSpec, TaskSpec
-from lowering.schedules import Schedule, ScheduleError, build, simulate
+from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
 from lowering.streams import dequeue_p, enqueue_p, queues_of, repeat_p
 
 
@@ -66,7 +66,7 @@ def _check_queues(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> 
     for queue, places in users.items():
         order = [
             ((task.micro_batch, places[task.stage, task.phase.value]), task)
-            for tick in schedule.ticks
+            for tick in outline(schedule.ticks)
             for task in tick
             if (task.stage, task.phase.value) in places
         ]

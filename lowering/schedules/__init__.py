@@ -31,4 +31,9 @@ from lowering.schedules.task import Task as Task
 from lowering.schedules.task import needs as needs
 from lowering.schedules.text import from_text as from_text
 from lowering.schedules.text import to_text as to_text
+from lowering.schedules.ticks import Run as Run
+from lowering.schedules.ticks import Tick as Tick
+from lowering.schedules.ticks import Ticks as Ticks
+from lowering.schedules.ticks import outline as outline
+from lowering.schedules.ticks import runs_of as runs_of
 from lowering.schedules.zero_bubble import zero_bubble as zero_bubble

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from lowering.schedules.orders import from_orders
+from lowering.schedules.orders import arranged
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
 from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run, in_turn
 
 
 def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
@@ -25,12 +26,11 @@ def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
     passed = [(stage, Phase.FORWARD) for stage in range(stages)]
     if training:
         passed += [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
-    orders: dict[int, list[Task]] = {ipu: [] for group in placed for ipu in group}
+    orders: dict[int, list[Run]] = {ipu: [] for group in placed for ipu in group}
     for stage, phase in passed:
-        tasks = [Task(stage, phase, micro_batch) for micro_batch in range(micro_batches)]
         for ipu in placed[stage]:
-            orders[ipu] += tasks
-    return from_orders(
+            orders[ipu].append(in_turn([Task(stage, phase, 0)], micro_batches, 1))
+    return arranged(
         "gpipe",
         orders,
         stages=stages,

@@ -39,7 +39,7 @@ def draw(
     """
     columns = range(max(first, 0), last)
     # No column is narrower than two characters and a space: what more there is cannot be shown.
-    candidates = _middle_out(list(columns), WIDTH // 3)
+    candidates = _middle_out(columns, WIDTH // 3)
     stages_of = _stages_of(ipus)
     cells = {
         tick: _cells(ipus, stages_of, ticks[tick], {task for at, task in marked if at == tick})
@@ -48,7 +48,7 @@ def draw(
     }
     width = max([2, *(len(cell) for column in cells.values() for cell in column.values())])
     width = max(width, len(str(last)))
-    shown = _middle_out(list(columns), (WIDTH - 8) // (width + 1))
+    shown = _middle_out(columns, (WIDTH - 8) // (width + 1))
     rows = sorted(stages_of) + ([NOWHERE] if any(NOWHERE in c for c in cells.values()) else [])
     lines = [_line("tick", ["..." if t is None else str(t) for t in shown], width)]
     for row in _middle_out(rows, MAX_ROWS):
@@ -61,7 +61,7 @@ def draw(
     return "\n".join(lines)
 
 
-def _middle_out(items: list[int], most: int) -> list[int | None]:
+def _middle_out(items: Sequence[int], most: int) -> list[int | None]:
     """At most `most` items: the first and the last ones, with None for those in the middle."""
     if len(items) <= most:
         return list(items)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
-from lowering.schedules.orders import from_orders
+from lowering.schedules.orders import arranged
 from lowering.schedules.rotations import check_multiple
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
 from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run, in_turn
 
 NAME = "interleaved-1f1b"
 
@@ -49,11 +50,11 @@ def interleaved_one_f_one_b(
     if period == stages:
         return one_f_one_b(stages, micro_batches, training=training, ipus=placed)
     check_multiple(NAME, micro_batches, period)
-    orders: dict[int, Sequence[Task]] = {}
+    orders: dict[int, list[Run]] = {}
     for rank in range(period):
         order = _order(rank, period, stages, micro_batches, training)
         orders.update(dict.fromkeys(placed[rank], order))
-    return from_orders(
+    return arranged(
         NAME,
         orders,
         stages=stages,
@@ -72,23 +73,35 @@ def _two_each(stages: int) -> list[int]:
     return [stage % (stages // 2) for stage in range(stages)]
 
 
-def _order(rank: int, period: int, stages: int, micro_batches: int, training: bool) -> list[Task]:
+def _order(rank: int, period: int, stages: int, micro_batches: int, training: bool) -> list[Run]:
     """What the IPUs number `rank` of `period` run."""
-    forward: list[Task] = []
-    backward: list[Task] = []
-    # `period` micro-batches pass all stages before the next `period` do.
-    for first in range(0, micro_batches, period):
-        for stage in range(rank, stages, period):
-            last_first = stages - period + 2 * rank - stage
-            for i in range(first, first + period):
-                forward.append(Task(stage, Phase.FORWARD, i))
-                backward.append(Task(last_first, Phase.BACKWARD, i))
+
+    def task(phase: Phase, number: int) -> Task:
+        # `period` micro-batches pass all stages before the next `period` do.
+        sets, within = divmod(number, stages)
+        turn, member = divmod(within, period)
+        stage = rank + turn * period
+        if phase == Phase.BACKWARD:
+            stage = stages - period + 2 * rank - stage
+        return Task(stage, phase, sets * period + member)
+
+    def both(first: int, end: int) -> list[Task]:
+        pairs = [
+            (task(Phase.FORWARD, i + warm_up), task(Phase.BACKWARD, i)) for i in range(first, end)
+        ]
+        return list(itertools.chain(*pairs))
+
+    length = stages * (micro_batches // period)
     if not training:
-        return forward
+        first_set = [task(Phase.FORWARD, i) for i in range(stages)]
+        return [in_turn(first_set, micro_batches // period, period)]
     # Before its first backward task comes back, an IPU runs all but its last stage on a first set
     # of micro-batches, and two more tasks for each IPU behind it.
-    warm_up = min(len(forward), 2 * (period - 1 - rank) + stages - period)
-    order = forward[:warm_up]
-    for ahead, behind in zip(forward[warm_up:], backward, strict=False):
-        order += (ahead, behind)
-    return order + backward[len(forward) - warm_up :]
+    warm_up = min(length, 2 * (period - 1 - rank) + stages - period)
+    times, rest = divmod(length - warm_up, stages)
+    return [
+        in_turn([task(Phase.FORWARD, i) for i in range(warm_up)]),
+        in_turn(both(0, stages), times, period),
+        in_turn(both(stages * times, stages * times + rest)),
+        in_turn([task(Phase.BACKWARD, i) for i in range(length - warm_up, length)]),
+    ]

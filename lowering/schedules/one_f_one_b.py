@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowering.schedules.errors import ScheduleError
-from lowering.schedules.orders import from_orders
+from lowering.schedules.orders import arranged
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
 from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run, in_turn
 
 
 def one_f_one_b(
@@ -31,16 +32,17 @@ def one_f_one_b(
     check_sizes(stages, micro_batches)
     placed = place(stages, ipus)
     check_own_ipus("1f1b", placed)
-    orders: dict[int, Sequence[Task]] = {}
+    orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(placed):
         warm_up = min(micro_batches, stages - 1 - stage) if training else micro_batches
-        order = [Task(stage, Phase.FORWARD, i) for i in range(warm_up)]
-        for i in range(micro_batches if training else 0):
-            if i + warm_up < micro_batches:
-                order.append(Task(stage, Phase.FORWARD, i + warm_up))
-            order.append(Task(stage, Phase.BACKWARD, i))
+        order = [in_turn([Task(stage, Phase.FORWARD, 0)], warm_up, 1)]
+        if training:
+            both = micro_batches - warm_up
+            pair = Task(stage, Phase.FORWARD, warm_up), Task(stage, Phase.BACKWARD, 0)
+            order.append(in_turn(pair, both, 1))
+            order.append(in_turn([Task(stage, Phase.BACKWARD, both)], warm_up, 1))
         orders.update(dict.fromkeys(group, order))
-    return from_orders(
+    return arranged(
         "1f1b",
         orders,
         stages=stages,

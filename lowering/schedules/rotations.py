@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
 from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run, Tick, Ticks
 
 
 def passed_stages(stages: int, training: bool) -> list[tuple[int, Phase]]:
@@ -103,20 +104,34 @@ def rotate(
     """
     placed = place(len(ipus or ()), ipus)
     word = passed_stages(len(placed), training)
-    tasks: list[list[Task]] = [[] for _ in range(ticks)]
-    # The oldest micro-batch is dispatched first in each tick. It is the furthest along the word,
-    # so backward tasks come before forward tasks, and a value is used before its successor is made.
-    for micro_batch in range(micro_batches):
-        rounds, member = divmod(micro_batch, len(starts))
-        tick = rounds * len(word) + starts[member]
-        for stage, phase in word:
-            tasks[tick].append(Task(stage, phase, micro_batch))
-            tick += 1
+    length, overlapping = len(word), len(starts)
+
+    def tick(number: int) -> Tick:
+        # The oldest micro-batch is dispatched first in each tick. It is the furthest along the
+        # word, so backward tasks come before forward tasks, and a value is used before its
+        # successor is made.
+        latest, at = divmod(number, length)
+        passing = [((latest - 1) * overlapping + r, length + at - starts[r]) for r in members]
+        passing += [(latest * overlapping + r, at - starts[r]) for r in members]
+        return tuple(
+            Task(*word[passed], micro_batch)
+            for micro_batch, passed in passing
+            if 0 <= micro_batch < micro_batches and 0 <= passed < length
+        )
+
+    members = range(overlapping)
+    # In the ticks of a word's length from the second on, two whole sets are under way.
+    steady = max(0, micro_batches // overlapping - 1)
+    runs = [
+        Run(tuple(map(tick, range(min(length, ticks))))),
+        Run(tuple(map(tick, range(length, 2 * length))) if steady else (), steady, overlapping),
+        Run(tuple(map(tick, range(length * (1 + steady), ticks)))),
+    ]
     return Schedule(
         name=name,
         stages=len(placed),
         micro_batches=micro_batches,
         training=training,
         ipus=placed,
-        ticks=tuple(map(tuple, tasks)),
+        ticks=Ticks(runs),
     )

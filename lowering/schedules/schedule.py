@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.grid import grid
-from lowering.schedules.task import Phase, Task
+from lowering.schedules.task import Phase
+from lowering.schedules.ticks import Tick, Ticks, runs_of
+
+# More is taken for a mistake: reports have an entry for each task.
+MAX_STAGES = 1024
+MAX_MICRO_BATCHES = 10**7
 
 # The IPUs of each stage as a user gives them; None puts stage i on IPU i.
 Ipus = Sequence[int | Sequence[int]] | None
@@ -39,7 +47,7 @@ class Schedule:
     micro_batches: int
     training: bool
     ipus: tuple[tuple[int, ...], ...]
-    ticks: tuple[tuple[Task, ...], ...]
+    ticks: Sequence[Tick]
 
     def __post_init__(self) -> None:
         name = self.name
@@ -50,16 +58,22 @@ class Schedule:
         check_sizes(self.stages, self.micro_batches)
         if place(self.stages, self.ipus) != self.ipus:
             raise ScheduleError(f"ipus={self.ipus!r}", fix="give a tuple of IPUs for every stage")
+        if not isinstance(self.ticks, (tuple, Ticks)):
+            raise ScheduleError(
+                f"{type(self.ticks).__name__} as the ticks of a schedule",
+                fix="give a tuple with the tuple of the tasks of each tick",
+            )
 
     @property
     def splits_backward(self) -> bool:
         """Whether gradients of inputs and of weights are tasks of their own."""
-        return any(task.phase == Phase.WEIGHTS for tick in self.ticks for task in tick)
+        runs = runs_of(self.ticks)
+        return any(t.phase == Phase.WEIGHTS for run in runs for tick in run.ticks for t in tick)
 
     @property
     def num_tasks(self) -> int:
         """How many tasks there are; one that runs on several IPUs counts once."""
-        return sum(len(tick) for tick in self.ticks)
+        return sum(run.times * sum(map(len, run.ticks)) for run in runs_of(self.ticks))
 
     def __str__(self) -> str:
         return f"{self._title()}\n{grid(self)}"
@@ -76,14 +90,31 @@ class Schedule:
 
 
 def check_sizes(stages: int, micro_batches: int) -> None:
-    """Refuses pipelines without stages or micro-batches.
+    """Refuses numbers of stages and micro-batches that no pipeline has.
 
     Raises:
-      ScheduleError: a number below one.
+      ScheduleError: what is no int, below one, or above `MAX_STAGES` or `MAX_MICRO_BATCHES`.
     """
-    for number, what in ((stages, "stages"), (micro_batches, "micro-batches")):
-        if number < 1:
-            raise ScheduleError(f"a schedule of {number} {what}", fix="use at least one")
+    check_number(stages, "a schedule of {} stages", MAX_STAGES)
+    check_number(micro_batches, "a schedule of {} micro-batches", MAX_MICRO_BATCHES)
+
+
+def check_number(number: Any, what: str, most: int) -> None:
+    """Refuses what is no int from 1 to `most`.
+
+    Raises:
+      ScheduleError: it says `what`, the number in the place of `{}`.
+    """
+    value = _index(number)
+    if value is not None and 1 <= value <= most:
+        return
+    if value is None:
+        said = repr(number)
+    elif value.bit_length() > 256:  # Python does not print ints with thousands of digits
+        said = f"2^{value.bit_length() - 1} and more"
+    else:
+        said = str(value)
+    raise ScheduleError(what.format(said), fix=f"use at least one and at most {most:,}, as an int")
 
 
 def place(stages: int, ipus: Ipus) -> tuple[tuple[int, ...], ...]:
@@ -94,19 +125,43 @@ def place(stages: int, ipus: Ipus) -> tuple[tuple[int, ...], ...]:
     """
     if ipus is None:
         return tuple((stage,) for stage in range(stages))
-    if len(ipus) != stages:
+    entries = _entries(ipus)
+    if entries is None or len(entries) != stages:
+        said = repr(ipus) if entries is None else f"{len(entries)} entries of"
         raise ScheduleError(
-            f"{len(ipus)} entries of `ipus` for {stages} stages",
+            f"{said} `ipus` for {stages} stages",
             fix="give one entry for every forward stage",
         )
-    placed = tuple((entry,) if isinstance(entry, int) else tuple(entry) for entry in ipus)
-    for stage, group in enumerate(placed):
-        if not group or min(group) < 0 or len(set(group)) < len(group):
-            raise ScheduleError(
-                f"stage {stage} on the IPUs {group}",
-                fix="name at least one IPU, each once, counted from 0",
-            )
-    return placed
+    return tuple(_group(stage, entry) for stage, entry in enumerate(entries))
+
+
+def _group(stage: int, entry: Any) -> tuple[int, ...]:
+    """The IPUs of a stage."""
+    alone = _index(entry)
+    given = _entries(entry) if alone is None else (alone,)
+    group = tuple(ipu for ipu in map(_index, given or ()) if ipu is not None and ipu >= 0)
+    if not group or given is None or len(set(group)) < len(given) or len(group) > MAX_STAGES:
+        raise ScheduleError(
+            f"stage {stage} on the IPUs {entry if given is None else given}",
+            fix="name at least one IPU, each once, counted from 0",
+        )
+    return group
+
+
+def _index(value: Any) -> int | None:
+    """An int, of Python or NumPy; None for what is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _entries(given: Any) -> tuple[Any, ...] | None:
+    """What is iterated, but for what is longer than anything can be; None for what cannot."""
+    try:
+        return tuple(itertools.islice(given, MAX_STAGES + 1))
+    except TypeError:
+        return None
 
 
 def shared_ipu(ipus: Sequence[tuple[int, ...]]) -> tuple[int, int, int] | None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.rotations import check_multiple, passed_stages
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.schedule import (
+    MAX_MICRO_BATCHES,
+    Ipus,
+    Schedule,
+    check_number,
+    check_sizes,
+    place,
+)
 from lowering.schedules.task import Task
+from lowering.schedules.ticks import Ticks, in_turn
 
 
 def sequential(
@@ -30,20 +37,21 @@ def sequential(
       ScheduleError: a number of micro-batches that does not fit.
     """
     check_sizes(stages, micro_batches)
-    if batch_serialization < 1:
-        raise ScheduleError(f"{batch_serialization=}", fix="use at least one")
+    check_number(batch_serialization, "batch_serialization={}", MAX_MICRO_BATCHES)
     check_multiple("sequential", micro_batches, batch_serialization)
-    ticks = tuple(
-        (Task(stage, phase, micro_batch),)
-        for first in range(0, micro_batches, batch_serialization)
-        for stage, phase in passed_stages(stages, training)
-        for micro_batch in range(first, first + batch_serialization)
-    )
+    serial, sets = batch_serialization, micro_batches // batch_serialization
+    word = passed_stages(stages, training)
+    if serial <= sets:
+        first_set = [Task(*passed, i) for passed in word for i in range(serial)]
+        runs = [in_turn(first_set, sets, serial)]
+    else:
+        firsts = range(0, micro_batches, serial)
+        runs = [in_turn([Task(*passed, i)], serial, 1) for i in firsts for passed in word]
     return Schedule(
         name="sequential",
         stages=stages,
         micro_batches=micro_batches,
         training=training,
         ipus=place(stages, ipus),
-        ticks=ticks,
+        ticks=Ticks(runs),
     )

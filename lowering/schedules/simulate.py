@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import NoReturn
 
 from lowering.errors import InternalError
+from lowering.schedules.clocks import end_of
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.grid import draw
+from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Phase, Task, needs
+from lowering.schedules.ticks import Run, Tick, runs_of
 
 # How long a task of each phase takes: one number, or one for every stage.
 Seconds = Mapping[Phase, float | Sequence[float]]
@@ -59,17 +65,18 @@ def simulate(schedule: Schedule, seconds: Seconds | None = None) -> Simulation:
     """
     kinds = phases(schedule)
     in_flight = _check(schedule, kinds)
-    durations = _durations(schedule, kinds, seconds)
-    makespan, synced, busy = _times(schedule, durations)
+    durations, units = _durations(schedule, kinds, seconds)
+    synced, busy = _synced(schedule, durations)
+    makespan = end_of(schedule, durations)
     num_ipus = len({ipu for group in schedule.ipus for ipu in group})
     return Simulation(
         ticks=len(schedule.ticks),
         tasks=schedule.num_tasks,
         in_flight=in_flight,
         fifo_depth=tuple(count - 1 for count in in_flight),
-        bubble=_bubble(schedule),
-        makespan=makespan,
-        synced_makespan=synced,
+        bubble=bubble(schedule),
+        makespan=makespan / units,
+        synced_makespan=synced / units,
         utilisation=busy / (num_ipus * makespan) if makespan else 1.0,
     )
 
@@ -83,44 +90,99 @@ def phases(schedule: Schedule) -> tuple[Phase, ...]:
     return (Phase.FORWARD, Phase.BACKWARD)
 
 
-def _check(schedule: Schedule, kinds: Sequence[Phase]) -> tuple[int, ...]:
-    """Raises at the first task in a wrong place; gives the micro-batches in flight per stage."""
-    stages, ipus = schedule.stages, schedule.ipus
-    tick_of = {phase: [[-1] * schedule.micro_batches for _ in range(stages)] for phase in kinds}
-    inputs = {
-        phase: [
-            [(tick_of[p][s], ipus[s] == ipus[stage]) for p, s in needs(phase, stage, stages)]
-            for stage in range(stages)
-        ]
-        for phase in kinds
-    }
-    alive, most = [0] * stages, [0] * stages
-    first, last = kinds[0], kinds[-1]
-    for tick, tasks in enumerate(schedule.ticks):
+def _check(schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True) -> tuple[int, ...]:
+    """Raises at the first task in a wrong place; gives the micro-batches in flight per stage.
+
+    Rounds of a run that do what the one before did, for later micro-batches, are skipped up to the
+    last: what they read of tasks outside of the run is there if it is there for the last one.
+    """
+    checker, tick = _Checker(schedule, kinds), 0
+    try:
+        for run in runs_of(schedule.ticks):
+            number = 0
+            while number < run.times:
+                before = checker.state()
+                for tasks in run.round(number):
+                    checker.run(tick, tasks)
+                    tick += 1
+                number += 1
+                more = run.times - 1 - number
+                if skips and more > 0 and checker.skip(before, run, more):
+                    number += more
+                    tick += more * len(run.ticks)
+        checker.finish()
+    except ScheduleError:
+        if skips:  # to name the first mistake, and not that of a last round
+            _check(schedule, kinds, skips=False)
+        raise
+    return tuple(checker.most) if schedule.training else (1,) * schedule.stages
+
+
+class _Checker:
+    """What has run, tick by tick.
+
+    Attributes:
+      alive: for each stage, the micro-batches in flight.
+      most: the most so far.
+    """
+
+    def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
+        stages, ipus = schedule.stages, schedule.ipus
+        self.schedule = schedule
+        self.first, self.last = kinds[0], kinds[-1]
+        every = [(phase, stage) for phase in kinds for stage in range(stages)]
+        self.done = Progress(every)
+        self.inputs = {
+            (phase, stage): [
+                (kind, ipus[kind[1]] == ipus[stage]) for kind in needs(phase, stage, stages)
+            ]
+            for phase, stage in every
+        }
+        self.alive, self.most = [0] * stages, [0] * stages
+
+    def run(self, tick: int, tasks: Tick) -> None:
+        """Runs the tasks of a tick."""
+        here: set[tuple[Kind, int]] = set()
         for task in tasks:
             stage, phase, micro_batch = task
-            try:
-                row = tick_of[phase][stage]
-                if row[micro_batch] >= 0 or stage < 0 or micro_batch < 0:
-                    _fail_unknown(schedule, tick, task)
-            except (KeyError, IndexError):
-                _fail_unknown(schedule, tick, task)
-            for made, same_ipus in inputs[phase][stage]:
-                before = made[micro_batch]
-                if before < 0 or (before == tick and not same_ipus):
-                    _fail_early(schedule, tick, task)
-            row[micro_batch] = tick
-            if phase == first:
-                alive[stage] += 1
-                if alive[stage] > most[stage]:
-                    most[stage] = alive[stage]
-            elif phase == last:
-                alive[stage] -= 1
-    for phase in kinds:
-        for stage, row in enumerate(tick_of[phase]):
-            if -1 in row:
-                _fail_missing(schedule, Task(stage, phase, row.index(-1)))
-    return tuple(most) if schedule.training else (1,) * stages
+            kind = (phase, stage)
+            known = kind in self.inputs and 0 <= micro_batch < self.schedule.micro_batches
+            if not known or self.done.has(kind, micro_batch):
+                _fail_unknown(self.schedule, tick, task)
+            for other, same_ipus in self.inputs[kind]:
+                late = not same_ipus and (other, micro_batch) in here
+                if late or not self.done.has(other, micro_batch):
+                    _fail_early(self.schedule, tick, task)
+            self.done.add(kind, micro_batch)
+            here.add((kind, micro_batch))
+            if phase == self.first:
+                self.alive[stage] += 1
+                self.most[stage] = max(self.most[stage], self.alive[stage])
+            elif phase == self.last:
+                self.alive[stage] -= 1
+
+    def state(self) -> tuple[dict[Kind, int] | None, list[int]]:
+        """What `skip` compares with."""
+        return self.done.in_order(), [*self.alive]
+
+    def skip(self, before: tuple[dict[Kind, int] | None, list[int]], run: Run, rounds: int) -> bool:
+        """Runs more rounds at once, if that was a round like those to come."""
+        (counts, alive), now = before, self.done.in_order()
+        if counts is None or now is None:
+            return False
+        steps = {kind: now[kind] - count for kind, count in counts.items()}
+        if any(step not in (0, run.step) for step in steps.values()):
+            return False
+        self.done.skip({kind: step * rounds for kind, step in steps.items()})
+        grown = [after - was for after, was in zip(self.alive, alive, strict=True)]
+        self.alive = [n + more * rounds for n, more in zip(self.alive, grown, strict=True)]
+        return True
+
+    def finish(self) -> None:
+        """Raises if some task has not run."""
+        for (phase, stage), count in self.done.count.items():
+            if count < self.schedule.micro_batches:
+                _fail_missing(self.schedule, Task(stage, phase, count))
 
 
 def _fail_unknown(schedule: Schedule, tick: int, task: Task) -> NoReturn:
@@ -184,31 +246,29 @@ def _around(schedule: Schedule, tick: int, task: Task | None) -> str:
     return draw(schedule.ipus, schedule.ticks, first, last, marked)
 
 
-def _bubble(schedule: Schedule) -> float:
+def bubble(schedule: Schedule) -> float:
     """The idle share; a task on several IPUs counts once on each."""
     most = {ipu: 0 for group in schedule.ipus for ipu in group}
-    count, total = dict(most), 0
-    for tasks in schedule.ticks:
-        for stage, _, _ in tasks:
-            for ipu in schedule.ipus[stage]:
-                count[ipu] += 1
-        for stage, _, _ in tasks:
-            for ipu in schedule.ipus[stage]:
-                if count[ipu]:
-                    total += count[ipu]
-                    if count[ipu] > most[ipu]:
-                        most[ipu] = count[ipu]
-                    count[ipu] = 0
+    total = 0
+    for run in runs_of(schedule.ticks):
+        for tasks in run.ticks:
+            count = Counter(ipu for task in tasks for ipu in schedule.ipus[task.stage])
+            total += count.total() * run.times
+            for ipu, own in count.items():
+                most[ipu] = max(most[ipu], own)
     return 1 - total / (sum(most.values()) * len(schedule.ticks))
 
 
 def _durations(
     schedule: Schedule, kinds: Sequence[Phase], seconds: Seconds | None
-) -> dict[Phase, list[float]]:
-    """The duration of a task of each phase and stage."""
+) -> tuple[dict[Kind, int], int]:
+    """How long a task of each kind takes, in a unit in which all are ints; and units per second.
+
+    Sums of ints are exact, so what is skipped gives what running it would have given.
+    """
     if seconds is None:
-        return {phase: [1.0] * schedule.stages for phase in kinds}
-    durations: dict[Phase, list[float]] = {}
+        return {(phase, stage): 1 for phase in kinds for stage in range(schedule.stages)}, 1
+    exact: dict[Kind, Fraction] = {}
     for phase in kinds:
         given = seconds.get(phase)
         if given is None:
@@ -216,48 +276,26 @@ def _durations(
                 f"`seconds` says nothing of {phase.name}", fix="give every phase a duration"
             )
         row: list[float] = [*given] if isinstance(given, Sequence) else [given] * schedule.stages
-        if len(row) != schedule.stages or not all(value >= 0 for value in row):
+        if len(row) != schedule.stages or not all(0 <= value < math.inf for value in row):
             raise ScheduleError(
                 f"`seconds` for {phase.name}: {given}",
-                fix=f"give one duration, or {schedule.stages}, none of them negative",
+                fix=f"give one duration, or {schedule.stages}, finite and none of them negative",
             )
-        durations[phase] = row
-    return durations
+        exact |= {(phase, stage): Fraction(float(value)) for stage, value in enumerate(row)}
+    units = math.lcm(*(duration.denominator for duration in exact.values()))
+    return {kind: int(duration * units) for kind, duration in exact.items()}, units
 
 
-def _times(
-    schedule: Schedule, durations: Mapping[Phase, Sequence[float]]
-) -> tuple[float, float, float]:
-    """The makespan without and with syncs, and the work of all IPUs together."""
-    stages, ipus = schedule.stages, schedule.ipus
-    done = {phase: [[0.0] * schedule.micro_batches for _ in range(stages)] for phase in durations}
-    inputs = {
-        phase: [[done[p][s] for p, s in needs(phase, stage, stages)] for stage in range(stages)]
-        for phase in durations
-    }
-    free = {ipu: 0.0 for group in ipus for ipu in group}
-    synced = busy = 0.0
-    for tasks in schedule.ticks:
-        clock: dict[int, float] = {}  # since the sync; inputs of other IPUs were there by then
-        for stage, phase, micro_batch in tasks:
-            duration = durations[phase][stage]
-            finish = 0.0
-            for ipu in ipus[stage]:
-                if free[ipu] > finish:
-                    finish = free[ipu]
-            for row in inputs[phase][stage]:
-                if row[micro_batch] > finish:
-                    finish = row[micro_batch]
-            finish += duration
-            done[phase][stage][micro_batch] = finish
-            synced_finish = 0.0
-            for ipu in ipus[stage]:
-                free[ipu] = finish
-                if clock.get(ipu, 0.0) > synced_finish:
-                    synced_finish = clock[ipu]
-            synced_finish += duration
-            for ipu in ipus[stage]:
-                clock[ipu] = synced_finish
-            busy += duration * len(ipus[stage])
-        synced += max(clock.values(), default=0.0)
-    return max(free.values()), synced, busy
+def _synced(schedule: Schedule, durations: Mapping[Kind, int]) -> tuple[int, int]:
+    """The makespan with a sync after every tick, and the work of all IPUs together."""
+    synced = busy = 0
+    for run in runs_of(schedule.ticks):
+        for tasks in run.ticks:
+            clock: dict[int, int] = {}  # since the sync; inputs of other IPUs were there by then
+            for stage, phase, _ in tasks:
+                group, duration = schedule.ipus[stage], durations[phase, stage]
+                finish = max(clock.get(ipu, 0) for ipu in group) + duration
+                clock.update(dict.fromkeys(group, finish))
+                busy += duration * len(group) * run.times
+            synced += max(clock.values(), default=0) * run.times
+    return synced, busy

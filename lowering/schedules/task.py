@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import operator
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lowering.schedules.errors import ScheduleError
 
@@ -21,7 +22,7 @@ class Phase(enum.StrEnum):
     WEIGHTS = "W"
 
 
-_LABEL = re.compile(r"(\d+)([FBW])(\d+)")
+_LABEL = re.compile(r"(\d{1,18})([FBW])(\d{1,18})", re.ASCII)
 
 
 class Task(NamedTuple):
@@ -48,6 +49,25 @@ class Task(NamedTuple):
                 fix="write the stage, one of F, B and W, and the micro-batch: 2F7",
             )
         return cls(int(found[1]), Phase(found[2]), int(found[3]))
+
+    @classmethod
+    def of(cls, item: Any) -> Task:
+        """The task that a user means: one, the tuple of one, or a label.
+
+        Raises:
+          ScheduleError: something else.
+        """
+        if isinstance(item, Task):
+            return item
+        if isinstance(item, str):
+            return cls.parse(item)
+        try:
+            stage, phase, micro_batch = item
+            return cls(operator.index(stage), Phase(phase), operator.index(micro_batch))
+        except (TypeError, ValueError):
+            raise ScheduleError(
+                f"{item!r} is no task", fix='write Task(2, Phase.FORWARD, 7), (2, "F", 7) or "2F7"'
+            ) from None
 
 
 def needs(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...]:

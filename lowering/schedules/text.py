@@ -21,10 +21,13 @@ import re
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Task
+from lowering.schedules.ticks import Tick, folded
 
 _HEADER = re.compile(
-    r"schedule (?P<name>\S.*): stages=(?P<stages>\d+) micro_batches=(?P<micro_batches>\d+) "
-    r"training=(?P<training>yes|no) ipus=(?P<ipus>\d+(?:[,/]\d+)*)(?: ticks=(?P<ticks>\d+))?"
+    r"schedule (?P<name>\S.*): stages=(?P<stages>\d{1,18}) "
+    r"micro_batches=(?P<micro_batches>\d{1,18}) "
+    r"training=(?P<training>yes|no) "
+    r"ipus=(?P<ipus>\d{1,18}(?:[,/]\d{1,18})*)(?: ticks=(?P<ticks>\d{1,18}))?"
 )
 _COMMENT = re.compile(r"(^|\s)#.*")
 _EMPTY = "-"
@@ -66,7 +69,7 @@ def from_text(text: str, *, source: str = "") -> Schedule:
             where=_where(source, lines[0][0] if lines else 1),
             fix="begin with: schedule NAME: stages=2 micro_batches=4 training=yes ipus=0/1",
         )
-    ticks = tuple(_tick(line, number, source) for number, line in lines[1:])
+    ticks = folded([_tick(line, number, source) for number, line in lines[1:]])
     if found["ticks"] is not None and int(found["ticks"]) != len(ticks):
         raise ScheduleError(
             f"{len(ticks)} ticks in a text that announces {found['ticks']}",
@@ -88,7 +91,7 @@ def from_text(text: str, *, source: str = "") -> Schedule:
         raise ScheduleError(error.summary, where=where, fix=error.fix) from None
 
 
-def _tick(line: str, number: int, source: str) -> tuple[Task, ...]:
+def _tick(line: str, number: int, source: str) -> Tick:
     if line == _EMPTY:
         return ()
     try:

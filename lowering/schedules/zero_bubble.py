@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import check_own_ipus
-from lowering.schedules.orders import from_orders
+from lowering.schedules.orders import arranged
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
 from lowering.schedules.task import Phase, Task
+from lowering.schedules.ticks import Run, in_turn
 
 
 def zero_bubble(
@@ -38,10 +39,10 @@ def zero_bubble(
         )
     placed = place(stages, ipus)
     check_own_ipus("zero-bubble", placed)
-    orders: dict[int, Sequence[Task]] = {}
+    orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(placed):
         orders.update(dict.fromkeys(group, _order(stage, stages, micro_batches)))
-    return from_orders(
+    return arranged(
         "zero-bubble",
         orders,
         stages=stages,
@@ -51,15 +52,18 @@ def zero_bubble(
     )
 
 
-def _order(stage: int, stages: int, micro_batches: int) -> list[Task]:
+def _order(stage: int, stages: int, micro_batches: int) -> list[Run]:
     warm_up = min(micro_batches, stages - 1 - stage)
-    order = [Task(stage, Phase.FORWARD, i) for i in range(warm_up)]
-    for i in range(micro_batches):
-        if i + warm_up < micro_batches:
-            order.append(Task(stage, Phase.FORWARD, i + warm_up))
-        order.append(Task(stage, Phase.BACKWARD, i))
-        # Later stages put off more: what they put off fills the ramp-down.
-        if i >= stage:
-            order.append(Task(stage, Phase.WEIGHTS, i - stage))
-    left = range(max(0, micro_batches - stage), micro_batches)
-    return order + [Task(stage, Phase.WEIGHTS, i) for i in left]
+    order = [in_turn([Task(stage, Phase.FORWARD, 0)], warm_up, 1)]
+    # Later stages put off more: what they put off fills the ramp-down.
+    put_off = min(micro_batches, stage)
+    bounds = sorted((0, put_off, micro_batches - warm_up, micro_batches))
+    for first, end in itertools.pairwise(bounds):
+        tasks = [Task(stage, Phase.BACKWARD, first)]
+        if first < micro_batches - warm_up:
+            tasks.insert(0, Task(stage, Phase.FORWARD, first + warm_up))
+        if first >= stage:
+            tasks.append(Task(stage, Phase.WEIGHTS, first - stage))
+        order.append(in_turn(tasks, end - first, 1))
+    left = Task(stage, Phase.WEIGHTS, micro_batches - put_off)
+    return [*order, in_turn([left], put_off, 1)]

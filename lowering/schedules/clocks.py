@@ -1,0 +1,270 @@
+"""When a schedule ends if every task starts as soon as its IPUs and its inputs are there.
+
+A million rounds are not run one by one. After some, every time of a round is as much later than
+that of the round before as it was then: times are lines, `now + growth * rounds to come`. A task
+starts at the latest of some times, and the latest of lines is the same line until another that
+grows faster has caught up: up to there the rounds are skipped, exactly, since times are ints.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lowering.errors import InternalError
+from lowering.schedules.progress import Kind
+from lowering.schedules.schedule import Schedule
+from lowering.schedules.task import Phase, Task, needs
+from lowering.schedules.ticks import Run, Tick, runs_of
+
+_Line: TypeAlias = tuple[int, int]
+"""A time, and how much later it is each time."""
+
+_Key: TypeAlias = tuple[Phase | None, int, int]
+"""An IPU (None, IPU, 0), or a task whose result another IPU waits for."""
+
+# Rounds do the same again at the latest after so many of them; all that is lost by more is time.
+_LONGEST_CYCLE = 8
+_FEW = 1024  # times of a round that are worth comparing with those of others
+
+
+def end_of(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
+    """The end of the last task, in the unit of the durations.
+
+    Args:
+      schedule: one that `simulate` accepts.
+      durations: of a task of each kind.
+    """
+    clocks = _Clocks(schedule, durations)
+    for run in runs_of(schedule.ticks):
+        clocks.run(run)
+    return max(clocks.free.values())
+
+
+@dc.dataclass(frozen=True, slots=True)
+class _Row:
+    """When the results of many tasks of one kind are there.
+
+    Attributes:
+      first: the first micro-batch.
+      step: from one micro-batch to the next.
+      times: how many there are.
+      line: of their times.
+    """
+
+    first: int
+    step: int
+    times: int
+    line: _Line
+
+    def place(self, micro_batch: int) -> int | None:
+        """The number of a micro-batch, counted from 0; None for one that is not here."""
+        number, between = divmod(micro_batch - self.first, self.step)
+        return number if not between and 0 <= number < self.times else None
+
+
+class _Exact:
+    """Times as they are.
+
+    Args:
+      kept: results that one run has made for another.
+    """
+
+    def __init__(self, kept: dict[Task, int]):
+        self.kept = kept
+
+    def latest(self, times: Sequence[int], duration: int) -> int:
+        """The end of a task that waits until certain times."""
+        return max(times) + duration
+
+    def take(self, task: Task) -> int | None:
+        """The time of a result that has been kept."""
+        return self.kept.pop(task, None)
+
+    def read(self, row: _Row, place: int) -> int:
+        """The time of a result in a row."""
+        time, growth = row.line
+        return time + growth * place
+
+    def keep(self, task: Task, time: int) -> None:
+        """A result of another run's is there."""
+        self.kept[task] = time
+
+
+class _Lines:
+    """Times as lines; methods as those of `_Exact`.
+
+    Args:
+      kept: as there.
+      step: how many micro-batches further on each time is.
+
+    Attributes:
+      times: how often all lines go on as they do; None for ever.
+      made: results for other runs.
+    """
+
+    def __init__(self, kept: Mapping[Task, int], step: int):
+        self.kept, self.step = kept, step
+        self.times: int | None = None
+        self.made: list[tuple[Task, _Line]] = []
+
+    def _limit(self, times: int) -> None:
+        self.times = times if self.times is None else min(self.times, times)
+
+    def latest(self, lines: Sequence[_Line], duration: int) -> _Line:
+        time, growth = max(lines)
+        for earlier, faster in lines:
+            if faster > growth:
+                self._limit(1 + (time - earlier) // (faster - growth))
+        return time + duration, growth
+
+    def take(self, task: Task) -> _Line | None:
+        if task not in self.kept:
+            return None
+        self._limit(1)
+        return self.kept[task], 0
+
+    def read(self, row: _Row, place: int) -> _Line:
+        time, growth = row.line
+        more, between = divmod(self.step, row.step)
+        self._limit(1 if between else 1 + (row.times - 1 - place) // more)
+        return time + growth * place, growth * more
+
+    def keep(self, task: Task, line: _Line) -> None:
+        self.made.append((task, line))
+
+
+class _Clocks:
+    """What is known after some tasks.
+
+    Attributes:
+      free: when each IPU has done its last task.
+      made: when results will be there that another IPU waits for, those of this run for itself.
+      kept: those for other runs.
+      rows: more of them, from rounds that were skipped.
+    """
+
+    def __init__(self, schedule: Schedule, durations: Mapping[Kind, int]):
+        self.ipus, self.durations = schedule.ipus, durations
+        self.free: dict[int, Any] = {ipu: 0 for group in schedule.ipus for ipu in group}
+        self.made: dict[Task, Any] = {}
+        self.kept: dict[Task, int] = {}
+        # What an IPU has made itself is there when it is free.
+        self.source: dict[Kind, Kind] = {
+            (phase, stage): (other, whose)
+            for phase, stage in durations
+            for other, whose in needs(phase, stage, schedule.stages)
+            if set(schedule.ipus[stage]).isdisjoint(schedule.ipus[whose])
+        }
+        self.reader = {made: reads for reads, made in self.source.items()}
+        self.rows: dict[Kind, list[_Row]] = {kind: [] for kind in self.reader}
+        self.inside: set[Kind] = set()  # kinds that this run makes and reads
+
+    def run(self, run: Run) -> None:
+        """Runs all rounds of a run."""
+        kinds = {(task.phase, task.stage) for tick in run.ticks for task in tick}
+        self.inside = {kind for kind in kinds if self.reader.get(kind) in kinds}
+        self.kept |= self.made
+        self.made = {}
+        exact = _Exact(self.kept)
+        history: deque[dict[_Key, int]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
+        number = 0
+        while number < run.times:
+            self.advance(run.round(number), exact)
+            number += 1
+            if run.times - number < _LONGEST_CYCLE or len(self.made) > _FEW:
+                continue
+            history.append(self._times(number * run.step))
+            more = self._skip(history, run, number)
+            if more:
+                history.clear()
+                number += more
+
+    def advance(self, ticks: Iterable[Tick], times: _Exact | _Lines) -> None:
+        """Runs tasks."""
+        as_times: Any = times
+        for tick in ticks:
+            for task in tick:
+                kind = (task.phase, task.stage)
+                group = self.ipus[task.stage]
+                waits = [self.free[ipu] for ipu in group]
+                if kind in self.source:
+                    waits.append(self._result(self.source[kind], task.micro_batch, as_times))
+                end = as_times.latest(waits, self.durations[kind])
+                self.free.update(dict.fromkeys(group, end))
+                if kind in self.inside:
+                    self.made[task] = end
+                elif kind in self.reader:
+                    as_times.keep(task, end)
+
+    def _result(self, kind: Kind, micro_batch: int, times: Any) -> Any:
+        """When it is there."""
+        task = Task(kind[1], kind[0], micro_batch)
+        if task in self.made:
+            return self.made.pop(task)
+        kept = times.take(task)
+        if kept is not None:
+            return kept
+        for row in self.rows[kind]:
+            place = row.place(micro_batch)
+            if place is not None:
+                return times.read(row, place)
+        raise InternalError(f"nothing has made what reads {task}")
+
+    def _times(self, ahead: int) -> dict[_Key, Any]:
+        """All times; micro-batches are counted from one that is `ahead`."""
+        free: dict[_Key, Any] = {(None, ipu, 0): time for ipu, time in self.free.items()}
+        made = {(t.phase, t.stage, t.micro_batch - ahead): time for t, time in self.made.items()}
+        return free | made
+
+    def _set(self, times: Mapping[_Key, Any], ahead: int) -> None:
+        """The other way round."""
+        self.free = {ipu: time for (phase, ipu, _), time in times.items() if phase is None}
+        self.made = {
+            Task(stage, phase, number + ahead): time
+            for (phase, stage, number), time in times.items()
+            if phase is not None
+        }
+
+    def _skip(self, history: deque[dict[_Key, int]], run: Run, number: int) -> int:
+        """Skips rounds, if it is known what comes of them; gives how many."""
+        now = history[-1]
+        for cycle in range(1, (len(history) - 1) // 2 + 1):
+            growth = _grown(now, history[-1 - cycle])
+            if growth is None or growth != _grown(history[-1 - cycle], history[-1 - 2 * cycle]):
+                continue
+            lines = self._lines(now, growth, run, number, cycle)
+            rest = (run.times - number) // cycle
+            times = rest if lines.times is None else min(lines.times, rest)
+            if times < 2:
+                self._set(now, number * run.step)
+                continue
+            later = {key: time + growth[key] * times for key, time in now.items()}
+            self._set(later, (number + times * cycle) * run.step)
+            for task, line in lines.made:
+                row = _Row(task.micro_batch, cycle * run.step, times, line)
+                self.rows[task.phase, task.stage].append(row)
+            return times * cycle
+        return 0
+
+    def _lines(
+        self, now: dict[_Key, int], growth: dict[_Key, int], run: Run, number: int, cycle: int
+    ) -> _Lines:
+        """The next rounds, if all times grow like that from one cycle of rounds to the next."""
+        lines = _Lines(self.kept, cycle * run.step)
+        self._set({key: (time, growth[key]) for key, time in now.items()}, number * run.step)
+        for more in range(cycle):
+            self.advance(run.round(number + more), lines)
+        after = self._times((number + cycle) * run.step)
+        if after != {key: (time + growth[key], growth[key]) for key, time in now.items()}:
+            lines.times = 0
+        return lines
+
+
+def _grown(now: Mapping[_Key, int], before: Mapping[_Key, int]) -> dict[_Key, int] | None:
+    """How much later everything is; None where not the same is waited for."""
+    if now.keys() != before.keys():
+        return None
+    return {key: time - before[key] for key, time in now.items()}
