@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from lowering.errors import InternalError
 from lowering.machine.trace import PHASES
 from lowering.schedules import Phase, Schedule
-from lowering.schedules.simulate import phases
+from lowering.schedules.simulate import bubble, phases
+from lowering.schedules.ticks import runs_of
 
 _TRACE_PHASES = {
     Phase.FORWARD: PHASES.index("fwd"),
     Phase.BACKWARD: PHASES.index("bwd"),
     Phase.WEIGHTS: PHASES.index("bwd"),
 }
+
+TaskKind: TypeAlias = tuple[int, Phase]
+"""A stage and what a task does for it."""
 
 _TICKS_AT_ONCE = 4096  # bounds the clocks [ticks, ipus] that are in memory together
 
@@ -65,7 +70,7 @@ class Timeline:
 
 def pipeline_timeline(
     schedule: Schedule,
-    cycles: Mapping[tuple[int, Phase], int],
+    cycles: Mapping[TaskKind, int],
     tick_cost: int | np.ndarray = 0,
 ) -> Timeline:
     """Runs a schedule with costs: a tick lasts as long as its slowest IPU, and its fixed cost.
@@ -85,42 +90,46 @@ def pipeline_timeline(
     bodies = _bodies(schedule)
     if any(cycles.get(body, -1) < 0 for body in bodies):
         raise InternalError(f"{schedule.name}: the cycles of a stage are missing or negative")
-    which, micro_batch, ticks = _columns(schedule)
+    rounds = _Rounds(schedule, bodies)
     stage_of = np.array([stage for stage, _ in bodies], dtype=np.int32)
-    stage = stage_of[which]
-    lengths = np.array([cycles[body] for body in bodies], dtype=np.int64)[which]
+    durations = np.array([cycles[body] for body in bodies], dtype=np.int64)
     ipus, placed, member = _placed(schedule)
-    first = np.zeros(len(schedule.ticks) + 1, dtype=np.int64)
-    np.cumsum([len(tick) for tick in schedule.ticks], out=first[1:])
-    within, work = _offsets(stage, lengths, first, placed, len(ipus))
-    tick_cycles = work + tick_cost
+    first = np.concatenate([[0], np.cumsum(rounds.lengths)])
+    within, work = _offsets(
+        stage_of[rounds.which], durations[rounds.which], first, placed, len(ipus)
+    )
+    tick_work = rounds.by_tick(work)
+    tick_cycles = tick_work + tick_cost
     tick_start = np.cumsum(tick_cycles) - tick_cycles
     makespan = int(tick_cycles.sum())
+    which = rounds.by_task(rounds.which)
     per_stage = np.zeros(schedule.stages, dtype=np.int64)
-    np.add.at(per_stage, stage, lengths)
+    np.add.at(per_stage, stage_of, np.bincount(which, minlength=len(bodies)) * durations)
     busy = per_stage @ member
+    number = np.arange(len(tick_cycles), dtype=np.int32)
+    ticks = np.repeat(number, rounds.by_tick(rounds.lengths))
     return Timeline(
         bodies=bodies,
         which=which,
-        start=tick_start[ticks] + within,
-        stage=stage,
-        micro_batch=micro_batch,
+        start=tick_start[ticks] + rounds.by_task(within),
+        stage=stage_of[which],
+        micro_batch=rounds.micro_batches(),
         phase=np.array([_TRACE_PHASES[phase] for _, phase in bodies], dtype=np.int8)[which],
         tick=ticks,
         tick_start=tick_start,
-        tick_work=work,
+        tick_work=tick_work,
         tick_cycles=tick_cycles,
         ipus=ipus,
         busy=busy,
         makespan=makespan,
         utilisation=int(busy.sum()) / (len(ipus) * makespan) if makespan else 1.0,
-        bubble_fraction=_bubble(stage, ticks, member, len(schedule.ticks)),
+        bubble_fraction=bubble(schedule),
     )
 
 
 def tick_patterns(
     schedule: Schedule,
-) -> tuple[tuple[tuple[tuple[int, Phase], ...], ...], np.ndarray]:
+) -> tuple[tuple[tuple[TaskKind, ...], ...], np.ndarray]:
     """The ticks that differ in more than their micro-batches.
 
     A pipeline has few of them, however many ticks it has, so what a tick transfers need only be
@@ -130,39 +139,58 @@ def tick_patterns(
       For each pattern the (stage, phase) of its tasks in order, and int32 [ticks], the pattern of
       each tick.
     """
-    bodies = _bodies(schedule)
-    which, _, _ = _columns(schedule)
-    codes: dict[bytes, int] = {}
-    patterns: list[tuple[tuple[int, Phase], ...]] = []
-    found = np.empty(len(schedule.ticks), dtype=np.int32)
-    start = 0
-    for tick, tasks in enumerate(schedule.ticks):
-        part = which[start : start + len(tasks)]
-        start += len(tasks)
-        key = part.tobytes()
-        if key not in codes:
-            codes[key] = len(codes)
-            patterns.append(tuple(bodies[i] for i in part.tolist()))
-        found[tick] = codes[key]
-    return tuple(patterns), found
+    ticks = [tick for run in runs_of(schedule.ticks) for tick in run.ticks]
+    looks = [tuple((stage, phase) for stage, phase, _ in tick) for tick in ticks]
+    numbers = {look: i for i, look in enumerate(dict.fromkeys(looks))}
+    found = np.array([numbers[look] for look in looks], dtype=np.int32)
+    return tuple(numbers), _Rounds(schedule, _bodies(schedule)).by_tick(found)
 
 
-def _bodies(schedule: Schedule) -> tuple[tuple[int, Phase], ...]:
+def _bodies(schedule: Schedule) -> tuple[TaskKind, ...]:
     """The (stage, phase) that tasks can have."""
     kinds = phases(schedule)
     return tuple((stage, phase) for phase in kinds for stage in range(schedule.stages))
 
 
-def _columns(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For every task: which body it has, its micro-batch, and its tick."""
-    flat = [task for tick in schedule.ticks for task in tick]
-    stages, kinds, micro_batches = zip(*flat, strict=True)
-    base = {phase: i * schedule.stages for i, phase in enumerate(phases(schedule))}
-    which = np.array([base[kind] for kind in kinds], dtype=np.int32)
-    which += np.array(stages, dtype=np.int32)
-    lengths = np.array([len(tick) for tick in schedule.ticks])
-    ticks = np.repeat(np.arange(len(schedule.ticks), dtype=np.int32), lengths)
-    return which, np.array(micro_batches, dtype=np.int32), ticks
+class _Rounds:
+    """The first round of each run of a schedule, which later rounds repeat.
+
+    Attributes:
+      which: int32 [tasks of these rounds], the body of each.
+      lengths: int64 [ticks of these rounds], how many tasks each has.
+    """
+
+    def __init__(self, schedule: Schedule, bodies: Sequence[TaskKind]):
+        self.runs = [run for run in runs_of(schedule.ticks) if run.ticks]
+        ticks = [tick for run in self.runs for tick in run.ticks]
+        number = {body: i for i, body in enumerate(bodies)}
+        kinds = [number[stage, phase] for tick in ticks for stage, phase, _ in tick]
+        self.which = np.array(kinds, dtype=np.int32)
+        self.lengths = np.array([len(tick) for tick in ticks], dtype=np.int64)
+        self.first = np.array([task.micro_batch for tick in ticks for task in tick], np.int32)
+
+    def by_tick(self, values: np.ndarray) -> np.ndarray:
+        """What is known for the ticks of these rounds, for all ticks."""
+        return self._repeated(values, [len(run.ticks) for run in self.runs])
+
+    def by_task(self, values: np.ndarray) -> np.ndarray:
+        """What is known for the tasks of these rounds, for all tasks."""
+        return self._repeated(values, self._tasks())
+
+    def micro_batches(self) -> np.ndarray:
+        """int32 [tasks]."""
+        steps = [np.arange(run.times, dtype=np.int32) * np.int32(run.step) for run in self.runs]
+        ahead = [np.repeat(s, n) for s, n in zip(steps, self._tasks(), strict=True)]
+        return self.by_task(self.first) + np.concatenate(ahead)
+
+    def _tasks(self) -> list[int]:
+        return [sum(map(len, run.ticks)) for run in self.runs]
+
+    def _repeated(self, values: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+        parts = np.split(values, np.cumsum(counts)[:-1])
+        return np.concatenate(
+            [np.tile(part, run.times) for part, run in zip(parts, self.runs, strict=True)]
+        )
 
 
 def _placed(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -199,14 +227,3 @@ def _offsets(
             clock[ticks[:, None], places] = (begin + lengths[tasks])[:, None]
         work[low : low + len(counts)] = clock.max(axis=1)
     return within, work
-
-
-def _bubble(stage: np.ndarray, ticks: np.ndarray, member: np.ndarray, num_ticks: int) -> float:
-    """What `simulate` gives as `bubble`, in array operations."""
-    most = total = 0
-    for ipu in range(member.shape[1]):
-        own = ticks[member[stage, ipu] > 0]
-        counts = np.bincount(own, minlength=num_ticks)
-        most += int(counts.max())
-        total += len(own)
-    return 1 - total / (most * num_ticks)
