@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def cores_of(placement: Placement) -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def run_lanes(lanes: Sequence[Sequence[Step]], do: Callable[[Step], None]) -> bool:
+def run_lanes(lanes: Sequence[Iterable[Step]], do: Callable[[Step], None]) -> bool:
     """Runs the steps of each lane in order; those of one micro-batch stay in order across lanes.
 
     The calling thread does the first lane's. An exception in any lane ends all of them, and so
@@ -78,7 +78,7 @@ class _Lanes:
         self.turn = threading.Condition()
         self.failure: BaseException | None = None
 
-    def lane(self, steps: Sequence[Step]) -> None:
+    def lane(self, steps: Iterable[Step]) -> None:
         """Runs one lane's steps, each once its micro-batch is there.
 
         Raises:
@@ -98,6 +98,8 @@ class _Lanes:
                 raise
             with self.turn:
                 self.done[number] += 1
+                if step.is_last:
+                    del self.done[number]
                 self.turn.notify_all()
 
     def fail(self, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipujax.engine.feeds import Session
@@ -36,7 +36,7 @@ class PipelinedLoop:
         self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - inside - entering)
         self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
         touched = {p: read[p] | frozenset(_births(bodies[p])) for p in bodies}
-        self.steps = self._with_dead(touched, inside)
+        self.touched, self.inside = touched, inside
         self.lanes = self._lanes(machine)
         # What comes from the host, as a literal does, is not the pipeline's to overwrite.
         lent = [c for c in node.carry if machine.is_hosted(c.initial)]
@@ -47,8 +47,8 @@ class PipelinedLoop:
         taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
         self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
 
-    def _lanes(self, machine: Machine) -> list[list[Step]]:
-        """The tasks by the thread that dispatches them.
+    def _lanes(self, machine: Machine) -> list[frozenset[int]]:
+        """The stages by the thread that dispatches their tasks.
 
         XLA's CPU client runs what one thread dispatches to a device in order; so that stages on
         one device overlap, each lane has a thread of its own, if tasks are worth waking it.
@@ -58,43 +58,51 @@ class PipelinedLoop:
         ipus = sorted({ipu for own in self.schedule.ipus for ipu in own})
         count = min(MAXIMUM_LANES, cores_of(machine.placement), len(ipus))
         if count < 2 or mean < LANE_OPERATIONS:
-            return [self.steps]
-        lanes: list[list[Step]] = [[] for _ in range(count)]
-        for step in self.steps:
-            first = self.schedule.ipus[step.task.stage][0]
-            lanes[ipus.index(first) * count // len(ipus)].append(step)
-        return lanes
+            return [frozenset(range(self.schedule.stages))]
+        lanes: list[set[int]] = [set() for _ in range(count)]
+        for stage, own in enumerate(self.schedule.ipus):
+            lanes[ipus.index(own[0]) * count // len(ipus)].add(stage)
+        return [frozenset(stages) for stages in lanes if stages]
 
-    def _with_dead(
-        self, touched: dict[Phase, frozenset[ir.Place]], inside: Collection[ir.Place]
-    ) -> list[Step]:
-        """Every task of the schedule, with what no later task of its micro-batch touches."""
+    def steps(self, stages: Collection[int]) -> Iterator[Step]:
+        """The tasks of some stages as they come, with what no later task of theirs touches.
+
+        One by one: a pipeline may have more of them than there is room for.
+        """
 
         @functools.cache
-        def dead(phase: Phase, after: tuple[Phase, ...]) -> tuple[ir.Place, ...]:
-            alive = frozenset[ir.Place]().union(*(touched[p] for p in after))
-            return tuple(p for p in touched[phase] if p in inside and p not in alive)
+        def passed(
+            before: frozenset[Phase], phase: Phase
+        ) -> tuple[frozenset[Phase], tuple[ir.Place, ...]]:
+            """What has run after a task, and what is dead then."""
+            ran = before | {phase}
+            left = (self.touched[p] for p in self.tasks if p not in ran)
+            alive = frozenset[ir.Place]().union(*left)
+            dead = (p for p in self.touched[phase] if p in self.inside and p not in alive)
+            return ran, tuple(dead)
 
-        later: dict[int, tuple[Phase, ...]] = {}
-        steps: list[Step] = []
-        for tick in reversed(self.schedule.ticks):
-            for task in reversed(tick):
+        ran: dict[int, frozenset[Phase]] = {}
+        for tick in self.schedule.ticks:
+            for task in tick:
                 phase = (task.stage, pipelines.Kind(task.phase.value))
                 if phase not in self.tasks:
                     continue
-                after = later.get(task.micro_batch, ())
-                later[task.micro_batch] = (*after, phase)
-                rank = len(self.tasks) - len(after) - 1
-                steps.append(Step(task, rank, self.tasks[phase], dead(phase, after)))
-        return steps[::-1]
+                before = ran.pop(task.micro_batch, frozenset[Phase]())
+                after, dead = passed(before, phase)
+                is_last = len(after) == len(self.tasks)
+                if not is_last:
+                    ran[task.micro_batch] = after
+                if task.stage in stages:
+                    yield Step(task, len(before), is_last, self.tasks[phase], dead)
 
     def __call__(self, values: Values, session: Session) -> None:
         """Runs all micro-batches."""
         for queue in self.infeeds:
             session.expect(queue, self.schedule.micro_batches)
         run = _Run(self, values, session)
-        if len(self.lanes) == 1 or not run_lanes(self.lanes, run.do):
-            for step in self.steps:
+        lanes = [self.steps(stages) for stages in self.lanes]
+        if len(lanes) == 1 or not run_lanes(lanes, run.do):
+            for step in self.steps(range(self.schedule.stages)):
                 run.do(step)
         for c, buffer in zip(self.node.carry, run.buffers, strict=True):
             values[c.final, c.ipu] = buffer
@@ -152,12 +160,14 @@ class Step:
     Attributes:
       task: stage, phase and micro-batch.
       rank: how many tasks of its micro-batch stand before it.
+      is_last: whether none stands behind it.
       runner: what the task does.
       dead: what its micro-batch does not need any more.
     """
 
     task: schedules.Task
     rank: int
+    is_last: bool
     runner: _Task
     dead: tuple[ir.Place, ...]
 

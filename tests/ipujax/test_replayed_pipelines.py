@@ -173,8 +173,14 @@ def test_equal_stages_share_a_kernel() -> None:
 
 def lanes_of(*lanes_of_numbers: list[int]) -> list[list[Any]]:
     """Lanes of steps that do nothing; those of one micro-batch go from lane to lane."""
+    last = len(lanes_of_numbers) - 1
     return [
-        [SimpleNamespace(task=schedules.Task(lane, Phase.FORWARD, n), rank=lane) for n in numbers]
+        [
+            SimpleNamespace(
+                task=schedules.Task(lane, Phase.FORWARD, n), rank=lane, is_last=lane == last
+            )
+            for n in numbers
+        ]
         for lane, numbers in enumerate(lanes_of_numbers)
     ]
 
