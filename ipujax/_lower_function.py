@@ -11,6 +11,7 @@ import jax
 
 from ipujax import _tracing, events
 from ipujax._arguments import Refs, Settings, struct
+from ipujax._device_mesh import refuse_mesh
 from ipujax.config import floating_point_effective, floating_point_was_assigned
 from ipujax.engine.callbacks import Watch
 from ipujax.errors import DeviceError, EnqueueError, LeakedValueError
@@ -36,7 +37,9 @@ def lower_function(
     Raises:
       LoweringError: and its kinds, for programs that do not fit their device.
       LeakedValueError: for values of a trace that has ended.
+      DeviceMeshError: under `jax.set_mesh` of several devices.
     """
+    refuse_mesh(settings.name)
     frames: list[_tracing.Frame] = []
 
     def traced(*args: Any, **kwargs: Any) -> Any:

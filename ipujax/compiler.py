@@ -72,11 +72,15 @@ def compile(
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
       tracers it is `fn` itself, so `grad`, `vmap` and `jit` of it work. `TF_POPLAR_FLAGS` is read
-      at its first call under a configuration.
+      at its first call under a configuration. Arguments may be spread over JAX devices; what fn
+      says of their places (`with_sharding_constraint`, `device_put`, the shardings of `jit`) is
+      left out, since virtual IPUs decide that.
 
     Raises:
       ConfigError: an unknown engine; (raised when called) wrong options of Poplar's engine.
       DeviceError: a device that is not an IPU (raised when called).
+      DeviceMeshError: (raised when called) `shard_map` or `pmap` over several JAX devices inside
+        fn, meshes with axes of type Explicit there, or a call under `jax.set_mesh`.
       OutOfMemoryError: (raised when called) a program that does not fit, if
         `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
         is an error.

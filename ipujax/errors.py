@@ -16,6 +16,7 @@ InternalError = _lowering.InternalError
 LoweringError = _lowering.LoweringError
 ShardError = _lowering.ShardError
 CollectiveError = _lowering.CollectiveError
+DeviceMeshError = _lowering.DeviceMeshError
 EnqueueError = _lowering.EnqueueError
 OutsideCompilationError = _lowering.OutsideCompilationError
 TargetError = _lowering.TargetError

@@ -12,6 +12,7 @@ import numpy as np
 
 from ipujax import _auto_report, _executable_cache, events
 from ipujax._arguments import Refs, Static, struct
+from ipujax._device_mesh import refuse_mesh
 from ipujax._poplar_options import engine_options, may_run_out_of_memory
 from ipujax.config import DeviceConnectionType
 from ipujax.engine.callbacks import Watch
@@ -306,6 +307,7 @@ class Executable:
           CallbackError: a callback of the program raised.
         """
         lowered = self._lowered
+        refuse_mesh(lowered.program.name)
         given = lowered.flatten(args, kwargs)
         touched = lowered.refs.among(given)
         flat = self._checked([leaf[...] if refs.is_ref(leaf) else leaf for leaf in given])

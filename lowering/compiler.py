@@ -16,6 +16,7 @@ from lowering.options import Options
 from lowering.passes.check_queues import check_queues
 from lowering.passes.discharge_refs import discharge_refs
 from lowering.passes.drop_dead import drop_dead
+from lowering.passes.drop_shardings import drop_shardings
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
@@ -53,6 +54,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.
     closed = show("discharge_refs", discharge_refs(closed))
+    # Before anything asks on which devices something is: that of JAX's own is no answer.
+    closed = show("drop_shardings", drop_shardings(closed, replicas))
     # Marks and queues must be at the top level of their bodies before anything looks for them.
     closed = show("inline_calls", inline_calls(closed))
     # Before loops are rebuilt or split: both know conditions of one boolean only.

@@ -49,6 +49,10 @@ class ShardError(LoweringError):
     """Shards that the device does not have, or that do not divide its IPUs."""
 
 
+class DeviceMeshError(LoweringError):
+    """A program that is to be computed by JAX devices of its own choice."""
+
+
 class CollectiveError(LoweringError):
     """A collective whose groups do not fit the number of replicas."""
 

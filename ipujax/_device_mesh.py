@@ -1,0 +1,26 @@
+"""Refuses compiled functions under a mesh of JAX devices that is set for all code."""
+
+from __future__ import annotations
+
+import jax
+
+from ipujax.errors import DeviceMeshError
+
+
+def refuse_mesh(name: str) -> None:
+    """Raises where `jax.set_mesh` has spread all that is compiled over several devices.
+
+    Args:
+      name: of the program.
+
+    Raises:
+      DeviceMeshError: there.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if not mesh.empty and mesh.size > 1:
+        raise DeviceMeshError(
+            f"`{name}` is compiled for virtual IPUs, and jax.set_mesh has set a mesh of "
+            f"{mesh.size} JAX devices for all code",
+            fix="call it outside of `with jax.set_mesh(...)`; its arguments may be sharded, and "
+            "its results can be put where they are wanted by jax.device_put",
+        )

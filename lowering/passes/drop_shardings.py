@@ -1,0 +1,103 @@
+"""Takes out of a program on which JAX devices its arrays are to be: virtual IPUs decide that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from lowering.errors import DeviceMeshError
+from lowering.jaxpr import (
+    Aval,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    call_body,
+    sub_jaxprs,
+    trace_flat,
+    user_line,
+)
+from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+
+_PLACES = (jax.sharding.Sharding, jax.Device)
+
+
+def drop_shardings(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
+    """Removes what says on which JAX devices arrays are, at any depth.
+
+    Before: any jaxpr.
+    After:  no sharding constraint, no transfer to a device, no jit with shardings: none of them
+            changes a number. A `shard_map` over one device is over whichever computes it.
+    Raises: DeviceMeshError: a `shard_map` (as `pmap` is one) over several devices, or on several
+            replicas; values whose types name devices (meshes with axes of type Explicit).
+    """
+    where = Anywhere(_names_devices)
+    _check(closed.jaxpr, where, replicas, "")
+    return rewritten(closed, where, _drop)
+
+
+def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    if eqn.primitive.name == "shard_map":
+        mesh = eqn.params["mesh"]
+        anywhere = getattr(mesh, "abstract_mesh", mesh)
+        rewriter.keep(eqn.replace(params={**eqn.params, "mesh": anywhere}))
+        return
+    body = call_body(eqn)
+    avals = [atom.aval for atom in eqn.invars]
+    rewriter.open(eqn, trace_flat(_same, avals) if body is None else body)
+
+
+def _same(*arrays: Any) -> tuple[Any, ...]:
+    return arrays
+
+
+def _names_devices(eqn: JaxprEqn) -> bool:
+    if any(_is_explicit(var.aval) for var in eqn.outvars):
+        return True
+    match eqn.primitive.name:
+        case "sharding_constraint" | "shard_map":
+            return True
+        case "device_put":
+            return any(isinstance(device, _PLACES) for device in eqn.params["devices"])
+        case "jit":
+            shardings = (*eqn.params["in_shardings"], *eqn.params["out_shardings"])
+            return any(isinstance(sharding, _PLACES) for sharding in shardings)
+        case _:
+            return False
+
+
+def _is_explicit(aval: Aval) -> bool:
+    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+    return mesh is not None and jax.sharding.AxisType.Explicit in mesh.axis_types
+
+
+def _check(jaxpr: Jaxpr, where: Anywhere, replicas: int, outer: str) -> None:
+    """Refuses what cannot be dropped; `outer` is the line of the equation around the jaxpr."""
+    for eqn in jaxpr.eqns:
+        line = user_line(eqn) or outer
+        if where.inside(eqn):
+            for inner in sub_jaxprs(eqn):
+                _check(inner, where, replicas, line)
+        if any(_is_explicit(var.aval) for var in eqn.outvars):
+            raise _error(
+                f"`{eqn.primitive.name}` makes a value that is spread over JAX devices by its "
+                "type (a mesh with axes of type Explicit)",
+                line,
+                "use a mesh with axes of type Auto, whose shardings are left out; or ",
+            )
+        if eqn.primitive.name == "shard_map":
+            size = eqn.params["mesh"].size
+            if size > 1:
+                raise _error(f"`shard_map` (or `pmap`) over a mesh of {size} JAX devices", line)
+            if replicas > 1:
+                raise _error(f"`shard_map` (or `pmap`) on each of {replicas} replicas", line)
+
+
+def _error(what: str, line: str, fix: str = "") -> DeviceMeshError:
+    return DeviceMeshError(
+        f"{what} inside a compiled function, whose devices are the virtual IPUs",
+        where=line,
+        fix=f"{fix}say with ipu.scopes.ipu_shard which IPU computes what, or let replicas share "
+        "the work and add up with cross_replica_ops.cross_replica_sum; or do this outside of "
+        "ipu.compile, under jax.jit",
+    )
