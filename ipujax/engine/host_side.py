@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from ipujax.engine.placement import PerReplica, Placement
+from ipujax.engine.placement import PerReplica, Placement, struct_of
 from lowering import HOST, collectives, ir, jaxpr
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Arguments:
 
     def __init__(self, machine: Machine, donated: Sequence[int]):
         avals = [machine.program.avals[machine.program.inputs[n]] for n in donated]
-        structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        structs = [struct_of(aval.shape, aval, None) for aval in avals]
         self.donated = donated
         self.device = jax.devices()[0]
         self.take_over: Any = None
@@ -54,7 +54,7 @@ class Arguments:
         """
         arrays = list(given)
         others = [n for n, array in enumerate(arrays) if not isinstance(array, jax.Array)]
-        copies = jax.device_put([np.array(arrays[n]) for n in others])
+        copies = jax.device_put([_copied(arrays[n]) for n in others])
         for number, copy in zip(others, copies, strict=True):
             arrays[number] = copy
         if self.donated:
@@ -68,6 +68,11 @@ class Arguments:
         elsewhere = any(x.committed and x.devices() != {self.device} for x in arrays)
         take_over = _taken_from_anywhere if elsewhere else self.take_over
         return take_over(arrays)
+
+
+def _copied(given: Any) -> Any:
+    """A copy of an array; Python's numbers stay what they are, and so of weak types."""
+    return np.array(given) if isinstance(given, np.ndarray) else given
 
 
 def _same(arrays: list[Any]) -> list[Any]:
@@ -168,7 +173,7 @@ def _host_struct(machine: Machine, value: ir.ValueId, *, is_own: bool, is_shared
         return machine.placement.leading_struct(aval, host)
     lead = (machine.placement.replicas,) if is_own else ()
     home = None if _is_at_home(machine.placement) else SingleDeviceSharding(host)
-    return jax.ShapeDtypeStruct((*lead, *aval.shape), aval.dtype, sharding=home)
+    return struct_of((*lead, *aval.shape), aval, home)
 
 
 def _for_replicas(

@@ -83,7 +83,7 @@ class Placement:
         if axis is not None and self.replicas > 1:
             shape.insert(axis, self.replicas)
         home = None if self.is_default else self.sharding(ipu, axis)
-        return _struct(shape, aval, home)
+        return struct_of(shape, aval, home)
 
     def of_first_ipu(self) -> Placement:
         """The same replicas, with everything on the devices of IPU 0."""
@@ -127,7 +127,7 @@ class Placement:
         """What XLA is told of such an array on a device."""
         lead = 1 if self.spread else self.replicas
         home = SingleDeviceSharding(device)
-        return _struct((lead, *aval.shape), aval, home)
+        return struct_of((lead, *aval.shape), aval, home)
 
     def replicated(
         self,
@@ -202,7 +202,7 @@ def _expanded(x: Any, axis: Axis) -> Any:
     return x if axis is None else jnp.expand_dims(x, axis)
 
 
-def _struct(shape: Sequence[int], aval: Any, home: Any) -> jax.ShapeDtypeStruct:
+def struct_of(shape: Sequence[int], aval: Any, home: Any) -> jax.ShapeDtypeStruct:
     """What XLA is told of an array; JAX goes on to tell the results of weak types from others."""
     is_weak = getattr(aval, "weak_type", False)
     return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=home, weak_type=is_weak)
