@@ -165,6 +165,14 @@ def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
 
 
+def computing_params(eqn: JaxprEqn) -> dict[str, Any]:
+    """The parameters that say what an equation computes: rules of derivatives are left out."""
+    name = eqn.primitive.name
+    if name.startswith(("custom_jvp_call", "custom_vjp_call")):
+        return {_CALLS[name]: eqn.params[_CALLS[name]]}
+    return eqn.params
+
+
 def is_jaxpr(value: Any) -> bool:
     """Whether an equation's parameter is a jaxpr, closed or not."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
@@ -332,7 +340,7 @@ def signature(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Runs one equation on values (or tracers), under its own name stack and source line."""
     params = eqn.primitive.get_bind_params(eqn.params)
-    with at_source_of(eqn), eqn.ctx.manager:
+    with at_source_of(eqn), in_context_of(eqn):
         result = eqn.primitive.bind(*values, **params)
     return list(result) if eqn.primitive.multiple_results else [result]
 
@@ -341,6 +349,15 @@ def at_source_of(eqn: JaxprEqn) -> Any:
     """A context: what is traced in it has the equation's line, and is under its name stack."""
     stack = _source.current_name_stack() + eqn.source_info.name_stack
     return _source.user_context(eqn.source_info.traceback, name_stack=stack)
+
+
+def in_context_of(eqn: JaxprEqn) -> Any:
+    """A context: what is traced in it is configured as the equation is.
+
+    That is what JAX keeps beside the parameters: how random bits are made, where to compute, and
+    metadata for XLA.
+    """
+    return eqn.ctx.manager
 
 
 def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -22,6 +22,7 @@ from lowering.jaxpr import (
     JaxprEqn,
     call_body,
     dtype_name,
+    in_context_of,
     map_sub_jaxprs,
     name_stack,
     sub_jaxprs,
@@ -140,7 +141,8 @@ class _Formats:
             elif _is_changed(eqn, own):
                 changed = True
                 avals = [atom.aval for atom in eqn.invars]
-                rewriter.open(eqn, trace_flat(_function(eqn, own), avals, self.axis))
+                with in_context_of(eqn):
+                    rewriter.open(eqn, trace_flat(_function(eqn, own), avals, self.axis))
             else:
                 rewriter.keep(eqn)
         return rewriter.closed(closed.consts) if changed else closed

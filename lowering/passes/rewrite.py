@@ -13,6 +13,7 @@ from lowering.jaxpr import (
     Literal,
     Var,
     fresh_var,
+    in_context_of,
     is_dropped,
     map_sub_jaxprs,
     sub_jaxprs,
@@ -58,7 +59,8 @@ def rewritten(
         if where.inside(original):
             eqn = map_sub_jaxprs(original, lambda inner: rewritten(inner, where, change))
         if where.test(original):
-            change(rewriter, eqn)
+            with in_context_of(eqn):
+                change(rewriter, eqn)
         else:
             rewriter.keep(eqn)
     return rewriter.closed(closed.consts)
