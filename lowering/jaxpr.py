@@ -10,7 +10,8 @@ Names taken from `jax._src`, where nothing public will do:
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
   derivatives and remat, and that order it.
-* `interpreters.partial_eval.dce_jaxpr` (public, without promise): JAX's own dead code elimination.
+* `interpreters.partial_eval.dce_jaxpr`, `dce_rules` (public, without promise): JAX's own dead code
+  elimination.
 * `core.positional_effects`, `core.InternalMutableArrayEffect`, `state.types.RefEffect`,
   `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
 * `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`: the user's file
@@ -403,21 +404,21 @@ def without_unused(
     return ClosedJaxpr(pruned, kept), [i for i, read in enumerate(is_read[count:]) if read]
 
 
+def prune_equation(eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
+    """The equation with the wanted results only, as JAX prunes it; None if nobody needs it.
+
+    Args:
+      eqn: any equation.
+      used: for each of its results, whether it is wanted.
+    """
+    rule = _partial_eval.dce_rules.get(eqn.primitive)
+    return eqn if rule is None else rule(list(used), eqn)[1]
+
+
 def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
     """The equation inside one more, innermost, named scope."""
     source = eqn.source_info
     return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(text)))
-
-
-def can_vectorize(eqn: JaxprEqn) -> bool:
-    """Whether vmap knows what to do with an equation, its bodies left aside."""
-    name, params = eqn.primitive.name, eqn.params
-    if name == "pure_callback":
-        return params["vmap_method"] is not None
-    if name == "io_callback":
-        return not params["ordered"]
-    has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
-    return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
 
 
 def size_of(aval: Aval) -> int:

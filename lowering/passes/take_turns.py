@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax.custom_batching import sequential_vmap
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, bind_equation, can_vectorize, trace_flat
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, batching, bind_equation, call_body, trace_flat
 from lowering.passes.rewrite import Anywhere, rewritten
 
 
@@ -19,10 +19,21 @@ def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """
     if replicas == 1:
         return closed
-    unknown = Anywhere(lambda eqn: not can_vectorize(eqn))
+    unknown = Anywhere(lambda eqn: not _can_vectorize(eqn))
     return rewritten(closed, unknown, lambda rewriter, eqn: rewriter.open(eqn, _sequential(eqn)))
 
 
 def _sequential(eqn: JaxprEqn) -> ClosedJaxpr:
     one_by_one = sequential_vmap(lambda *operands: bind_equation(eqn, operands))
     return trace_flat(one_by_one, [atom.aval for atom in eqn.invars])
+
+
+def _can_vectorize(eqn: JaxprEqn) -> bool:
+    """Whether vmap knows what to do with an equation, its bodies left aside."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "pure_callback":
+        return params["vmap_method"] is not None
+    if name == "io_callback":
+        return not params["ordered"]
+    has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
+    return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
