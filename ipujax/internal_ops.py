@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ipujax._operands import array, refuse_type
+from lowering import collectives, marks
 
 _Array = TypeVar("_Array")
 
@@ -19,8 +20,9 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     With one JAX device, prints come in the order in which they are written, in loops too; with
     several, in the order in which the devices get there. Under `jax.vmap`, and with several
     replicas, each example is printed by itself, also where a condition that differs between them
-    would leave some out; under differentiation, the primal is printed. It does not matter what
-    becomes of the result. The host prints behind the program: `jax.effects_barrier()` waits.
+    would leave some out (`jax.debug.print` prints the first replica's only); under
+    differentiation, the primal is printed. It does not matter what becomes of the result. The host
+    prints behind the program: `jax.effects_barrier()` waits.
 
     Args:
       input: an array. For a pytree, use `jax.tree.map`.
@@ -37,11 +39,15 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     printed = array(input, "the input of print_tensor")
     prefix = f"{name}: " if name else ""
 
-    def show(value: Any) -> None:
+    def show(value: Any, number: Any) -> None:
+        del number
         # In one piece: replicas on several devices print from several threads.
         sys.stderr.write(f"{prefix}{np.asarray(value)}\n")
         sys.stderr.flush()
 
-    # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
-    jax.debug.callback(show, printed, ordered=jax.device_count() == 1)
+    with jax.named_scope(marks.write(marks.EACH)):
+        # Each replica has its number, so that each has something to print.
+        number = collectives.replication_index()
+        # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
+        jax.debug.callback(show, printed, number, ordered=jax.device_count() == 1)
     return input

@@ -13,6 +13,7 @@ from lowering.ir.text import to_text
 from lowering.ir.verify import verify
 from lowering.jaxpr import ClosedJaxpr
 from lowering.options import Options
+from lowering.passes.call_once import call_once
 from lowering.passes.check_queues import check_queues
 from lowering.passes.discharge_refs import discharge_refs
 from lowering.passes.drop_dead import drop_dead
@@ -82,6 +83,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     # After all that can remove or double an equation.
     closed = show("check_queues", check_queues(closed))
     # After all that must see the operations themselves.
+    closed = show("call_once", call_once(closed, replicas))
     closed = show("take_turns", take_turns(closed, replicas))
     closed = show("drop_dead", drop_dead(closed))
 

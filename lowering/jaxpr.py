@@ -90,41 +90,28 @@ def hide_frames_of(folder: str, but: str | None = None) -> None:
 hide_frames_of(__file__.removesuffix("jaxpr.py"))
 
 
-class StreamEffect(Effect):
-    """Host I/O of a queue: ordered, and allowed wherever JAX lets an effect live."""
-
-    def __repr__(self) -> str:
-        return "Stream"
-
-
-class CallEffect(Effect):
-    """What a user's compiled function does besides computing: in no order, and never dropped."""
-
-    def __repr__(self) -> str:
-        return "Call"
-
-
-class TableEffect(Effect):
-    """A lookup in a table of the host, or its update: in the order in which they are written."""
-
-    def __repr__(self) -> str:
-        return "Table"
+def _effect(name: str, *, ordered: bool) -> Effect:
+    """An effect of ours: it may live wherever JAX lets one live, and is never dropped."""
+    kind: Any = type(name, (Effect,), {"__repr__": lambda self: name})
+    registries = [
+        _effects.lowerable_effects,
+        _effects.control_flow_allowed_effects,
+        _effects.custom_derivatives_allowed_effects,
+        _effects.remat_allowed_effects,
+    ]
+    if ordered:
+        # Those of replicas on several devices are in order on each.
+        registries += [_effects.ordered_effects, _effects.shardable_ordered_effects]
+    for registry in registries:
+        registry.add_type(kind)
+    return kind()
 
 
-STREAM = StreamEffect()
-CALL = CallEffect()
-TABLE = TableEffect()
-_effects.ordered_effects.add_type(StreamEffect)
-_effects.ordered_effects.add_type(TableEffect)
-for _registry in (
-    _effects.lowerable_effects,
-    _effects.control_flow_allowed_effects,
-    _effects.custom_derivatives_allowed_effects,
-    _effects.remat_allowed_effects,
-):
-    _registry.add_type(StreamEffect)
-    _registry.add_type(CallEffect)
-    _registry.add_type(TableEffect)
+STREAM = _effect("Stream", ordered=True)  # of queues
+TABLE = _effect("Table", ordered=True)  # of the host: a lookup, or its update
+CALL = _effect("Call", ordered=False)  # of a user's compiled function, besides computing
+FIRST = _effect("First", ordered=False)  # of a callback that is the first replica's
+FIRST_IN_ORDER = _effect("FirstInOrder", ordered=True)
 
 
 def is_ordered(eqn: JaxprEqn) -> bool:

@@ -18,6 +18,7 @@ OUTSIDE = "outside_compilation"
 ATTRIBUTE = "frontend_attribute"
 JIT_SCOPE = "ipu_jit_scope"
 UNIT = "outlined"
+EACH = "each_replica"
 
 # The attributes that the two numeric scopes set, as the original named them.
 PARTIALS_TYPE = "partials_type"
@@ -25,7 +26,7 @@ STOCHASTIC_ROUNDING = "stochastic_rounding"
 
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(?<![^/(])(ipu_shard(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined)"
+    r"(?<![^/(])(ipu_shard(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|each_replica)"
     r"\[([^\]]*)\]"
 )
 
@@ -34,7 +35,7 @@ NARROWED = "narrowed"  # around what stands for a result of float16
 # What JAX wraps around names, and the names that it writes itself.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_OURS = re.compile(rf"({'|'.join((SHARD, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, NARROWED))})\[")
+_OURS = re.compile(rf"({'|'.join((SHARD, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED))})\[")
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Marks:
       outside: the name of the `outside_compilation_scope` around it.
       unit: the name of the outlined function around it that must stay on one IPU.
       attributes: frontend attributes, in the order of their first opening.
+      each_replica: whether a callback is every replica's own.
       jit_scope: the innermost `ipu_jit_scope`.
       backward: whether the equation belongs to a backward pass.
     """
@@ -53,6 +55,7 @@ class Marks:
     shard: int | None = None
     outside: str | None = None
     unit: str | None = None
+    each_replica: bool = False
     attributes: tuple[tuple[str, str], ...] = ()
     jit_scope: str | None = None
     backward: bool = False
@@ -92,6 +95,7 @@ def read(stack: str) -> Marks:
         shard=None if shard is None else int(shard),
         outside=found.get(OUTSIDE),
         unit=found.get(UNIT),
+        each_replica=EACH in found,
         attributes=tuple(attributes.items()),
         jit_scope=found.get(JIT_SCOPE),
         backward="transpose(" in stack,

@@ -843,24 +843,6 @@ def test_what_vmap_does_not_know_runs_on_every_replica(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["fused", "replay"])
-def test_ordered_effects_of_replicas_take_turns(engine: str) -> None:
-    use_ipus(2)
-    seen: list[float] = []
-
-    def fn(x):
-        own = x + ipu.replication_ops.replication_index().astype(x.dtype)
-        for scale in (1, 10):
-            jax.experimental.io_callback(
-                lambda v: seen.append(float(v)), None, own * scale, ordered=True
-            )
-        return own
-
-    same(ipu.compile(fn, engine=engine)(jnp.float32(1)), jnp.float32(1))
-    jax.effects_barrier()
-    assert seen == [1.0, 2.0, 10.0, 20.0]
-
-
-@pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_a_donated_argument_that_an_inner_loop_starts_from(engine: str) -> None:
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue([np.float32(i) for i in range(6)])
 

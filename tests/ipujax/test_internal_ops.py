@@ -69,10 +69,15 @@ def test_prints_on_several_ipus_in_order(capsys: Capture) -> None:
     assert printed(capsys, run, jnp.ones(2)) == ["first: [2. 2.]", "second: [4. 4.]"]
 
 
-def test_each_replica_prints(capsys: Capture) -> None:
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_each_replica_prints(capsys: Capture, engine: str) -> None:
+    def model(x: Any) -> Any:
+        print_tensor(x, "shared")
+        return print_tensor(x + ipu.replication_ops.replication_index(), "x")
+
     configure(2)
-    run = ipu.compile(lambda x: print_tensor(x + ipu.replication_ops.replication_index(), "x"))
-    assert printed(capsys, run, 1) == ["x: 1", "x: 2"]
+    run = ipu.compile(model, engine=engine)
+    assert printed(capsys, run, 1) == ["shared: 1", "shared: 1", "x: 1", "x: 2"]
 
 
 def loop(x: Any) -> Any:

@@ -61,6 +61,7 @@ _OUTSIDE = (
     "io_callback",
     "ipu_dequeue",
     "ipu_enqueue",
+    "ipu_first_callback",
     "ipu_host_lookup",
     "ipu_host_update",
     "ipu_load",

@@ -1,0 +1,96 @@
+"""Callbacks of the host that a program makes once, however many replicas it has.
+
+They get the first replica's values, and all replicas get their results. On one device replicas
+are a vmapped axis, over which the callback takes its first row; on devices of their own, all but
+the first are told not to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from lowering import marks
+from lowering.collectives import REPLICAS
+from lowering.jaxpr import (
+    FIRST,
+    FIRST_IN_ORDER,
+    JaxprEqn,
+    Primitive,
+    batching,
+    bind_equation,
+    is_ordered,
+    mlir,
+    name_stack,
+)
+
+first_callback_p = Primitive("ipu_first_callback")
+first_callback_p.multiple_results = True
+
+_CALLBACKS = frozenset({"io_callback", "debug_callback", "debug_print"})
+
+
+def is_shared_callback(eqn: JaxprEqn) -> bool:
+    """Whether an equation calls the host once for all replicas, by JAX's means.
+
+    A `pure_callback` is no effect: it is arithmetic of each replica.
+    """
+    return eqn.primitive.name in _CALLBACKS and not marks.read(name_stack(eqn)).each_replica
+
+
+def call_first(eqn: JaxprEqn, operands: Sequence[Any], enabled: Any) -> list[Any]:
+    """Makes a callback for the first replica; traced inside the axis of the replicas.
+
+    Args:
+      eqn: the callback.
+      operands: of one replica.
+      enabled: bool[], whether the first replica gets there; the others' is not looked at.
+
+    Returns:
+      What the host returned to the first replica; zeros where that did not get there.
+    """
+    calls = enabled & (lax.axis_index(REPLICAS) == 0)
+    results = first_callback_p.bind(calls, *operands, eqn=eqn)
+    return [lax.all_gather(result, REPLICAS)[0] for result in results]
+
+
+@first_callback_p.def_effectful_abstract_eval
+def _abstract(calls: Any, *operands: Any, eqn: JaxprEqn) -> Any:
+    del calls, operands
+    effect = FIRST_IN_ORDER if is_ordered(eqn) else FIRST
+    return [var.aval for var in eqn.outvars], {effect}
+
+
+def _vmap(values: Sequence[Any], dims: Sequence[Any], *, eqn: JaxprEqn) -> Any:
+    pairs = zip(values, dims, strict=True)
+    first = [x if dim is None else lax.index_in_dim(x, 0, dim, False) for x, dim in pairs]
+    return first_callback_p.bind(*first, eqn=eqn), [None] * len(eqn.outvars)
+
+
+batching.primitive_batchers[first_callback_p] = _vmap
+
+
+def _lower(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
+    """As JAX lowers the callback, under a condition; its order is that of our effect."""
+
+    def guarded(calls: Any, *operands: Any) -> list[Any]:
+        avals: list[Any] = [var.aval for var in eqn.outvars]
+        zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
+        return lax.cond(calls, lambda: bind_equation(eqn, operands), lambda: zeros)
+
+    rule = mlir.lower_fun(guarded, multiple_results=True)
+    if not is_ordered(eqn):
+        return rule(ctx, *operands)
+    (effect,) = eqn.effects
+    tokens = mlir.TokenSet({effect: ctx.tokens_in.get(FIRST_IN_ORDER)})
+    inner = ctx.replace(tokens_in=tokens)
+    results = rule(inner, *operands)
+    token = {FIRST_IN_ORDER: inner.tokens_out.get(effect)}
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet(token)))
+    return results
+
+
+mlir.register_lowering(first_callback_p, _lower, cacheable=False)
