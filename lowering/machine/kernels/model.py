@@ -106,8 +106,9 @@ class _Kernel:
             shown = shown_of(operation) if alone else None
             first = item.reads[shown] if shown is not None else None
             if first is not None and first in known:
-                behind.see(item.writes[0], first, operation)
-                known.add(item.writes[0])
+                for part, result in enumerate(item.writes):
+                    behind.see(result, first, operation, part)
+                known.update(item.writes)
             if operation.name in PLANNED:
                 wanted = cost_of(item.operations, self.target).operands
                 for value, want in zip(item.reads, wanted, strict=False):

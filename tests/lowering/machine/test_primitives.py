@@ -172,15 +172,6 @@ def test_qr_against_poplibs_on_a_bow(size: int, measured: float) -> None:
     assert predicted == pytest.approx(measured, rel=1e-3)
 
 
-def test_iterative_factorizations_take_steps_again_and_set_up_once() -> None:
-    square = array(dims=(32, 32))
-    step = 2_318 + 3.238 * (32 + 32) / 2 + (32 + 32) / 2  # one row on a tile, and its vector
-    for name, sweeps in {"qr": 1, "eigh": 4, "svd": 6}.items():
-        found = cost(Operation(name, (square,), (square, square)), IPU2)
-        total = found.cycles(IPU2.exchange_bytes, IPU2.exchange_cycles, IPU2.sync_cycles)
-        assert total == pytest.approx(83_530 + 32 * sweeps * step)
-
-
 def test_a_copy_against_a_c600() -> None:
     assert compute(operation("copy", array(dims=(1472, 2048)))) == pytest.approx(1308, rel=0.01)
 
@@ -207,8 +198,7 @@ def test_common_functions_have_formulas_of_their_own(dtype: str) -> None:
         assert cost(operation(name, given), IPU2).source == "formula", name
     for name in ["add", "atan2", "div", "eq", "max", "mul", "pow", "rem", "sub"]:
         assert cost(operation(name, given, given), IPU2).source == "formula", name
-    for name in ["lgamma", "igamma", "nextafter", "somebody_elses"]:
-        assert cost(operation(name, given), IPU2).source == "default", name
+    assert cost(operation("somebody_elses", given), IPU2).source == "default"
 
 
 def test_wider_numbers_are_worked_on_word_by_word() -> None:
