@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ipujax.errors import FeedError
-from lowering import jaxpr
+from lowering import avals, jaxpr
 
 Leaves = list[np.ndarray]
 """One element, flattened."""
@@ -121,7 +121,7 @@ class Elements:
         leaves, structure = jax.tree.flatten(next(iterator))
         arrays = [np.array(as_array(leaf)) for leaf in leaves]
         for number, array in enumerate(arrays):
-            if not jaxpr.is_number(array.dtype):
+            if not avals.is_number(array.dtype):
                 raise FeedError(
                     f"infeed `{self.name}`: leaf {number} of element 0 is "
                     f"{leaves[number]!r:.60}, no array of numbers; convert it in the data set"

@@ -15,7 +15,7 @@ from ipujax import _tracing, events
 from ipujax._queues import Queue, deprecated
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import jaxpr, streams
+from lowering import avals, jaxpr, streams
 
 
 class IPUOutfeedMode(enum.Enum):
@@ -101,7 +101,7 @@ class IPUOutfeedQueue(Queue):
 
     def _array(self, leaf: Any) -> Any:
         array = jnp.asarray(leaf)
-        if not jaxpr.is_number(array.dtype):
+        if not avals.is_number(array.dtype):
             raise FeedError(
                 f"outfeed `{self.name}`: a {array.dtype} cannot be sent to the host at "
                 f"{jaxpr.current_user_line() or 'an unknown line'}; send a key's "

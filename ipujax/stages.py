@@ -28,7 +28,7 @@ from ipujax.host_trace import HostTrace, checked
 from ipujax.synthetic import synthetic_array
 from ipujax.system import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import collectives, fuse, ir, is_one_kernel, jaxpr, refs, structure
+from lowering import avals, collectives, fuse, ir, is_one_kernel, refs, structure
 
 if TYPE_CHECKING:
     from ipujax.report import Report
@@ -348,10 +348,10 @@ class Executable:
         if self._are_as_lowered(flat):
             return flat
         given, wanted = [jax.typeof(leaf) for leaf in flat], self._avals
-        if jaxpr.signature(given) != jaxpr.signature(wanted):
+        if avals.signature(given) != avals.signature(wanted):
             pairs = zip(given, wanted, strict=True)
             wrong = next(
-                i for i, (g, w) in enumerate(pairs) if jaxpr.signature([g]) != jaxpr.signature([w])
+                i for i, (g, w) in enumerate(pairs) if avals.signature([g]) != avals.signature([w])
             )
             raise TypeError(
                 f"`{self.program.name}`: flat argument {wrong} is "

@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowering import avals as avals
     from lowering import callbacks as callbacks
     from lowering import collectives as collectives
     from lowering import draws as draws
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lowering.units import HOST as HOST
 
 _MODULES = (
+    "avals",
     "callbacks",
     "collectives",
     "draws",

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import partial_eval
 
+from lowering.avals import shape_of
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     JaxprEqn,
@@ -27,7 +28,6 @@ from lowering.jaxpr import (
     batching,
     current_user_line,
     mlir,
-    shape_of,
     threefry_2x32,
 )
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering import collectives
+from lowering.avals import shape_of
 from lowering.errors import LoweringError
 from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
@@ -27,7 +28,6 @@ from lowering.jaxpr import (
     batching,
     current_user_line,
     mlir,
-    shape_of,
     sub_jaxprs,
 )
 

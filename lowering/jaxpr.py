@@ -20,8 +20,6 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -305,26 +303,6 @@ def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
     return False
 
 
-def dtype_name(aval: Aval) -> str:
-    """A short name of an aval's dtype; a PRNG key's is `key<fry>`."""
-    return _name_of(getattr(aval, "dtype", type(aval).__name__))
-
-
-@functools.lru_cache(maxsize=1024)
-def _name_of(dtype: Any) -> str:
-    return "float0" if dtype == jax.dtypes.float0 else str(dtype)
-
-
-def shape_of(aval: Aval) -> tuple[int, ...]:
-    """An aval's shape; `()` for what has none (tokens)."""
-    return tuple(getattr(aval, "shape", ()))
-
-
-def signature(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shapes and dtypes, to compare what two sides of the compiler expect of one another."""
-    return tuple((shape_of(aval), dtype_name(aval)) for aval in avals)
-
-
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Runs one equation on values (or tracers), under its own name stack and source line."""
     params = eqn.primitive.get_bind_params(eqn.params)
@@ -408,22 +386,6 @@ def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
     return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(text)))
 
 
-def size_of(aval: Aval) -> int:
-    """How many numbers an array has."""
-    return math.prod(shape_of(aval))
-
-
-def size_in_bytes(aval: Aval) -> int:
-    """Bytes of an array."""
-    return size_of(aval) * aval.dtype.itemsize
-
-
 def is_tracer(value: Any) -> bool:
     """Whether a value is one of a trace that is going on, so that its contents are unknown."""
     return isinstance(value, Tracer)
-
-
-def is_number(dtype: Any) -> bool:
-    """Whether JAX computes with a NumPy dtype; bfloat16 and its like are NumPy's kind V."""
-    kinds = (jax.numpy.number, jax.numpy.bool_)
-    return any(jax.numpy.issubdtype(dtype, kind) for kind in kinds)

@@ -8,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.jaxpr import JaxprEqn, shape_of
+from lowering.avals import shape_of
+from lowering.jaxpr import JaxprEqn
 from lowering.narrow import Format, narrow
 
 # So many products the IPU adds up before it rounds: what one step of its matrix unit takes in.

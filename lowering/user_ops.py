@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lowering.avals import shape_of
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     CALL,
@@ -27,7 +28,6 @@ from lowering.jaxpr import (
     ad,
     batching,
     current_user_line,
-    shape_of,
     sub_jaxprs,
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lowering.jaxpr import Jaxpr, JaxprEqn, shape_of, size_of, sub_jaxprs
+from lowering.avals import shape_of, size_of
+from lowering.jaxpr import Jaxpr, JaxprEqn, sub_jaxprs
 
 
 def operations(jaxpr: Jaxpr) -> float:

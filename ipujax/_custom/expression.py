@@ -12,7 +12,7 @@ import numpy as np
 from ipujax._custom.arguments import as_arrays
 from ipujax._custom.error import error
 from ipujax.errors import CustomOpError, IPUError
-from lowering import jaxpr, machine
+from lowering import avals, jaxpr, machine
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.
 _ALLOWED = frozenset({"copy", "copy_p", "stop_gradient", "broadcast_in_dim", "squeeze", "reshape"})
@@ -127,7 +127,7 @@ def _check(body: jaxpr.Jaxpr, function: Any, where: str) -> None:
 
 
 def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
-    is_scalar = all(not jaxpr.shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
+    is_scalar = all(not avals.shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
     return eqn.primitive.name in _ALLOWED and is_scalar
 
 

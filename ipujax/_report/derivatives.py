@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering import ir, jaxpr, marks
+from lowering import avals, ir, jaxpr, marks
 
 _RECOMPUTED = "rematted_computation"  # what jax.checkpoint writes into name stacks
 
@@ -45,6 +45,6 @@ class Derivatives:
                 for var in read:
                     name = names.get(var, var)
                     if name in self._made:
-                        self._kept[name] = jaxpr.size_in_bytes(var.aval)
+                        self._kept[name] = avals.size_in_bytes(var.aval)
             for inner in jaxpr.sub_jaxprs(eqn):
                 self._look(inner, stack, {})

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ipujax._report.derivatives import Derivatives
 from ipujax._report.waiting import first_pipeline
-from lowering import HOST, ir, jaxpr, machine, pipelines
+from lowering import HOST, avals, ir, machine, pipelines
 
 DATA = ("variables", "constants", "activations", "fifos")
 """The categories that are the model's own data; the others come with the operations."""
@@ -213,10 +213,10 @@ def _streamed(program: ir.Program, loops: Iterable[ir.Repeat], ipu: int) -> int:
 
 
 def _single_share(program: ir.Program) -> float:
-    sizes = [(str(aval.dtype), jaxpr.size_in_bytes(aval)) for aval in program.avals]
+    sizes = [(str(aval.dtype), avals.size_in_bytes(aval)) for aval in program.avals]
     single = sum(bytes_ for dtype, bytes_ in sizes if dtype == "float32")
     return single / max(sum(bytes_ for _, bytes_ in sizes), 1)
 
 
 def _bytes(program: ir.Program, values: Iterable[ir.ValueId]) -> int:
-    return sum(jaxpr.size_in_bytes(program.avals[value]) for value in values)
+    return sum(avals.size_in_bytes(program.avals[value]) for value in values)

@@ -11,7 +11,7 @@ import numpy as np
 from ipujax._report.alternatives import Alternative, more_micro_batches, other_schedule
 from ipujax._report.tally import Amount, Kind, tally
 from ipujax._report.waiting import waiting
-from lowering import HOST, ir, jaxpr, machine, trace
+from lowering import HOST, avals, ir, jaxpr, machine, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")
@@ -80,7 +80,7 @@ class Facts:
         found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
         for eqn in self._equations():
             operands = found[eqn.primitive.name, jaxpr.user_line(eqn)]
-            operands.update(jaxpr.dtype_name(atom.aval) for atom in eqn.invars)
+            operands.update(avals.dtype_name(atom.aval) for atom in eqn.invars)
         return found
 
     @property
@@ -135,7 +135,7 @@ class Facts:
         return found
 
     def _dtype(self, value: ir.ValueId) -> str:
-        return jaxpr.dtype_name(self.program.avals[value])
+        return avals.dtype_name(self.program.avals[value])
 
     @functools.cached_property
     def shards_storage(self) -> bool:

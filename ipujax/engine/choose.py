@@ -7,7 +7,7 @@ import jax
 from ipujax.engine.lanes import cores_of
 from ipujax.engine.placement import Placement
 from ipujax.errors import ConfigError
-from lowering import ir, jaxpr, merging_pays, schedules, workload
+from lowering import avals, ir, merging_pays, schedules, workload
 
 # Tasks of so many operations take some ms: their kernels cost nothing to dispatch, and what XLA
 # does on one core in one of them goes on beside another.
@@ -63,7 +63,7 @@ def _is_heavy(program: ir.Program, node: ir.Repeat) -> bool:
     kernels = [n.kernel for n in ir.walk(node.body) if isinstance(n, ir.Execute)]
     tasks = sum(isinstance(step, ir.Task) for step in node.body.steps)
     operations = sum(workload.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
-    size = sum(jaxpr.size_in_bytes(program.avals[c.initial]) for c in node.carry)
+    size = sum(avals.size_in_bytes(program.avals[c.initial]) for c in node.carry)
     if operations < HEAVY_OPERATIONS * max(tasks, 1) or merging_pays(operations, size):
         return False
     overlapped, _ = _overlapped_in(node)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from ipujax.engine.placement import PerReplica, Placement, struct_of
-from lowering import HOST, collectives, ir, jaxpr
+from lowering import HOST, avals, collectives, ir, jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.feeds import Session
@@ -149,7 +149,7 @@ def _host() -> Any:
 
 def _dealt(array: jax.Array, placement: Placement) -> Any:
     """An array of all replicas, as transfers deal it out without help of XLA's."""
-    is_number = jaxpr.is_number(array.dtype)
+    is_number = avals.is_number(array.dtype)
     return np.asarray(array) if placement.spread and is_number else array
 
 

@@ -15,12 +15,13 @@ import dataclasses as dc
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from lowering.avals import dtype_name, shape_of
 from lowering.ir.loops import Carry as Carry
 from lowering.ir.loops import Fifo as Fifo
 from lowering.ir.loops import Pipeline as Pipeline
 from lowering.ir.loops import Slice as Slice
 from lowering.ir.loops import Stack as Stack
-from lowering.jaxpr import Aval, ClosedJaxpr, dtype_name, shape_of
+from lowering.jaxpr import Aval, ClosedJaxpr
 from lowering.pipelines.task import TaskSpec
 from lowering.storage import Storage
 from lowering.units import IpuId, ValueId

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lowering.avals import dtype_name, shape_of, signature
 from lowering.errors import InternalError
 from lowering.ir.program import (
     Carry,
@@ -24,7 +25,7 @@ from lowering.ir.program import (
     While,
 )
 from lowering.ir.text import ipu_text
-from lowering.jaxpr import Aval, dtype_name, shape_of, signature
+from lowering.jaxpr import Aval
 from lowering.units import HOST, IpuId, ValueId
 
 

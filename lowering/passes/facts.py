@@ -20,7 +20,8 @@ import numpy as np
 from jax import lax
 
 from lowering import marks
-from lowering.jaxpr import JaxprEqn, is_tracer, size_of
+from lowering.avals import size_of
+from lowering.jaxpr import JaxprEqn, is_tracer
 
 Bits = frozenset[int]
 """Bits one of which is set if something is so; with none, it is never so."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Sequence
 
-from lowering.jaxpr import Atom, JaxprEqn, Literal, Var, is_ordered, name_stack, size_in_bytes
+from lowering.avals import size_in_bytes
+from lowering.jaxpr import Atom, JaxprEqn, Literal, Var, is_ordered, name_stack
 from lowering.marks import joined, read
 from lowering.passes.place import Home, PlacedBody
 from lowering.pipelines.task import is_task

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, size_in_bytes, trace_flat
+from lowering.avals import size_in_bytes
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 from lowering.storage import load_p, store_p
 

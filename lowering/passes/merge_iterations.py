@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lowering.avals import size_in_bytes
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -25,7 +26,6 @@ from lowering.jaxpr import (
     Var,
     bind_equation,
     run_equations,
-    size_in_bytes,
     sub_jaxprs,
 )
 from lowering.pipelines.slices import dependent, needed_for, read_from_outside, sliced, variables

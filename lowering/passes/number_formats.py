@@ -16,12 +16,12 @@ import numpy as np
 from jax import lax
 
 from lowering import marks
+from lowering.avals import dtype_name
 from lowering.collectives import REPLICAS
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
     call_body,
-    dtype_name,
     in_context_of,
     map_sub_jaxprs,
     name_stack,

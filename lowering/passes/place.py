@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lowering import marks
+from lowering.avals import shape_of
 from lowering.errors import OutsideCompilationError
 from lowering.jaxpr import (
     Atom,
@@ -18,7 +19,6 @@ from lowering.jaxpr import (
     frames_key,
     name_stack,
     scan_counts,
-    shape_of,
     sub_jaxprs,
     user_line,
 )

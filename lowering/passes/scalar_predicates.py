@@ -7,13 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    run_equations,
-    shape_of,
-    trace_flat,
-)
+from lowering.avals import shape_of
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, run_equations, trace_flat
 from lowering.passes.rewrite import Anywhere, rewritten
 
 

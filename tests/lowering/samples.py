@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import Options, ir, jaxpr, lower, marks
+from lowering import Options, avals, ir, jaxpr, lower, marks
 from lowering.passes.place import PlacedBody
 from lowering.units import HOST
 
@@ -91,4 +91,4 @@ def _line(eqn: Any) -> str:
 
 
 def _type(aval: Any) -> str:
-    return f"{jaxpr.dtype_name(aval)}[{','.join(map(str, jaxpr.shape_of(aval)))}]"
+    return f"{avals.dtype_name(aval)}[{','.join(map(str, avals.shape_of(aval)))}]"

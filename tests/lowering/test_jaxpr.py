@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, streams, workload
+from lowering import avals, jaxpr, streams, workload
 from tests.lowering.samples import Queue, S, V, W, shard, trace
 
 
@@ -91,12 +91,12 @@ def test_forward_and_backward_share_their_frames():
     ("dtype", "name"), [(jnp.float32, "float32"), (jnp.bool_, "bool"), (jnp.bfloat16, "bfloat16")]
 )
 def test_dtype_names(dtype, name):
-    assert jaxpr.dtype_name(jaxpr.ShapedArray((), dtype)) == name
+    assert avals.dtype_name(jaxpr.ShapedArray((), dtype)) == name
 
 
 def test_signatures_tell_shapes_and_dtypes_apart():
-    avals = [jax.typeof(jnp.ones((2, 3))), jax.typeof(jax.random.key(0))]
-    assert jaxpr.signature(avals) == (((2, 3), "float32"), ((), "key<fry>"))
+    types = [jax.typeof(jnp.ones((2, 3))), jax.typeof(jax.random.key(0))]
+    assert avals.signature(types) == (((2, 3), "float32"), ((), "key<fry>"))
 
 
 def test_hoisted_constants():

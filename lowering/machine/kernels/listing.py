@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowering import marks
+from lowering.avals import dtype_name, shape_of
 from lowering.jaxpr import (
     Atom,
     Aval,
@@ -16,11 +17,9 @@ from lowering.jaxpr import (
     Literal,
     at_line_of,
     call_body,
-    dtype_name,
     is_jaxpr,
     name_stack,
     scan_counts,
-    shape_of,
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape

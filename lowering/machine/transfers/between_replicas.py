@@ -6,7 +6,8 @@ import dataclasses as dc
 import math
 from collections.abc import Callable
 
-from lowering.jaxpr import Jaxpr, size_in_bytes, sub_jaxprs
+from lowering.avals import size_in_bytes
+from lowering.jaxpr import Jaxpr, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
 from lowering.machine.transfers.collectives import (

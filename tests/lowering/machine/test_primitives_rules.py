@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.jaxpr import JaxprEqn, dtype_name, shape_of, sub_jaxprs
+from lowering.avals import dtype_name, shape_of
+from lowering.jaxpr import JaxprEqn, sub_jaxprs
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import ELEMENTWISE, RULES, VIEWS, cost
 from lowering.machine.target import IPU1, IPU2, IPU21, Target
