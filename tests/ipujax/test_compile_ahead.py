@@ -190,6 +190,23 @@ def test_a_count_that_is_known_at_run_time(engine: str) -> None:
             jax.block_until_ready(executable(W, np.int32(count)))
 
 
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_numbers_of_python(engine: str) -> None:
+    queue = infeed()
+    use_ipus(1)
+
+    def body(w: Any, n: Any, x: Any) -> Any:
+        return w * x.sum(), n + 1
+
+    run = ipu.compile(lambda w, n: ipu.loops.repeat(3, body, [w, n], queue), engine=engine)
+    executable = run.lower(0.5, 2).compile()
+    with nothing_compiles():
+        for first in (0, 3):  # elements are [0, 1], [1, 1], ...
+            w, n = executable(0.5, 2)
+            assert n == 5
+            assert w == 0.5 * np.prod([first + i + 1 for i in range(3)])
+
+
 def test_what_is_committed_to_a_device() -> None:
     use_ipus(1)
     for name in ("plain", "loop", "while_loop"):
