@@ -10,6 +10,7 @@ from benchmarks.measure import Row, table
 MODULES = (
     "calls",
     "lowering_time",
+    "first_call",
     "streaming",
     "convolutions",
     "engines",

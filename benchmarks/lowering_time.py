@@ -20,7 +20,7 @@ def rows() -> list[Row]:
 
 
 def transformer_step(parameters: list[dict[str, Any]], tokens: Any) -> Any:
-    """Loss and gradients of a small unrolled transformer of `LAYERS` layers."""
+    """Loss and gradients of a small unrolled transformer over four IPUs."""
 
     def block(p: dict[str, Any], x: Any) -> Any:
         def norm(y: Any) -> Any:
@@ -36,18 +36,18 @@ def transformer_step(parameters: list[dict[str, Any]], tokens: Any) -> Any:
     def loss(parameters: list[dict[str, Any]]) -> Any:
         x = tokens
         for number, p in enumerate(parameters):
-            with jax.named_scope(f"ipu_shard[{number * 4 // LAYERS}]"):
+            with jax.named_scope(f"ipu_shard[{number * 4 // len(parameters)}]"):
                 x = block(p, x)
         return jnp.mean(x**2)
 
     return jax.value_and_grad(loss)(parameters)
 
 
-def transformer_arguments() -> tuple[list[dict[str, Any]], Any]:
+def transformer_arguments(layers: int = LAYERS) -> tuple[list[dict[str, Any]], Any]:
     """Parameters and one input."""
     shapes = {name: (WIDTH, WIDTH) for name in ("q", "k", "v", "o")}
     shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
-    parameters = [{n: jnp.ones(s) / 64 for n, s in shapes.items()} for _ in range(LAYERS)]
+    parameters = [{n: jnp.ones(s) / 64 for n, s in shapes.items()} for _ in range(layers)]
     return parameters, jnp.ones((LENGTH, WIDTH))
 
 

@@ -7,7 +7,11 @@ machine; the median forgets the pairs that something else disturbed.
 from __future__ import annotations
 
 import dataclasses as dc
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -70,6 +74,21 @@ def row(
     """Measures one line of the table."""
     ratio, mine, theirs = paired(ours, baseline, pairs=pairs, times=times)
     return Row(what, ratio, reach, f"{_human(mine)} / {_human(theirs)}")
+
+
+def rows_of_process(module: str, *, devices: int) -> list[Row]:
+    """What a module prints in a process of its own: JAX counts its devices, here CPUs, once."""
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    return [Row(**fields) for fields in json.loads(done.stdout)]
+
+
+def print_rows(rows: list[Row]) -> None:
+    """Prints rows for `rows_of_process`."""
+    print(json.dumps([dc.asdict(row) for row in rows]))
 
 
 def table(rows: list[Row]) -> str:

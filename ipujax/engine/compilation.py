@@ -6,12 +6,13 @@ so no call of a program compiles, not the first one either.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
+
+from ipujax.engine.lanes import host_cores
 
 
 class Compiled:
@@ -71,8 +72,17 @@ class Compilation:
         return added
 
     def finish(self) -> None:
-        """Compiles all of them, several at once: XLA does not use all cores for a single one."""
-        for function in self._functions:
-            function.lower()  # tracing holds Python's lock anyway
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(Compiled.compile, self._functions))
+        """Compiles all of them: XLA, in threads, while Python lowers the next ones.
+
+        XLA does not use all cores for a single one.
+        """
+        pool = ThreadPoolExecutor(host_cores())
+        try:
+            compiled: list[Future[Any]] = []
+            for function in self._functions:
+                function.lower()
+                compiled.append(pool.submit(function.compile))
+            for future in compiled:
+                future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a failure, what nobody needs any more

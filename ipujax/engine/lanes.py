@@ -27,12 +27,17 @@ MAXIMUM_LANES = 4
 INTERRUPT_SECONDS = 1.0
 
 
+def host_cores() -> int:
+    """The cores of the host that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def cores_of(placement: Placement) -> int:
     """The cores that lanes may share: the host's, where one CPU device stands for all IPUs."""
     if jax.default_backend() != "cpu" or not placement.uses_one_device:
         return 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return host_cores()
 
 
 def run_lanes(lanes: Sequence[Iterable[Step]], do: Callable[[Step], None]) -> bool:
