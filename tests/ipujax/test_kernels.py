@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.engine import kernels
-from ipujax.engine.kernels import Kernel, compile_all
+from ipujax.engine import compilation as engine_compilation
+from ipujax.engine.compilation import Compilation
 from tests.conftest import RunWithDevices
 from tests.numbers import same, use_ipus
 
 V = jax.ShapeDtypeStruct((3,), jnp.float32)
-
-
-def kernel(fn: Any) -> Kernel:
-    return Kernel(jax.jit(fn), [V])
 
 
 def logged(caplog: pytest.LogCaptureFixture, what: str) -> int:
@@ -28,15 +24,14 @@ def logged(caplog: pytest.LogCaptureFixture, what: str) -> int:
 
 
 def test_what_is_compiled_is_called() -> None:
-    both = [kernel(jnp.sin), kernel(jnp.cos)]
-    assert not any(each.is_compiled for each in both)
-    compile_all(both)
-    compiled = [each.call for each in both]
-    assert all(isinstance(call, jax.stages.Compiled) for call in compiled)
-    compile_all(both)
-    assert [each.call for each in both] == compiled
+    compilation = Compilation()
+    both = [compilation.add(fn, [V]) for fn in (jnp.sin, jnp.cos)]
+    compilation.finish()
+    compiled = [each.compile() for each in both]
+    compilation.finish()
+    assert [each.compile() for each in both] == compiled
     x = np.ones(3, np.float32)
-    same([each.call(x) for each in both], [jnp.sin(x), jnp.cos(x)])
+    same([each(x) for each in both], [jnp.sin(x), jnp.cos(x)])
 
 
 class Meeting:
@@ -54,19 +49,24 @@ class Meeting:
 
 
 def test_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "host_cores", lambda: 3)
     barrier = threading.Barrier(3)
-    three = [Kernel(Meeting(barrier), []) for _ in range(3)]
-    compile_all(three)
-    assert [each.call for each in three] == ["compiled"] * 3
+    monkeypatch.setattr(engine_compilation, "host_cores", lambda: 3)
+    monkeypatch.setattr(jax, "jit", lambda function, **options: Meeting(barrier))
+    compilation = Compilation()
+    three = [compilation.add(jnp.sin, [V]) for _ in range(3)]
+    compilation.finish()
+    assert [each.compile() for each in three] == ["compiled"] * 3
 
 
-def test_a_kernel_that_cannot_be_compiled() -> None:
+def test_a_function_that_cannot_be_compiled() -> None:
     def wrong(x: Any) -> Any:
         raise ValueError("no such kernel")
 
+    compilation = Compilation()
+    for function in (jnp.sin, wrong):
+        compilation.add(function, [V])
     with pytest.raises(ValueError, match="no such kernel"):
-        compile_all([kernel(jnp.sin), kernel(wrong)])
+        compilation.finish()
 
 
 def layers(x: Any) -> Any:
