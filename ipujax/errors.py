@@ -86,7 +86,7 @@ class OutOfRangeError(IPUError, EOFError):
       available: how many of them the data set had.
       carried: the loop variables after the last complete iteration, a tuple in the order of the
         loop's inputs; None outside loops.
-      infeed: the queue, where there is one.
+      infeed: the queue, where there is one; in a copy, or another process, its name.
     """
 
     def __init__(
@@ -103,6 +103,10 @@ class OutOfRangeError(IPUError, EOFError):
         self.requested = requested
         self.available = available
         self.carried = carried
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, arguments, state = super().__reduce__()
+        return again, arguments, state | {"infeed": getattr(self.infeed, "name", self.infeed)}
 
 
 class FloatingPointError(IPUError, FloatingPointError):

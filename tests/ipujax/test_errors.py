@@ -1,0 +1,85 @@
+"""Errors go from process to process as they are, whatever they hold."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ipujax as ipu
+from ipujax import errors
+from ipujax.errors import IPUError, OutOfRangeError
+from tests.ipujax.feeding import infeed
+
+KINDS = [
+    kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, IPUError)
+]
+COPIES: list[Callable[[Any], Any]] = [
+    copy.copy,
+    copy.deepcopy,
+    *(lambda e, p=p: pickle.loads(pickle.dumps(e, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)),
+]
+f32 = np.float32
+
+
+def made(kind: type[IPUError]) -> IPUError:
+    """An error with something for every argument that its constructor needs."""
+    needed = [
+        p.name
+        for p in inspect.signature(kind.__init__).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+    ]
+    return kind("what is wrong", **{name: f"its {name}" for name in needed})
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_survives(kind: type[IPUError], duplicate: Callable[[Any], Any]) -> None:
+    error = made(kind)
+    error.add_note("seen at noon")
+    again = duplicate(error)
+    assert type(again) is kind
+    assert (str(again), vars(again)) == (str(error), vars(error))
+    assert again.__notes__ == ["seen at noon"]
+
+
+def exhausted() -> OutOfRangeError:
+    source = infeed([f32(1)] * 3)
+    run = ipu.compile(lambda v: ipu.loops.repeat(5, lambda v, x: v + x, [v], source))
+    with pytest.raises(OutOfRangeError) as caught:
+        run(jnp.zeros(2))
+    assert caught.value.infeed is source
+    return caught.value
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+def test_the_end_of_a_data_set_survives(duplicate: Callable[[Any], Any]) -> None:
+    error = exhausted()
+    again = duplicate(duplicate(error))
+    assert str(again) == str(error)
+    assert (again.requested, again.available) == (5, 3)
+    np.testing.assert_array_equal(again.carried[0], [3, 3])
+    assert again.infeed == error.infeed.name
+
+
+def test_an_error_without_a_queue_has_none_afterwards() -> None:
+    error = OutOfRangeError("over", requested=2, available=1)
+    assert pickle.loads(pickle.dumps(error)).infeed is None
+
+
+def reading_too_far(_: int) -> None:
+    raise exhausted()
+
+
+def test_a_pool_of_processes_hands_it_on() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        with pytest.raises(OutOfRangeError, match="ended after 3") as caught:
+            pool.map(reading_too_far, [0])
+    assert isinstance(caught.value.infeed, str)
