@@ -13,10 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax._elements import iterate
+from ipujax._elements import as_array, iterate
+from ipujax.engine.worker import Worker
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
 
 _PREFETCH_DEPTH = 8
+# An interrupted benchmark waits so long for its thread: a data set may never answer.
+_END_SECONDS = 1.0
 
 
 def dataset_benchmark(
@@ -177,7 +180,7 @@ class _Sink:
 
     def take(self, element: Any) -> int:
         """Gives the element's size in bytes."""
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(element)]
+        leaves = [as_array(leaf) for leaf in jax.tree.leaves(element)]
         if not self.count:
             self._buffers = [np.empty_like(leaf) for leaf in leaves]
         form, first = _form(leaves), _form(self._buffers)
@@ -224,8 +227,8 @@ def _prefetched(elements: Iterable[Any]) -> Generator[Any, None, None]:
         except BaseException as error:  # whatever the user's code raises, the reader gets
             put(("error", error))
 
-    thread = threading.Thread(target=read, name="ipujax-benchmark", daemon=True)
-    thread.start()
+    worker = Worker("ipujax-benchmark")
+    worker.submit(read)
     try:
         while (item := ready.get())[0] == "element":
             yield item[1]
@@ -233,4 +236,5 @@ def _prefetched(elements: Iterable[Any]) -> Generator[Any, None, None]:
             raise item[1]
     finally:
         stop.set()
-        thread.join()
+        worker.stop()
+        worker.thread.join(_END_SECONDS)

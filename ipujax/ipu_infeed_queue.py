@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from ipujax import events
-from ipujax._elements import Elements, Leaves, Target
+from ipujax._elements import Elements, Reader, Synthetic
 from ipujax._queues import Queue, deprecated
 from ipujax.engine.feeds import Fetch, exhausted
 from ipujax.errors import FeedError, OutOfRangeError
@@ -66,13 +63,10 @@ class IPUInfeedQueue(Queue):
             )
         self.prefetch_depth = _checked_depth(prefetch_depth)
         super().__init__(feed_name, device_ordinal)
-        # Not `changed`: a data set may keep its reader waiting, and others must get an answer.
-        self._reading = threading.RLock()
         self._elements = Elements(self.name, dataset)
         self._replicas: int | None = None
         self._initializer_taken = False
-        self._synthetic: Leaves | None = None
-        self._seconds_per_element = math.inf
+        self._synthetic: Synthetic | None = None
         self._dequeued = False
 
     # --- the original's interface ---------------------------------------------------------------
@@ -118,15 +112,11 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[Any]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
-        error = None
-        known = self._elements.avals  # without the lock: a reader holds it while it waits
-        if known is None:
-            with self._reading:
-                error = self._elements.peek()
-            known = self._elements.avals
-        if known is None:
+        elements = self._elements
+        error = elements.peek() if elements.avals is None else None
+        if elements.avals is None:
             raise exhausted(self, 1, 0, error)
-        return known
+        return elements.avals
 
     def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
@@ -142,55 +132,35 @@ class IPUInfeedQueue(Queue):
         """What an element becomes, with avals in the place of arrays."""
         return _arguments(self._structure_known(), self.avals)
 
-    def fill(self, target: Target, count: int) -> BaseException | None:
-        """Writes up to `count` elements into a target's rows.
-
-        Returns:
-          What the data set raised, if that is why there are fewer; None at its plain end.
-        """
-        with self._reading, events.span("feed", self.name):
-            if self._synthetic is None:
-                return self._elements.fill(target, count)
-            for whole, leaf in zip(target.rows, self._synthetic, strict=True):
-                whole[:count] = leaf
-            target.filled = count
-            return None
-
     @property
-    def seconds_per_element(self) -> float:
-        """How long elements took lately, when they took long; at first, for ever.
-
-        So a data set that waits for results of the device does not look prompt.
-        """
-        return self._seconds_per_element
-
-    def took(self, seconds: float, count: int) -> None:
-        """Takes note of how long the reading of `count` elements took."""
-        known = self._seconds_per_element
-        faded = 0.0 if known == math.inf else 0.9 * known
-        self._seconds_per_element = max(faded, seconds / max(count, 1))
-
-    def give_back(self, wholes: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """Puts rows that were read and not used in front of the other elements."""
-        if self._synthetic is None:
-            with self._reading:
-                self._elements.give_back(wholes, start, stop)
+    def reader(self) -> Reader:
+        """What reads the elements: of the data set, or synthetic ones."""
+        return self._elements if self._synthetic is None else self._synthetic
 
     def pull(self, count: int | None) -> list[np.ndarray]:
         """One element (or `count`, stacked) for a program under plain `jax.jit`."""
         self.begin_run(1)
         try:
-            rows = self._rows(1 if count is None else count)
+            rows = self.rows(1 if count is None else count)
         finally:
             self.end_run()
         return [row[0] for row in rows] if count is None else rows
 
-    def _rows(self, count: int) -> list[np.ndarray]:
-        """The next `count` elements, stacked."""
+    def rows(self, count: int, *, keep: bool = False) -> list[np.ndarray]:
+        """The next `count` elements, stacked.
+
+        Args:
+          count: how many.
+          keep: they stay in the queue.
+
+        Raises:
+          OutOfRangeError: there are fewer; those stay in the queue.
+        """
         fetch = Fetch(count, [np.empty((count, *a.shape), a.dtype) for a in self.avals])
-        error = self.fill(fetch, count)
+        error = self.reader.fetch(fetch, count).result()
+        if keep or fetch.filled < count:
+            self.reader.give_back(fetch, 0, None)
         if fetch.filled < count:
-            self.give_back(fetch.rows, 0, fetch.filled)
             raise exhausted(self, count, fetch.filled, error)
         return fetch.rows
 
@@ -207,7 +177,7 @@ class IPUInfeedQueue(Queue):
                 or poplar_flags().null_data_feed
             )
             if synthetic and self._synthetic is None:
-                self._synthetic = [synthetic_array(aval) for aval in self.avals]
+                self._synthetic = Synthetic([synthetic_array(aval) for aval in self.avals])
             elif not synthetic:
                 self._synthetic = None
             super().begin_run(replicas)
@@ -217,7 +187,7 @@ class IPUInfeedQueue(Queue):
         """Yields `count` elements as pytrees; for benchmarks and exports."""
         for number in range(count):
             try:
-                rows = self._rows(1)
+                rows = self.rows(1)
             except OutOfRangeError:
                 raise exhausted(self, count, number, None) from None
             yield jax.tree.unflatten(self._structure_known(), [row[0] for row in rows])
@@ -227,11 +197,9 @@ class IPUInfeedQueue(Queue):
         return self._elements.structure
 
     def _initialize(self) -> None:
-        with self.changed, self._reading:
-            if self._elements.read or self.deleted:
-                self._elements.stop()
-            self.deleted = False
-            self._elements.start()
+        with self.changed:
+            self._elements = self._elements.anew()
+            self._elements.started, self.deleted = True, False
 
     def _delete(self) -> None:
         with self.changed:
@@ -241,8 +209,7 @@ class IPUInfeedQueue(Queue):
                     "initializer and before any program"
                 )
             self.delete()
-            with self._reading:
-                self._elements.stop()
+            self._elements = self._elements.anew()
 
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -18,7 +18,6 @@ from ipujax._pipeline.settings import check_settings
 from ipujax._pipeline.unpipelined import Element, Unpipelined
 from ipujax.compiler import compile as ipu_compile
 from ipujax.cross_replica_ops import cross_replica_sum
-from ipujax.engine.feeds import Fetch, exhausted
 from ipujax.errors import PipelineError, PipelineTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
@@ -136,12 +135,8 @@ def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Element]:
         return [((), {})] * count
     args, kwargs = queue.arguments()
     structure = jax.tree.structure((tuple(args), kwargs))
-    fetch = Fetch(count, [np.empty((count, *a.shape), a.dtype) for a in queue.avals])
-    error = queue.fill(fetch, count)
-    queue.give_back(fetch.rows, 0, fetch.filled)
-    if fetch.filled < count:
-        raise exhausted(queue, count, fetch.filled, error)
-    return [jax.tree.unflatten(structure, [r[i] for r in fetch.rows]) for i in range(count)]
+    rows = queue.rows(count, keep=True)
+    return [jax.tree.unflatten(structure, [row[i] for row in rows]) for i in range(count)]
 
 
 # --- both runs ------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""The queues of one run: elements fetched ahead of the loop, results collected behind it."""
+"""The queues of one run: elements fetched ahead of the loop, results collected behind it.
+
+Elements come in a thread of the queue, and results are handed over as soon as they are computed.
+So whoever waits here waits for both, and a data set may wait for results.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,28 @@ import contextlib
 import dataclasses as dc
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
 
-from ipujax.engine.worker import Worker
+from ipujax.engine.interrupts import Interrupts
 from ipujax.errors import OutOfRangeError
 
-# How long a loop waits for a whole chunk before it goes on with the elements that there are.
-PATIENCE_SECONDS = 0.02
+# A data set that has given nothing for so long has nothing ready: a few times what handing
+# something to another thread takes.
+PAUSE_SECONDS = 0.0001
+# While devices compute, results are looked for after so much more of the time that has passed.
+PATIENCE = 1 / 8
 # How many elements are read at a time for a loop that takes them one by one.
 AHEAD = 8
-# What is read faster than this is read without the help of a thread: waking it would take about as
-# long.
-PROMPT_SECONDS = 0.002
 
 
 @dc.dataclass
 class Fetch:
-    """Consecutive elements of an infeed, being stacked by the feeder's thread.
+    """Consecutive elements of an infeed, being stacked by its thread.
 
     Attributes:
       count: iterations asked for.
@@ -45,66 +49,75 @@ class Fetch:
     used: int = 0
     cancelled: bool = False
     done: Future[BaseException | None] = dc.field(default_factory=Future[BaseException | None])
+    _awaited: int = -1
+    _arrived: threading.Event = dc.field(default_factory=threading.Event)
+
+    def advance(self) -> None:
+        """One more row holds an element."""
+        self.filled += 1
+        if self.filled == self._awaited:
+            self._arrived.set()
+
+    def watch(self, done: Future[BaseException | None]) -> None:
+        """Its elements are on their way."""
+        self.done, arrived = done, self._arrived
+        done.add_done_callback(lambda _: arrived.set())  # without `self`, which holds `done`
+
+    def reaches(self, elements: int, seconds: float) -> bool:
+        """Waits until there are so many, or no more will come; false if that takes longer."""
+        self._awaited = elements
+        self._arrived.clear()
+        if self.filled >= elements or self.done.done():  # looked at after what the thread looks at
+            return True
+        return self._arrived.wait(seconds)
 
 
 class Feeder:
-    """Reads an infeed ahead of one loop, in a thread of its own, never further than the loop.
+    """Has an infeed read ahead of one loop, never further than the loop.
 
-    A data set that has always been prompt is read at once, as long as the thread has no work.
-
-    Attributes:
+    Args:
+      queue: the infeed.
+      session: the run.
       each: elements that one iteration takes.
     """
 
-    def __init__(self, queue: Any, replicas: int, each: int = 1):
-        self.queue, self._replicas, self.each = queue, replicas, each
-        self._worker: Worker | None = None
+    def __init__(self, queue: Any, session: Session, each: int = 1):
+        self.queue, self.each = queue, each
+        self._session, self._replicas, self._reader = session, session.replicas, queue.reader
         self._fetches: collections.deque[Fetch] = collections.deque()
+        self._taken: collections.deque[tuple[Fetch, int, int]] = collections.deque()
 
     def request(self, count: int, capacity: int) -> None:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
         shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
         dtypes = (aval.dtype for aval in self.queue.avals)
         fetch = Fetch(count, list(map(np.empty, shapes, dtypes)))
-        is_idle = all(earlier.done.done() for earlier in self._fetches)
         self._fetches.append(fetch)
-        wanted = count * self._replicas
-        if is_idle and self.queue.seconds_per_element * wanted < PROMPT_SECONDS:
-            fetch.done.set_result(self._fill(fetch))
-        else:
-            fetch.done = self._thread.submit(self._fill, fetch)
+        fetch.watch(self._reader.fetch(fetch, count * self._replicas))
 
-    @property
-    def _thread(self) -> Worker:
-        if self._worker is None:
-            self._worker = Worker(f"ipujax-{self.queue.name}")
-        return self._worker
+    def wait(self, least: int = 1, most: int | None = None) -> int:
+        """Iterations of the oldest request that can run now.
 
-    def _fill(self, fetch: Fetch) -> BaseException | None:
-        start = time.perf_counter()
-        try:
-            return self.queue.fill(fetch, fetch.count * self._replicas)
-        finally:
-            self.queue.took(time.perf_counter() - start, fetch.filled)
-
-    def wait(self, idle: Callable[[], None], patience: float = PATIENCE_SECONDS) -> int:
-        """Iterations of the oldest request that can run now: all, or some after a while, or none.
-
-        Zero means that the data set has ended; `error` says more. `idle` is called whenever
-        nothing has come for `patience` seconds.
+        A busy device is worth waiting for: `most` iterations (by default all) are waited for as
+        long as they keep coming, or earlier ones are being computed. Once all results are out and
+        the data set has nothing ready, `least` do. Fewer means that the data set has ended;
+        `error` says more.
         """
-        fetch = self._fetches[0]
-        while not fetch.done.done():
-            try:
-                fetch.done.result(timeout=patience)
-            except TimeoutError:
-                idle()
-                if self._ready(fetch):
-                    break
-        return self._ready(fetch)
+        fetch, start = self._fetches[0], time.monotonic()
+        wanted = fetch.count - fetch.used if most is None else most
+        before, pause = fetch.filled, PAUSE_SECONDS
+        while not self._arrive(fetch, wanted, pause):
+            if fetch.filled != before:
+                before, pause = fetch.filled, PAUSE_SECONDS
+                continue
+            if self._session.deliver():
+                wanted = least
+            pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
+        return self.ready
 
-    def _ready(self, fetch: Fetch) -> int:
-        return fetch.filled // self._replicas - fetch.used
+    def _arrive(self, fetch: Fetch, iterations: int, seconds: float) -> bool:
+        with self._session.interrupts.handled_at_once():
+            return fetch.reaches((fetch.used + iterations) * self._replicas, seconds)
 
     @property
     def requested(self) -> int:
@@ -114,18 +127,14 @@ class Feeder:
     @property
     def ready(self) -> int:
         """Iterations of the oldest request that can run now, without waiting."""
-        return self._ready(self._fetches[0])
+        fetch = self._fetches[0]
+        return fetch.filled // self._replicas - fetch.used
 
     @property
     def left(self) -> int:
         """Elements of the oldest request that no kernel has been given."""
         fetch = self._fetches[0]
         return fetch.filled - fetch.used * self._replicas
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come for the oldest request."""
-        return self._fetches[0].done.done()
 
     @property
     def error(self) -> BaseException | None:
@@ -137,11 +146,7 @@ class Feeder:
 
         Only the first `count` entries are meant.
         """
-        fetch = self._fetches[0]
-        start, stop = (n * self._replicas for n in (fetch.used, fetch.used + count))
-        fetch.used += count
-        if fetch.used == fetch.count:
-            self._fetches.popleft()
+        fetch, start, stop = self._take(count)
         rows = fetch.rows
         if start or stop < fetch.filled or not fetch.done.done():
             rows = [np.empty_like(row) for row in rows]  # the thread is writing to the others
@@ -154,34 +159,35 @@ class Feeder:
 
     def element(self) -> list[np.ndarray]:
         """The next iteration's element alone, `[(replicas,) *shape]` for each leaf."""
-        fetch = self._fetches[0]
-        start = fetch.used * self._replicas
-        fetch.used += 1
-        if fetch.used == fetch.count:
-            self._fetches.popleft()
+        fetch, start, stop = self._take(1)
         if self._replicas == 1:
             return [row[start, ...] for row in fetch.rows]  # an array, also of a scalar
-        return [row[start : start + self._replicas] for row in fetch.rows]
+        return [row[start:stop] for row in fetch.rows]
 
-    def close(self, *, wait: bool = True) -> None:
-        """Ends the thread; elements that were fetched and not used go back to the queue.
+    def _take(self, count: int) -> tuple[Fetch, int, int]:
+        fetch = self._fetches[0]
+        start, stop = (n * self._replicas for n in (fetch.used, fetch.used + count))
+        fetch.used += count
+        if fetch.used == fetch.count:
+            self._fetches.popleft()
+        self._taken.append((fetch, start, stop))
+        return self._taken[-1]
 
-        Args:
-          wait: false does not wait for a data set that is working on its next element.
+    def completed(self, takings: int | None = None) -> None:
+        """So many of the oldest takings, or all, have been used for good."""
+        for _ in range(len(self._taken) if takings is None else min(takings, len(self._taken))):
+            self._taken.popleft()
+
+    def close(self) -> None:
+        """Gives elements that were fetched or taken and not used back to the queue.
+
+        The thread does that when it comes to it, before whatever it is asked for next.
         """
-        for fetch in self._fetches:
+        for fetch in reversed(self._fetches):
             fetch.cancelled = True
-        if self._worker is None:
-            self._give_back(list(self._fetches))
-            return
-        returned = self._thread.submit(self._give_back, list(self._fetches))
-        self._thread.stop()
-        if wait:
-            returned.result()
-
-    def _give_back(self, fetches: list[Fetch]) -> None:
-        for fetch in reversed(fetches):
-            self.queue.give_back(fetch.rows, fetch.used * self._replicas, fetch.filled)
+            self._reader.give_back(fetch, fetch.used * self._replicas, None)
+        for taken in reversed(self._taken):
+            self._reader.give_back(*taken)
 
 
 def exhausted(
@@ -259,6 +265,13 @@ class Collector:
             while len(self._pending) > self._depth or (self._pending and self._is_ready()):
                 self.deliver()
 
+    def deliver_ready(self) -> bool:
+        """Delivers what has been computed; whether nothing is waiting then."""
+        with self._lock:
+            while self._pending and self._is_ready():
+                self.deliver()
+            return not self._pending
+
     def _is_ready(self) -> bool:
         """Whether the oldest of what is waiting has been computed."""
         leaves: list[Any] = [x for x in self._pending[0][1] if isinstance(x, jax.Array)]
@@ -290,29 +303,39 @@ class Session:
 
     Attributes:
       replicas: copies of the graph.
+      interrupts: holds Ctrl-C back until an iteration is complete.
     """
 
     def __init__(self, replicas: int, infeeds: Sequence[Any], outfeeds: Sequence[Any]):
-        self.replicas = replicas
+        self.replicas, self.interrupts = replicas, Interrupts()
         self._infeeds = tuple(infeeds)
         self._collectors = {queue: Collector(queue, replicas) for queue in outfeeds}
         self._feeders: dict[Any, Feeder] = {}
         self._expected: dict[Any, int] = {}
+        self._is_waiting = False
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Session:
         with contextlib.ExitStack() as begun:
+            if self._infeeds or self._collectors:
+                begun.enter_context(self.interrupts)
             for queue in (*self._infeeds, *self._collectors):
                 queue.begin_run(self.replicas)
                 begun.callback(queue.end_run)
             begun.callback(self.flush)
+            begun.push(self._close)
             self._open = begun.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        with self._open:
-            for feeder in self._feeders.values():
-                feeder.close(wait=kind is None or issubclass(kind, Exception))
+    def __exit__(self, *raised: Any) -> None:
+        self._open.__exit__(*raised)
+
+    def _close(self, kind: type[BaseException] | None, *_: object) -> None:
+        is_interrupted = kind is not None and not issubclass(kind, Exception)
+        for feeder in self._feeders.values():
+            if not self._is_waiting and not is_interrupted:
+                feeder.completed()
+            feeder.close()
 
     def collector(self, queue: Any) -> Collector:
         """Where results for an outfeed go."""
@@ -321,40 +344,42 @@ class Session:
     def feeder(self, queue: Any) -> Feeder:
         """What reads an infeed for the steps that take single elements."""
         if queue not in self._feeders:
-            self._feeders[queue] = Feeder(queue, self.replicas)
+            self._feeders[queue] = Feeder(queue, self)
         return self._feeders[queue]
 
     def expect(self, queue: Any, count: int) -> None:
         """So many single elements will be asked for: some of them may be read ahead."""
         self._expected[queue] = count
 
-    def _one_expected(self, queue: Any, remaining: int) -> list[np.ndarray]:
-        feeder = self.feeder(queue)
-        block = max(1, min(AHEAD, (queue.prefetch_depth or AHEAD) // 2))
-        while (missing := min(remaining, 2 * block) - feeder.requested) > 0:
-            feeder.request(min(missing, block), min(missing, block))
-        if not feeder.ready and not feeder.wait(self.flush, patience=0.001):
-            raise exhausted(queue, self.replicas, feeder.left, feeder.error, self.replicas)
-        self._expected[queue] = remaining - 1
-        return feeder.element()
-
     def element(self, queue: Any, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""
-        if count is None and self._expected.get(queue):
-            return self._one_expected(queue, self._expected[queue])
-        feeder = self.feeder(queue)
-        wanted = 1 if count is None else count
-        feeder.request(wanted, wanted)
-        there = 0
-        while there < wanted:
-            there = feeder.wait(self.flush)
-            if there < wanted and feeder.ended:
-                asked = wanted * self.replicas
-                raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
-        leaves = feeder.leaves(wanted)
-        return [leaf[0] if count is None else leaf for leaf in leaves]
+        feeder, wanted = self.feeder(queue), count or 1
+        remaining = self._expected.get(queue, 0) if count is None else 0
+        if remaining:
+            self._expected[queue] = remaining - 1
+            block = max(1, min(AHEAD, (queue.prefetch_depth or AHEAD) // 2))
+            while (missing := min(remaining, 2 * block) - feeder.requested) > 0:
+                feeder.request(min(missing, block), min(missing, block))
+        else:
+            feeder.request(wanted, wanted)
+        self._is_waiting = True
+        if feeder.wait(least=wanted, most=wanted) < wanted:
+            asked = wanted * self.replicas
+            raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
+        self._is_waiting = False
+        return feeder.element() if count is None else feeder.leaves(count)
+
+    def completed(self) -> None:
+        """An iteration is complete: what it took has been used. A place for Ctrl-C."""
+        for feeder in self._feeders.values():
+            feeder.completed()
+        self.interrupts.check()
+
+    def deliver(self) -> bool:
+        """Delivers all results that have been computed; whether there are no others."""
+        return all([collector.deliver_ready() for collector in self._collectors.values()])
 
     def flush(self) -> None:
-        """Delivers all results that there are, since nothing else can be done now."""
+        """Delivers all results, once they are computed."""
         for collector in self._collectors.values():
             collector.flush()

@@ -53,6 +53,7 @@ def iterate(
     """One iteration; a data set that ends in it learns what the loop had computed."""
     try:
         body(values, session)
+        session.completed()
     except OutOfRangeError as error:
         if node.loop is None or error.carried is not None:
             raise

@@ -214,17 +214,12 @@ class StreamedLoop:
         """Runs the whole loop."""
         count = int(self.trips(values))
         carry = self.own(values)
-        feeders = [Feeder(step.queue, session.replicas, step.count or 1) for step in self.ins]
-        interrupted = True
+        feeders = [Feeder(step.queue, session, step.count or 1) for step in self.ins]
         try:
             carry = _Run(self, values, session, feeders, count, carry).finish(carry)
-            interrupted = False
-        except Exception:
-            interrupted = False
-            raise
         finally:
             for feeder in feeders:
-                feeder.close(wait=not interrupted)
+                feeder.close()
         for c, value in zip(self.node.carry, carry, strict=True):
             values[c.final, c.ipu] = value
 
@@ -284,7 +279,7 @@ class _Run:
         self.request()
         while self.done < self.count:
             self.request()
-            waited = [feeder.wait(self.session.flush) // feeder.each for feeder in self.feeders]
+            waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
                 carry = self.dispatch(ready, carry)
@@ -294,6 +289,7 @@ class _Run:
             self.planned[0] -= ready
             if not self.planned[0]:
                 self.planned.popleft()
+            self.session.interrupts.check()
             self.adapt(ready)
         return carry
 
@@ -302,7 +298,7 @@ class _Run:
         single, (feeder, *_) = self.loop.single, self.feeders
         taken = 0
         while taken < feeder.each:
-            waited = [f.wait(self.session.flush) for f in self.feeders]
+            waited = [f.wait() for f in self.feeders]
             ready = min(feeder.each - taken, *waited)
             if not ready or single is None:
                 self.stop(waited, carry, taken)
@@ -350,6 +346,8 @@ class _Run:
             own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
             kept = None if count is None else loop.kept(step, count)
             self.session.collector(step.queue).send(step.structure, own, kept)
+        for feeder in self.feeders:
+            feeder.completed()
         return carry
 
     def adapt(self, ready: int) -> None:

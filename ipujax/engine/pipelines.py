@@ -101,7 +101,9 @@ class PipelinedLoop:
             session.expect(queue, self.schedule.micro_batches)
         run = _Run(self, values, session)
         lanes = [self.steps(stages) for stages in self.lanes]
-        if len(lanes) == 1 or not run_lanes(lanes, run.do):
+        with session.interrupts.handled_at_once():
+            has_run = len(lanes) > 1 and run_lanes(lanes, run.do)
+        if not has_run:
             for step in self.steps(range(self.schedule.stages)):
                 run.do(step)
         for c, buffer in zip(self.node.carry, run.buffers, strict=True):
@@ -142,6 +144,8 @@ class _Run:
             own.pop(place, None)
         if len(own) == len(self.shared):
             del self.under_way[number]
+            for queue in self.loop.infeeds:
+                self.session.feeder(queue).completed(1)
 
     def exhausted(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
         """The error of one micro-batch as that of all of them."""

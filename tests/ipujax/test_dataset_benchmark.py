@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +45,10 @@ BENCHMARKS: dict[str, Callable[..., str]] = {
 def no_thread_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
+    gc.collect()  # the threads of infeeds end when these are freed
+    patience = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < patience:
+        time.sleep(0.001)
     assert threading.active_count() == before
 
 
