@@ -242,7 +242,7 @@ class Elements:
         )
 
     def _array(self, number: int, leaf: Any) -> np.ndarray:
-        if isinstance(leaf, jax.Array) and not jaxpr.is_number(leaf.dtype):
+        if isinstance(leaf, jax.Array) and not avals.is_number(leaf.dtype):
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self._read} is a {leaf.dtype}, "
                 "which cannot be sent to a device; yield its jax.random.key_data, and call "

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 CHUNK_SECONDS = 0.02
 # How much larger a chunk may be than the one before: its time is only known afterwards.
 GROWTH = 8
-# Bounds on one chunk's buffers, whatever the size of an element.
+# Bounds on one chunk's buffers, whatever the size of an element. A chunk clears all of its buffers,
+# also for a single iteration; larger ones are slower, too, since they leave the caches.
 CHUNK_ELEMENTS = 2048
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 1 << 20
 
 Values = dict[ir.Place, Any]
 
@@ -179,18 +180,11 @@ class StreamedLoop:
         depths = [(queue.prefetch_depth or CHUNK_ELEMENTS) // each for queue in queues]
         size = max(
             [each * _bytes(aval) for queue in queues for aval in queue.avals]
-            + [_bytes(aval) for aval in self.sent_avals()]
+            + [_bytes(self.machine.program.avals[value]) for step in self.outs for value in step.reads]
             + [1]
         )
         fitting = CHUNK_BYTES // (size * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
-
-    def sent_avals(self) -> list[Any]:
-        """Shape and dtype of every leaf that the body sends, where a kernel makes it."""
-        if self.kernel is None:
-            return []
-        made = dict(zip(self.kernel.writes, self.kernel.kernel.out_avals, strict=True))
-        return [made[v] for step in self.outs for v in step.reads if v in made]
 
     def kept(self, step: ir.StreamOut, capacity: int) -> int:
         """Results of a chunk that its outfeed wants: all of them, or the last."""

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.engine.loops import StreamedLoop
 from ipujax.errors import OutOfRangeError
 from ipujax.loops import repeat, while_loop
 from tests.ipujax.feeding import configure, infeed, outfeed
@@ -170,3 +173,30 @@ def test_nothing_is_held_back_from_a_data_set_that_pauses() -> None:
     over.set()
     collector.join(PATIENCE)
     assert given == [500]
+
+
+@pytest.mark.parametrize("sent", ["variable", "constant", "element"])
+def test_buffers_have_room_for_what_passes_through(
+    sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results that no kernel makes count as much as others."""
+    sink, large, capacities = outfeed(), jnp.ones((64, 1024)), list[int]()
+    kept = StreamedLoop.kept
+
+    def noted(loop: StreamedLoop, step: Any, capacity: int) -> int:
+        capacities.append(capacity)
+        return kept(loop, step, capacity)
+
+    monkeypatch.setattr(StreamedLoop, "kept", noted)
+
+    def program(w: Any, constant: Any) -> Any:
+        def body(w: Any, k: Any, *x: Any) -> Any:
+            sink.enqueue({"variable": w, "constant": constant, "element": x}[sent])
+            return w, k + 1
+
+        source = infeed([np.ones((64, 1024), f32)] * 30) if sent == "element" else None
+        return repeat(30, body, [w, 0], source)[1]
+
+    assert ipu.compile(program)(large, large) == 30
+    assert jax.tree.leaves(sink.dequeue())[0].shape == (30, 64, 1024)
+    assert max(capacities) * large.nbytes <= 1 << 20
