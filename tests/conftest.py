@@ -6,7 +6,10 @@ import os
 
 # Before anything imports JAX. The tests compare numbers of one CPU device; those that need more
 # run in processes of their own (`run_with_devices`).
+from tests.quick_xla import FLAGS
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 import sys
 from collections.abc import Iterator

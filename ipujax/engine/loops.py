@@ -180,7 +180,11 @@ class StreamedLoop:
         depths = [(queue.prefetch_depth or CHUNK_ELEMENTS) // each for queue in queues]
         size = max(
             [each * _bytes(aval) for queue in queues for aval in queue.avals]
-            + [_bytes(self.machine.program.avals[value]) for step in self.outs for value in step.reads]
+            + [
+                _bytes(self.machine.program.avals[value])
+                for step in self.outs
+                for value in step.reads
+            ]
             + [1]
         )
         fitting = CHUNK_BYTES // (size * self.placement.replicas)

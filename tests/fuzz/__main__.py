@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib.metadata
 import logging
 import os
 import sys
 import threading
 import time
 
+from tests.quick_xla import FLAGS
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    # Nearly all the time goes to XLA, which compiles small programs twice as fast with these; an
-    # XLA that does not know one of them would end the process.
-    quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    os.environ.setdefault("XLA_FLAGS", quick)
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 import jax
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import jax
 import pytest
 
 from tests.numbers import use_ipus
@@ -19,14 +16,6 @@ EXAMPLES = [
     for table in (lax, taking_functions, numpy, arrays, nn, scipy, stats)
     for example in table.EXAMPLES
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """Most of the time is LLVM's, and what that does to a kernel is not what is compared."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.exhaustive
