@@ -36,23 +36,29 @@ _CALLBACKS = frozenset({"io_callback", "debug_callback", "debug_print"})
 def is_shared_callback(eqn: JaxprEqn) -> bool:
     """Whether an equation calls the host once for all replicas, by JAX's means.
 
-    A `pure_callback` is no effect: it is arithmetic of each replica.
+    A `pure_callback` is no effect: it is arithmetic of each replica. What stands outside of
+    compiled code is done once in any case.
     """
-    return eqn.primitive.name in _CALLBACKS and not marks.read(name_stack(eqn)).each_replica
+    if eqn.primitive.name not in _CALLBACKS:
+        return False
+    found = marks.read(name_stack(eqn))
+    return not found.each_replica and found.outside is None
 
 
-def call_first(eqn: JaxprEqn, operands: Sequence[Any], enabled: Any) -> list[Any]:
+def call_first(eqn: JaxprEqn, operands: Sequence[Any], here: Any) -> list[Any]:
     """Makes a callback for the first replica; traced inside the axis of the replicas.
 
     Args:
       eqn: the callback.
       operands: of one replica.
-      enabled: bool[], whether the first replica gets there; the others' is not looked at.
+      here: bool[], whether the first replica gets there; the others' is not looked at. None where
+        it always does.
 
     Returns:
       What the host returned to the first replica; zeros where that did not get there.
     """
-    calls = enabled & (lax.axis_index(REPLICAS) == 0)
+    is_first = lax.axis_index(REPLICAS) == 0
+    calls = is_first if here is None else is_first & here
     results = first_callback_p.bind(calls, *operands, eqn=eqn)
     return [lax.all_gather(result, REPLICAS)[0] for result in results]
 

@@ -73,7 +73,7 @@ class _Caller:
         """What an equation does, as a function of its operands."""
 
         def function(*operands: Any) -> Sequence[Any]:
-            return self.equation(eqn, operands, jnp.bool_(True))
+            return self.equation(eqn, operands, None if self.calls.test(eqn) else jnp.bool_(True))
 
         with in_context_of(eqn):
             return trace_flat(function, [atom.aval for atom in eqn.invars], self.axis)

@@ -172,6 +172,21 @@ def test_on_two_ipus_in_order(engine: str) -> None:
 
 
 @ENGINES
+def test_outside_of_compiled_code(engine: str) -> None:
+    use_ipus(2)
+    host = Host()
+
+    def fn(x: Any) -> Any:
+        x = own(x)
+        with ipu.scopes.outside_compilation_scope():
+            y = x + io_callback(host.answer, F32, x, ordered=True)
+        return total(y)
+
+    assert float(ipu.compile(fn, engine=engine)(jnp.float32(1))) == 202.0
+    assert host.seen == [1]
+
+
+@ENGINES
 def test_in_loops_over_queues(engine: str) -> None:
     use_ipus(2)
     host = Host()

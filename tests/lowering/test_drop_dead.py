@@ -135,3 +135,10 @@ def test_results_and_constants_stay():
     closed = drop_dead(trace(fn, V))
     first, second = run_equations(closed.jaxpr, closed.consts, [jnp.ones(3)])
     assert (first.tolist(), int(second)) == ([1.0, 2.0, 3.0], 3)
+
+
+def test_parameters_that_are_named_tuples_stay():
+    closed = trace(lambda x: x.at[jnp.array([0, 2])].add(x[0]), V)
+    smaller = drop_dead(closed)
+    (got,) = run_equations(smaller.jaxpr, smaller.consts, [jnp.ones(3)])
+    assert got.tolist() == [2.0, 1.0, 2.0]
