@@ -106,7 +106,8 @@ class OutOfRangeError(IPUError, EOFError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         again, arguments, state = super().__reduce__()
-        return again, arguments, state | {"infeed": getattr(self.infeed, "name", self.infeed)}
+        infeed = state.get("infeed")
+        return again, arguments, state | {"infeed": getattr(infeed, "name", infeed)}
 
 
 class FloatingPointError(IPUError, FloatingPointError):
