@@ -1,7 +1,8 @@
 """Traces the stages of a pipeline, and finds out what each of them reads and makes.
 
 Values between stages are symbols here (`Value`): a value that a stage only passes on keeps its
-symbol, so nothing is computed, stashed or differentiated for it.
+symbol, so nothing is computed, stashed or differentiated for it. A variable that is passed on to
+the next stage becomes an activation: the next stage may be on another IPU than the variable.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def trace_stage(
     closed = jaxpr.trace_flat(whole, [source.aval for source in sources])
     _check_captures(number, parts, closed)
     _check_shards(number, parts, closed.jaxpr)
-    stage, values = _stage(number, parts, closed, sources)
+    kept = [] if loss_of is not None else jax.tree.leaves(variables)
+    stage, values = _stage(number, parts, closed, sources, frozenset(kept))
     loss = values.pop() if loss_of is not None else None
     return stage, jax.tree.unflatten(shapes[-1], values), loss
 
@@ -151,12 +153,17 @@ def as_outputs(outputs: Any) -> list[Any]:
 
 
 def _stage(
-    number: int, parts: Sequence[Part], closed: Any, sources: Sequence[Value]
+    number: int,
+    parts: Sequence[Part],
+    closed: Any,
+    sources: Sequence[Value],
+    variables: frozenset[Value],
 ) -> tuple[Stage, list[Value]]:
     """The stage reduced to what it computes, and the `Value` of each of its outputs."""
     inner = closed.jaxpr
-    known: dict[Any, Value] = dict(zip(inner.invars, sources, strict=True))
-    flowing = pipelines.dependent(inner.eqns, [v for v, s in known.items() if s.trainable])
+    given: dict[Any, Value] = dict(zip(inner.invars, sources, strict=True))
+    flowing = pipelines.dependent(inner.eqns, [v for v, s in given.items() if s.trainable])
+    known = {v: source for v, source in given.items() if source not in variables}
     computed: list[Any] = []
     for atom in inner.outvars:
         if isinstance(atom, jaxpr.Literal) or atom not in known:

@@ -109,7 +109,9 @@ def _blank(machine: Machine, s: ir.Stack) -> Compiled:
     struct, is_default = machine.struct(s.stacked, s.ipu), machine.placement.is_default
     home = None if is_default else machine.placement.sharding(s.ipu)
     return machine.compilation.add(
-        lambda: [jnp.zeros(struct.shape, struct.dtype)], [], out_shardings=home
+        lambda: [_typed(jnp.zeros(struct.shape, struct.dtype), struct.weak_type)],
+        [],
+        out_shardings=home,
     )
 
 
@@ -122,4 +124,14 @@ def _row(whole: Any, index: Any) -> list[Any]:
 
 
 def _with_row(whole: Any, row: Any, index: Any) -> list[Any]:
-    return [lax.dynamic_update_index_in_dim(whole, row, index, 0)]
+    updated = lax.dynamic_update_index_in_dim(whole, row, index, 0)
+    return [_typed(updated, jax.typeof(whole).weak_type)]
+
+
+def _typed(array: Any, is_weak: bool) -> Any:
+    """The array, of a weak type if what it stands for is: JAX promotes the two differently."""
+    if not is_weak:
+        return array
+    return lax.convert_element_type_p.bind(
+        array, new_dtype=array.dtype, weak_type=True, sharding=None
+    )

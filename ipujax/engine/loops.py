@@ -276,7 +276,8 @@ class _Run:
         """Runs all iterations; gives the loop variables after them."""
         self.request()
         while self.done < self.count:
-            self.request()
+            if len(self.planned) < 2:  # a chunk may run in several pieces, as its elements come
+                self.request()
             waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:

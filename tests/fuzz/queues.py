@@ -161,8 +161,6 @@ def _stages(draft: Draft, count: int, trained: bool) -> tuple[list[str], list[St
             taken: list[Value] = taken,
             is_loss: bool = is_loss,
         ) -> str:
-            # Never the variable itself: if handed on unchanged, the next stage would read it, too.
-            inner.assign("{0} * 0.5", weight, exact=False)
             used = inner.assign("jnp.sin({0}) + {1} * 0.5", weight, taken[0], exact=False)
             fill(inner, 1, 4)
             if not is_loss:

@@ -95,6 +95,7 @@ PAIRS: dict[str, tuple[Function, Function]] = {
         lambda x: 1 / (x * 0 * -1 + np.float32(-0.0)),
     ),
     "the bits of a nan": (as_unsigned(0x7FC00000), as_unsigned(0x7FC00001)),
+    "a weak type": (lambda x: lax.full((), 1.0) + 0, lambda x: 1.0 * jnp.sum(3)),
     "functions of the host": (
         lambda x: jax.pure_callback(lambda v: np.asarray(v) * 2, jax.typeof(x), x),
         lambda x: jax.pure_callback(lambda v: np.asarray(v) * 3, jax.typeof(x), x),

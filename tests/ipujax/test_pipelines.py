@@ -715,3 +715,38 @@ def test_any_mapping(mapping: list[int], times: int, name: str) -> None:
     )
     close(losses, jax.vmap(lambda x: loss(1.5, x))(xs))
     close(w, 1.5 - 0.1 * jax.grad(lambda w: jax.vmap(lambda x: loss(w, x))(xs).sum())(1.5))
+
+
+@engines
+@pytest.mark.parametrize("device_mapping", [[0, 1], [0, 0]])
+def test_a_variable_may_be_handed_on_unchanged(device_mapping: list[int], engine: str) -> None:
+    configure(len(set(device_mapping)))
+    weights = [f32(0.5), f32(2.0)]
+    data = [f32(0.1 * i) for i in range(8)]
+
+    def first(w: Any, x: jax.Array) -> Any:
+        return w[0], jnp.sin(w[0]) * x
+
+    def last(w: Any, passed: jax.Array, y: jax.Array) -> jax.Array:
+        return passed * y * w[1]
+
+    (trained, _), losses = run_pipeline(
+        [first, last],
+        4,
+        engine=engine,
+        variables=weights,
+        data=data,
+        repeat_count=2,
+        device_mapping=device_mapping,
+        optimizer_function=sgd(0.1),
+    )
+
+    def loss(w: Any, x: Any) -> Any:
+        return last(w, *first(w, x))
+
+    for batch in (data[:4], data[4:]):
+        slopes = [jax.grad(loss)(weights, x) for x in batch]
+        weights = [w - 0.1 * sum(s[i] for s in slopes) for i, w in enumerate(weights)]
+    assert np.size(losses[0]) == 8
+    for mine, theirs in zip(trained, weights, strict=True):
+        close(mine, theirs)
