@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import as_array, group_size, refuse
-from ipujax._operands import scope, whole_number
+from ipujax.operators.collectives import as_array, group_size, refuse
+from ipujax.operators.operands import scope, whole_number
 from lowering import collectives
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
-from ipujax._report.text import duration
-from ipujax._schedule_override import schedule_override
-from ipujax._tables import table
-from ipujax.compiler import CompiledFunction
-from ipujax.compiler import compile as _compile
+from ipujax.driver.compiler import CompiledFunction
+from ipujax.driver.compiler import compile as _compile
+from ipujax.driver.stages import Lowered
 from ipujax.errors import ComparisonError, IPUError
+from ipujax.host.tables import table
+from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelining_ops import PipelineSchedule
-from ipujax.report import Report
-from ipujax.stages import Lowered
+from ipujax.report.report import Report
+from ipujax.report.text import duration
 from lowering import ir
 
 _QUIET_SECONDS = 4.0  # no progress is shown before

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import as_number, divided, group_size
-from ipujax._operands import flag, scope, whole_number
+from ipujax.operators.collectives import as_number, divided, group_size
+from ipujax.operators.operands import flag, scope, whole_number
 from lowering import collectives
 
 

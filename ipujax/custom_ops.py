@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 
-from ipujax._custom import calls, expression
-from ipujax._custom.arguments import checked_function, checked_inputs
-from ipujax._custom.error import error
 from ipujax.errors import ConfigTypeError, CustomOpFileError
-from ipujax.log import get_logger
+from ipujax.operators.custom import calls, expression
+from ipujax.operators.custom.arguments import checked_function, checked_inputs
+from ipujax.operators.custom.error import error
+from ipujax.system.log import get_logger
 from lowering import jaxpr
 
 

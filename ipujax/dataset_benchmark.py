@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax._elements import as_array, iterate
-from ipujax.engine.worker import Worker
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
+from ipujax.host.elements import as_array, iterate
+from ipujax.host.worker import Worker
 
 _PREFETCH_DEPTH = 8
 # An interrupted benchmark waits so long for its thread: a data set may never answer.

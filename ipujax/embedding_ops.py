@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._embedding.initial import fill
-from ipujax._embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
-from ipujax._embedding.optimizers import (
+from ipujax.operators.embedding.initial import fill
+from ipujax.operators.embedding.optimizers import (
+    HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
+)
+from ipujax.operators.embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
-from ipujax._embedding.table import HostTable
-from ipujax._operands import array, flag, known, refuse, refuse_type, scope, whole_number
+from ipujax.operators.embedding.table import HostTable
+from ipujax.operators.operands import array, flag, known, refuse, refuse_type, scope, whole_number
 from lowering import host_tables, jaxpr
 
 STRATEGIES = ("TOKEN", "ENCODING")

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ipujax._operands import check_arrays, flag, refuse, refuse_type
+from ipujax.operators.operands import check_arrays, flag, refuse, refuse_type
 from lowering import marks
 
 

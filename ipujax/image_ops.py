@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax._operands import array, refuse, refuse_type, scope
+from ipujax.operators.operands import array, refuse, refuse_type, scope
 
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")

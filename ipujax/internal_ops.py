@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from ipujax._operands import array, refuse_type
+from ipujax.operators.operands import array, refuse_type
 from lowering import collectives, marks
 
 _Array = TypeVar("_Array")

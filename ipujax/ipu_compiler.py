@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipujax.compiler import compile as _compile
+from ipujax.driver.compiler import compile as _compile
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax._elements import Elements, Reader, Synthetic
-from ipujax._queues import Queue, deprecated
-from ipujax.engine.feeds import Fetch, exhausted
 from ipujax.errors import FeedError, OutOfRangeError
-from ipujax.flags import poplar_flags
-from ipujax.synthetic import synthetic_array
+from ipujax.host.elements import Elements, Reader, Synthetic
+from ipujax.host.feeds import Fetch, exhausted
+from ipujax.host.queues import Queue, deprecated
+from ipujax.host.synthetic import synthetic_array
+from ipujax.system.flags import poplar_flags
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import streams
 

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import _tracing, events
-from ipujax._queues import Queue, deprecated
+from ipujax import events
+from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
+from ipujax.host.queues import Queue, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import avals, jaxpr, streams
 
@@ -78,7 +79,7 @@ class IPUOutfeedQueue(Queue):
     @property
     def enqueued(self) -> bool:
         """Whether the function being traced enqueues here; outside a trace, whether any does."""
-        frame = _tracing.current()
+        frame = tracing.current()
         return self._expected is not None if frame is None else frame.enqueues_to(self)
 
     @property
@@ -95,7 +96,7 @@ class IPUOutfeedQueue(Queue):
         leaves, structure = jax.tree.flatten(tensors)
         arrays = [self._array(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
-        _tracing.note_enqueue(self, line)
+        tracing.note_enqueue(self, line)
         self._expected = _Block.empty(structure, [jax.typeof(array) for array in arrays])
         streams.enqueue(self, arrays, structure)
 

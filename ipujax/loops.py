@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax import _tracing
+from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, streams
@@ -48,7 +48,7 @@ def repeat(
     """
     _check_flag(use_while_v1)
     count = _count(n)
-    with _tracing.loop(count if isinstance(count, int) else None):
+    with tracing.loop(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
     if not streams.uses_streams(loop.body):
         return loop.result(_plain_repeat(loop, count))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._operands import array, flag, refuse, scope, whole_number
+from ipujax.operators.operands import array, flag, refuse, scope, whole_number
 
 # Which dimension each name splits, and where it is in a, in b and in the product (counted from
 # the end). The names are the original's (fact math.dims_meaning).

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax._operands import flag, floats, refuse, refuse_type, scope, whole_number
+from ipujax.operators.operands import flag, floats, refuse, refuse_type, scope, whole_number
 from lowering import norms
 
 

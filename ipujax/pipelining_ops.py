@@ -13,18 +13,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._pipeline import values
-from ipujax._pipeline.check import check_pipeline as check_pipeline
-from ipujax._pipeline.compared import PipelineCheck as PipelineCheck
-from ipujax._pipeline.model import OptimizerFunctionOutput as OptimizerFunctionOutput
-from ipujax._pipeline.run import run_pipeline
-from ipujax._pipeline.settings import PipelineSchedule as PipelineSchedule
-from ipujax._pipeline.settings import PipelineStageOptions as PipelineStageOptions
-from ipujax._pipeline.settings import RecomputationMode as RecomputationMode
-from ipujax._pipeline.settings import check_settings
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.pipelines import values
+from ipujax.pipelines.check import check_pipeline as check_pipeline
+from ipujax.pipelines.compared import PipelineCheck as PipelineCheck
+from ipujax.pipelines.model import OptimizerFunctionOutput as OptimizerFunctionOutput
+from ipujax.pipelines.run import run_pipeline
+from ipujax.pipelines.settings import PipelineSchedule as PipelineSchedule
+from ipujax.pipelines.settings import PipelineStageOptions as PipelineStageOptions
+from ipujax.pipelines.settings import RecomputationMode as RecomputationMode
+from ipujax.pipelines.settings import check_settings
 from lowering import jaxpr, pipelines
 
 

@@ -17,14 +17,14 @@ import dataclasses as dc
 import functools
 from pathlib import Path
 
-from ipujax import __version__
 from ipujax import report as _report
-from ipujax._pva.compilation import IPU as IPU
-from ipujax._pva.compilation import CompilationReport as CompilationReport
-from ipujax._pva.execution import ExecutionReport as ExecutionReport
-from ipujax._pva.programs import Program as Program
-from ipujax._pva.programs import ProgramVisitor as ProgramVisitor
-from ipujax._pva.view import View
+from ipujax.report.pva.compilation import IPU as IPU
+from ipujax.report.pva.compilation import CompilationReport as CompilationReport
+from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
+from ipujax.report.pva.programs import Program as Program
+from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
+from ipujax.report.pva.view import View
+from ipujax.version import __version__
 
 
 @dc.dataclass(frozen=True)

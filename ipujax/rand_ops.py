@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._operands import floats, refuse, refuse_type, scope
-from ipujax._random import draw_key
+from ipujax.operators.operands import floats, refuse, refuse_type, scope
+from ipujax.operators.random_keys import draw_key
 from lowering import draws
 
 _HALVES = 1 << 16

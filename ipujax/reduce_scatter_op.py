@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax._collectives import (
+from ipujax.operators.collectives import (
     as_array,
     as_number,
     divided,
@@ -17,7 +17,7 @@ from ipujax._collectives import (
     place_in_group,
     refuse,
 )
-from ipujax._operands import scope
+from ipujax.operators.operands import scope
 from lowering import collectives
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax._collectives import as_array, divided
-from ipujax._operands import refuse_type, scope
+from ipujax.operators.collectives import as_array, divided
+from ipujax.operators.operands import refuse_type, scope
 from lowering import collectives
 
 

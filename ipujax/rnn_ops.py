@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ipujax import log
-from ipujax._operands import flag, refuse
-from ipujax._rnn.arguments import inference_only, live_steps, operand
-from ipujax._rnn.gru import GRUCell, Mixing, gru
-from ipujax._rnn.gru import Weights as GRUWeights
-from ipujax._rnn.layer import Initializer, Layer, Parameters
-from ipujax._rnn.lstm import LSTMCell, lstm
-from ipujax._rnn.lstm import Weights as LSTMWeights
+from ipujax.operators.operands import flag, refuse
+from ipujax.operators.rnn.arguments import inference_only, live_steps, operand
+from ipujax.operators.rnn.gru import GRUCell, Mixing, gru
+from ipujax.operators.rnn.gru import Weights as GRUWeights
+from ipujax.operators.rnn.layer import Initializer, Layer, Parameters
+from ipujax.operators.rnn.lstm import LSTMCell, lstm
+from ipujax.operators.rnn.lstm import Weights as LSTMWeights
+from ipujax.system import log
 
 
 class LSTMStateTuple(NamedTuple):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipujax import _files
+from ipujax.host import files
 from lowering import schedules as _schedules
 
 Phase = _schedules.Phase
@@ -57,7 +57,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
       ScheduleError: a file that cannot be written.
     """
     try:
-        _files.write_text(path, to_text(schedule))
+        files.write_text(path, to_text(schedule))
     except OSError as error:
         raise ScheduleError(
             f"the schedule {schedule.name} cannot be written: {error}",

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax import _tracing
+from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
 
@@ -129,7 +129,7 @@ def frontend_attribute(
             yield
     finally:
         attributes.pop()
-        frame = _tracing.current()
+        frame = tracing.current()
         if restore_to is not None and attribute_name not in attributes and frame is not None:
             frame.scopes.enter_context(_attribute(attribute_name, restore_to))
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax._operands import array, flag, known, refuse, whole_number
+from ipujax.operators.operands import array, flag, known, refuse, whole_number
 
 
 def sequence_slice(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax._operands import array, flag, floats, known, refuse, whole_number
+from ipujax.operators.operands import array, flag, floats, known, refuse, whole_number
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from ipujax import events
-from ipujax._operands import known, refuse, refuse_type
 from ipujax.events import IpuTraceEvent
+from ipujax.operators.operands import known, refuse, refuse_type
 
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {

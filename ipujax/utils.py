@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ipujax import _files
-from ipujax._migration import MIGRATION
 from ipujax.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -34,8 +32,10 @@ from ipujax.config import (
 )
 from ipujax.errors import ConfigError, ConfigTypeError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEvent, IpuTraceEventType
-from ipujax.flags import SyntheticDataCategory, poplar_flags
-from ipujax.system import SYSTEM
+from ipujax.host import files
+from ipujax.names import MIGRATION
+from ipujax.system.devices import SYSTEM
+from ipujax.system.flags import SyntheticDataCategory, poplar_flags
 
 __all__ = [
     "DeviceConnectionType",
@@ -254,7 +254,7 @@ def export_inputs_to_file(
 def _elements(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
     import jax
 
-    from ipujax._elements import as_array, iterate  # late, as JAX: the module serves tools too
+    from ipujax.host.elements import as_array, iterate  # late, as JAX: the module serves tools too
 
     if hasattr(dataset, "_export_elements"):
         elements = dataset._export_elements(count)
@@ -275,7 +275,7 @@ def _open_all(
     names = [path.with_suffix(f".{index}{path.suffix}") for index in range(count)]
     if count == 1:
         names = [path]
-    return [stack.enter_context(_files.replacing(name)) for name in names]
+    return [stack.enter_context(files.replacing(name)) for name in names]
 
 
 def _write(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from lowering import user_ops as user_ops
     from lowering import workload as workload
     from lowering.compiler import lower as lower
+    from lowering.fusion.fuse import fuse as fuse
+    from lowering.fusion.fuse import is_one_kernel as is_one_kernel
+    from lowering.fusion.merge_iterations import merging_pays as merging_pays
     from lowering.machine import trace as trace
     from lowering.options import Options as Options
-    from lowering.passes.fuse import fuse as fuse
-    from lowering.passes.fuse import is_one_kernel as is_one_kernel
-    from lowering.passes.merge_iterations import merging_pays as merging_pays
     from lowering.units import HOST as HOST
 
 _MODULES = (
@@ -65,10 +65,10 @@ _MODULES = (
 _NAMES = {
     "HOST": "lowering.units",
     "Options": "lowering.options",
-    "fuse": "lowering.passes.fuse",
-    "is_one_kernel": "lowering.passes.fuse",
+    "fuse": "lowering.fusion.fuse",
+    "is_one_kernel": "lowering.fusion.fuse",
     "lower": "lowering.compiler",
-    "merging_pays": "lowering.passes.merge_iterations",
+    "merging_pays": "lowering.fusion.merge_iterations",
     "trace": "lowering.machine",
 }
 

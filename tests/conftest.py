@@ -55,7 +55,7 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 def reset_system() -> None:
     """Forgets every configuration, if the tests so far made `ipujax` load at all."""
-    system = sys.modules.get("ipujax.system")
+    system = sys.modules.get("ipujax.system.devices")
     if system is not None:
         system.SYSTEM.reset()
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import ipujax as ipu
 from benchmarks.workloads.models import training
-from ipujax.stages import Lowered
+from ipujax.driver.stages import Lowered
 
 WIDTH = 64
 STEPS_PER_LAYER = 7  # of `deep`: of a matmul two supersteps, of what follows one

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ipujax._attachments import attached_processes
-from ipujax._chips import MACHINE
-from ipujax._machine import DEVICES, ListedDevice, format_listing
 from ipujax.cli import style
 from ipujax.cli.inventory import describe, tile_clock_speed
 from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.system.attachments import attached_processes
+from ipujax.system.chips import MACHINE
+from ipujax.system.device_ids import DEVICES, ListedDevice, format_listing
 
 _EXAMPLES = (
     ("-l", "all devices"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipujax import __version__
-from ipujax._attachments import AttachedProcess, attached_processes
-from ipujax._chips import MACHINE
-from ipujax._machine import DEVICES, ListedDevice
 from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.system.attachments import AttachedProcess, attached_processes
+from ipujax.system.chips import MACHINE
+from ipujax.system.device_ids import DEVICES, ListedDevice
+from ipujax.version import __version__
 
 # A virtual IPU has no thermometer: better to say so than to make numbers up.
 SIMULATED = "N/A (simulated)"

@@ -6,14 +6,14 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from ipujax import __version__
-from ipujax._attachments import AttachedProcess, attached_processes
-from ipujax._chips import MACHINE
-from ipujax._machine import DEVICES, IPUS
-from ipujax._tables import Row, boxed
 from ipujax.cli import style
 from ipujax.cli.inventory import tile_clock_speed
 from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.host.tables import Row, boxed
+from ipujax.system.attachments import AttachedProcess, attached_processes
+from ipujax.system.chips import MACHINE
+from ipujax.system.device_ids import DEVICES, IPUS
+from ipujax.version import __version__
 
 _NONE = "N/A"  # what a virtual IPU has no sensor for
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipujax import _files
 from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.host import files
 
 if TYPE_CHECKING:
-    from ipujax.report import Report
+    from ipujax.report.report import Report
 
 PORT = 8474
 """Where reports are served if nobody says."""
@@ -132,17 +132,17 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
     """Writes the page of one or two reports to a file, or to stdout for `-`."""
-    from ipujax._report import html
+    from ipujax.report import html
 
     page = html.page([report.to_dict() for report in reports], labels)
     if path == "-":
         print(page)
         return
-    _written(path, lambda file: _files.write_text(file, page))
+    _written(path, lambda file: files.write_text(file, page))
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from ipujax._report.difference import difference
+    from ipujax.report.difference import difference
 
     before, after = map(_load, arguments.diff)
     if arguments.html is None:
@@ -187,8 +187,8 @@ def _load(path: str) -> Report:
       _Failed: there is none.
     """
     from ipujax import report
-    from ipujax._report import document, file
     from ipujax.errors import ReportError
+    from ipujax.report import document, file
 
     try:
         if path != "-":

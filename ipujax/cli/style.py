@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax import __version__
+from ipujax.version import __version__
 
 Examples = Sequence[tuple[str, str]]
 """What may follow a command, and what it does."""

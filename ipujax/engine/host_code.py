@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
-from ipujax._custom.error import failure
 from ipujax.engine.callbacks import Watch
+from ipujax.operators.custom.error import failure
 from lowering import host_tables, ir, jaxpr, user_ops
 
 

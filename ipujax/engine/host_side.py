@@ -18,9 +18,9 @@ from ipujax.engine.placement import PerReplica, Placement, struct_of
 from lowering import HOST, avals, collectives, ir, jaxpr
 
 if TYPE_CHECKING:
-    from ipujax.engine.feeds import Session
     from ipujax.engine.loops import Values
     from ipujax.engine.replay import Machine
+    from ipujax.host.feeds import Session
 
 
 def shared_values(program: ir.Program) -> frozenset[ir.ValueId]:

@@ -11,10 +11,10 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine.compilation import Compiled
-from ipujax.engine.feeds import Session, of_the_loop
 from ipujax.engine.loops import Values
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
+from ipujax.host.feeds import Session, of_the_loop
 from lowering import ir
 
 if TYPE_CHECKING:

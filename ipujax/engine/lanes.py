@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ipujax.engine.placement import Placement
-from ipujax.engine.worker import Worker
+from ipujax.host.worker import Worker
 from lowering import jaxpr
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine import loop_kernels
-from ipujax.engine.feeds import Feeder, Session, exhausted, of_the_loop
 from ipujax.engine.loop_kernels import LoopKernel, row_shape, taken, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
+from ipujax.host.feeds import Feeder, Session, exhausted, of_the_loop
 from lowering import ir, jaxpr, workload
 
 if TYPE_CHECKING:

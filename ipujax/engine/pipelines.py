@@ -12,9 +12,9 @@ import functools
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ipujax.engine.feeds import Session
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
 from ipujax.errors import OutOfRangeError
+from ipujax.host.feeds import Session
 from lowering import ir, pipelines, schedules, workload
 
 if TYPE_CHECKING:

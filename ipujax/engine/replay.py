@@ -16,13 +16,13 @@ import numpy as np
 from ipujax import events
 from ipujax.engine import host_side
 from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.feeds import Session
 from ipujax.engine.iterations import Rows, advance, enter, finish, iterate
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.storage import Storing, load
 from ipujax.errors import EnqueueError
+from ipujax.host.feeds import Session
 from lowering import HOST, ir, jaxpr, structure
 
 Step = Callable[[Values, Session], None]

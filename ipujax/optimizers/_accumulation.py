@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax import _tracing
+from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
 from ipujax.optimizers._checks import message, refuse
 from ipujax.optimizers.ipu_optimizer import is_state
@@ -33,7 +33,7 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> st
 
 def check_loop(name: str, count: int) -> None:
     """Checks the loop around an accumulation; only compiled code knows of one."""
-    frame = _tracing.current()
+    frame = tracing.current()
     if frame is None:
         return
     if not frame.loops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.workloads import shown
-from ipujax.report import Report
+from ipujax.report.report import Report
 
 SAMPLES: dict[str, Callable[[], Report]] = {
     "small": lambda: shown.small().report(),

@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
-from ipujax._report.html import page
 from ipujax.host_trace import HostSpan, HostTrace
-from ipujax.report import Report
+from ipujax.report.html import page
+from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, pixels, show, views_of
 from tests.ipujax.reporting import configured, struct, training
 

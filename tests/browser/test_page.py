@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
-from ipujax._report.html import inline, page
-from ipujax.report import Report
+from ipujax.report.html import inline, page
+from ipujax.report.report import Report
 from tests.browser.looking import Visit, colours, frames, pixels, selection, show, views_of
 from tests.ipujax.reporting import configured, struct, training
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from ipujax.report import Report
+from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, pixels, selection, show
 
 

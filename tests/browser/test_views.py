@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page
 
-from ipujax.report import Report
+from ipujax.report.report import Report
 from tests.browser.looking import Visit, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]

@@ -29,8 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from ipujax import _attachments, _auto_report, _executable_cache, schedules, utils
-from ipujax.report import Report
+from ipujax import schedules, utils
+from ipujax.driver import executable_cache
+from ipujax.report.auto_report import AutoReport, _write  # pyright: ignore[reportPrivateUsage]
+from ipujax.report.report import Report
+from ipujax.system import attachments
 from tests.ipujax.small_report import small_report
 
 Write = Callable[[Path, int], None]
@@ -87,7 +90,7 @@ def wrong_attachments(folder: Path, versions: Versions) -> list[str]:
             devices = -1
         if devices not in (100, 200):
             wrong.append(name)
-    found = _attachments.attached_processes()
+    found = attachments.attached_processes()
     left = [name for name in os.listdir(folder) if name.endswith(".json")]
     return wrong + left + [str(process.pid) for process in found]
 
@@ -97,27 +100,27 @@ def report(version: int) -> Report:
 
 
 def auto_report(folder: Path, version: int) -> None:
-    wanted = _auto_report.AutoReport(folder, frozenset(FILES))
+    wanted = AutoReport(folder, frozenset(FILES))
     lowered: Any = SimpleNamespace(
         program=SimpleNamespace(name="f"),
         report=lambda: report(version),
         as_text=lambda origins: f"{version}" * 100_000,
     )
-    if not _auto_report._write(lowered, wanted):
+    if not _write(lowered, wanted):
         raise RuntimeError("a report was not written")
 
 
 def cached(folder: Path, version: int) -> None:
     os.environ["TF_POPLAR_FLAGS"] = f"--executable_cache_path={folder}"
     lowered: Any = SimpleNamespace(program=SimpleNamespace(name=f"{version}" * 100_000))
-    _executable_cache.fingerprint = lambda _: "key"
-    _executable_cache.store(lowered)
+    executable_cache.fingerprint = lambda _: "key"
+    executable_cache.store(lowered)
 
 
 def attached(folder: Path, version: int) -> None:
     os.environ["IPUJAX_RUNTIME_DIR"] = str(folder)
-    each = _attachments.Attachment("/device:IPU:0", 0, (0,) * 100)
-    _attachments.publish([each] * 100 * (version + 1))
+    each = attachments.Attachment("/device:IPU:0", 0, (0,) * 100)
+    attachments.publish([each] * 100 * (version + 1))
 
 
 def exported(folder: Path, version: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.report import Report
+from ipujax.report.report import Report
 from lowering import machine, trace
 from lowering.machine.program_tree import ProgramNode
 

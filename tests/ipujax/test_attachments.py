@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from ipujax import _attachments
-from ipujax._attachments import Attachment, attached_processes, publish, withdraw
 from ipujax.cli import info, inventory, monitor
+from ipujax.system import attachments
+from ipujax.system.attachments import Attachment, attached_processes, publish, withdraw
 from tests.harness import ROOT
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="temporary folders are each user's own")
@@ -33,7 +33,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """The folder for temporary files, with nothing in it."""
     monkeypatch.delenv("IPUJAX_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    _attachments._warn_of_folder.cache_clear()
+    attachments._warn_of_folder.cache_clear()
     yield tmp_path
     withdraw()
 
@@ -41,7 +41,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 @pytest.fixture
 def folder(temporary: Path) -> Path:
     """The one of attachments."""
-    folder = _attachments.runtime_dir()
+    folder = attachments.runtime_dir()
     assert folder.parent == temporary
     return folder
 
@@ -69,7 +69,7 @@ def test_names_of_the_environment_change_nothing(
     """`su` may leave the name of another user there, or what is no name at all."""
     monkeypatch.setenv("USER", "../../elsewhere")
     monkeypatch.setenv("LOGNAME", "../../elsewhere")
-    assert _attachments.runtime_dir() == folder
+    assert attachments.runtime_dir() == folder
 
 
 # --- folders that are not ours -------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_folders_that_are_named_may_be_looked_into(
     withdraw()
     assert warnings(caplog) == []
     folder.chmod(0o775)
-    _attachments._warn_of_folder.cache_clear()
+    attachments._warn_of_folder.cache_clear()
     refused(folder, "is open to others (mode 775, not 700)", caplog)
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_is_swapped_meanwhile_leads_nowhere(folder: Path, tmp_path
     target = tmp_path / "target"
     target.mkdir()
     path = bait(target)
-    with _attachments._folder() as opened:
+    with attachments._folder() as opened:
         folder.rename(tmp_path / "moved")
         folder.symlink_to(target)
         opened.write_text("1.json", "{}")
@@ -171,7 +171,7 @@ def test_a_folder_that_is_swapped_meanwhile_leads_nowhere(folder: Path, tmp_path
 
 @as_root
 def test_the_program_goes_on(temporary: Path) -> None:
-    folder = _attachments.runtime_dir()
+    folder = attachments.runtime_dir()
     folder.mkdir(0o700)
     os.chown(folder, OTHER_USER, OTHER_USER)
     program = "from ipujax.config import IPUConfig; IPUConfig().configure_ipu_system()"
@@ -190,7 +190,7 @@ def test_the_program_goes_on(temporary: Path) -> None:
 def record(**changes: Any) -> str:
     """What this process says, and what is wrong with it."""
     whole = {
-        **{"pid": os.getpid(), "started": _attachments._start_ticks(os.getpid())},
+        **{"pid": os.getpid(), "started": attachments._start_ticks(os.getpid())},
         **{"command": "python", "user": "me", "since": 1.7e9},
         "attachments": [{"device": "/device:IPU:0", "device_id": 0, "ipus": [0]}],
     }

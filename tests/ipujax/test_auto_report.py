@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax import _auto_report, _files
 from ipujax.cli.serving import Library
 from ipujax.errors import ConfigError, OutOfMemoryError
-from ipujax.report import Report
+from ipujax.host import files
+from ipujax.report import auto_report
+from ipujax.report.report import Report
 from tests.ipujax.reporting import configured
 
 f32 = np.float32
@@ -33,8 +34,8 @@ def product(x: Any) -> Any:
 @pytest.fixture(autouse=True)
 def nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a process does."""
-    monkeypatch.setattr(_auto_report, "_written", set())
-    _auto_report._warn.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(auto_report, "_written", set())
+    auto_report._warn.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
@@ -56,7 +57,7 @@ def test_the_files_of_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (folder,) = (tmp_path / "a" / "b").iterdir()
     pattern = rf"\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d__{os.getpid()}__product"
     assert re.fullmatch(pattern, folder.name)
-    assert {file.name for file in folder.iterdir()} == {*FILES, _files.COMPLETE}
+    assert {file.name for file in folder.iterdir()} == {*FILES, files.COMPLETE}
     lowered = ipu.compile(product).lower(X)
     report = lowered.report()
     assert json.loads((folder / "report.json").read_text("utf-8")) == report.to_dict()
@@ -94,7 +95,7 @@ def test_nothing_is_written_unless_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("options", "files"),
+    ("options", "expected"),
     [
         ({"outputGraphProfile": "true"}, {"report.html", "report.json", "report.txt"}),
         ({"outputExecutionProfile": "true"}, {"trace.json.gz"}),
@@ -107,12 +108,12 @@ def test_nothing_is_written_unless_asked_for(
     ],
 )
 def test_some_of_the_files(
-    options: dict[str, str], files: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, str], expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(monkeypatch, directory=str(tmp_path), **options)
     ipu.compile(product)(X)
     (folder,) = tmp_path.iterdir()
-    assert {file.name for file in folder.iterdir()} == {*files, _files.COMPLETE}
+    assert {file.name for file in folder.iterdir()} == {*expected, files.COMPLETE}
 
 
 def test_every_way_to_compile_writes_a_program_once(
@@ -180,7 +181,7 @@ def test_names_of_folders(
 
 
 def test_folders_of_programs_of_one_name_differ(tmp_path: Path) -> None:
-    names = {_auto_report._new_folder(tmp_path, "f") for _ in range(5)}  # pyright: ignore[reportPrivateUsage]
+    names = {auto_report._new_folder(tmp_path, "f") for _ in range(5)}  # pyright: ignore[reportPrivateUsage]
     assert len(names) == 5
 
 
@@ -315,19 +316,19 @@ def test_a_report_that_cannot_be_written_is_a_warning(
 def test_the_marker_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a folder without it was not written to its end, and the index of reports says so."""
     seen: list[set[str]] = []
-    mark = _files.mark_complete
+    mark = files.mark_complete
 
     def look(folder: Path) -> None:
         seen.append({file.name for file in folder.iterdir()})
         mark(folder)
 
-    monkeypatch.setattr(_files, "mark_complete", look)
+    monkeypatch.setattr(files, "mark_complete", look)
     ask_all(monkeypatch, tmp_path)
     ipu.compile(product)(X)
     assert seen == [FILES]
     (entry,) = Library([tmp_path]).entries()
     assert not entry.note
-    (entry.path.parent / _files.COMPLETE).unlink()
+    (entry.path.parent / files.COMPLETE).unlink()
     (entry,) = Library([tmp_path]).entries()
     assert not isinstance(entry.found, str)  # the report itself is whole
     assert "its folder is not complete (there is no complete.txt)" in entry.note
@@ -341,11 +342,11 @@ def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
 
     ask_all(monkeypatch, tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(_auto_report, "_new_folder", fail)
+        broken.setattr(auto_report, "_new_folder", fail)
         ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[0]
     configured(ipu_model__version="ipu21")
-    monkeypatch.setattr("ipujax._report.make.make_report", fail)
+    monkeypatch.setattr("ipujax.report.make.make_report", fail)
     ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[1]
     assert not list(tmp_path.iterdir())
@@ -365,7 +366,7 @@ def test_what_was_not_written_is_written_when_it_compiles_again(
     for _ in range(2):
         ipu.compile(product).lower(X).compile()
     written = [file.name for folder in tmp_path.iterdir() for file in folder.iterdir()]
-    assert sorted(written) == [_files.COMPLETE, "trace.json.gz"]
+    assert sorted(written) == [files.COMPLETE, "trace.json.gz"]
 
 
 def test_another_working_directory_gets_reports_of_its_own(
@@ -384,7 +385,7 @@ def test_one_that_takes_long_says_so(
 ) -> None:
     import time
 
-    monkeypatch.setattr(_auto_report, "_LONG_SECONDS", 0.01)
+    monkeypatch.setattr(auto_report, "_LONG_SECONDS", 0.01)
     monkeypatch.setattr(Report, "to_json", lambda *_: time.sleep(0.1))
     ask(monkeypatch, outputLoweredVars="true", directory=str(tmp_path))
     ipu.compile(product)(X)
@@ -401,5 +402,5 @@ def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
     assert [run.wait() for run in runs] == [0, 0]
     folders = list(tmp_path.iterdir())
     assert {folder.name.split("__")[1] for folder in folders} == {str(run.pid) for run in runs}
-    files = {*FILES, _files.COMPLETE}
-    assert all({file.name for file in folder.iterdir()} == files for folder in folders)
+    expected = {*FILES, files.COMPLETE}
+    assert all({file.name for file in folder.iterdir()} == expected for folder in folders)

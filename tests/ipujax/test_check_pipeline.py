@@ -12,9 +12,9 @@ import optax
 import pytest
 
 import ipujax as ipu
-from ipujax._pipeline.micro_batch import MicroBatch
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.pipelines.micro_batch import MicroBatch
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineCheck, check_pipeline
 from tests.ipujax.feeding import configure
 

@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from ipujax import _attachments
-from ipujax._machine import DEVICES
-from ipujax._tables import boxed
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
+from ipujax.host.tables import boxed
+from ipujax.system import attachments
+from ipujax.system.device_ids import DEVICES
 from tests.harness import ROOT
 
 Output = pytest.CaptureFixture[str]
@@ -150,7 +150,7 @@ def test_monitor_sees_other_processes(tmp_path: pathlib.Path):
         assert other.stdout.readline() == "ready\n"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPUJAX_RUNTIME_DIR", str(tmp_path))
-            assert [each.pid for each in _attachments.attached_processes()] == [other.pid]
+            assert [each.pid for each in attachments.attached_processes()] == [other.pid]
         other.communicate("\n")
     assert list(tmp_path.iterdir()) == []  # it took its file away when it ended
 

@@ -10,11 +10,6 @@ from typing import Any
 import pytest
 
 from ipujax import config as config_module
-from ipujax._config_schema import (
-    ConfigNode,
-    Option,
-    walk,
-)
 from ipujax.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -24,16 +19,19 @@ from ipujax.config import (
     SchedulingAlgorithm,
     SelectionOrder,
     VerificationOptions,
-    config_key,
     configure_ipu_system,
-    floating_point_effective,
-    floating_point_was_assigned,
     get_ipu_config,
     reset_ipu_configuration,
 )
 from ipujax.errors import ConfigError, ConfigTypeError, NotConfiguredError, UnknownOptionError
-from ipujax.flags import SyntheticDataCategory
-from ipujax.system import SYSTEM
+from ipujax.system.config_schema import (
+    ConfigNode,
+    Option,
+    walk,
+)
+from ipujax.system.devices import SYSTEM
+from ipujax.system.flags import SyntheticDataCategory
+from ipujax.system.options import config_key, floating_point_effective, floating_point_was_assigned
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 

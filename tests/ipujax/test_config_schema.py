@@ -9,8 +9,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ipujax._config_schema import ConfigNode, category, is_instance, option, snapshot, type_name
 from ipujax.errors import ConfigError
+from ipujax.system.config_schema import (
+    ConfigNode,
+    category,
+    is_instance,
+    option,
+    snapshot,
+    type_name,
+)
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 

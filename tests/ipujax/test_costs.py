@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax._report.findings import Cost
-from ipujax._report.tally import tally
-from ipujax._report.waiting import waiting
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
-from ipujax.report import Report
+from ipujax.report.findings import Cost
+from ipujax.report.report import Report
+from ipujax.report.tally import tally
+from ipujax.report.waiting import waiting
 from lowering import schedules, trace
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros

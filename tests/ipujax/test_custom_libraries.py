@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax._custom import elf
 from ipujax.custom_ops import precompiled_user_op
 from ipujax.errors import CustomOpError
+from ipujax.operators.custom import elf
 from tests.ipujax.building import built, compiler
 
 OUTS = {"output_types": [np.float32], "output_shapes": [[3]]}

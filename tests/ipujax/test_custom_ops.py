@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax._custom.run import elsewhere, on_host
 from ipujax.custom_ops import cpu_user_operation, precompiled_user_op
 from ipujax.errors import CustomOpError, LoweringError
+from ipujax.operators.custom.run import elsewhere, on_host
 from lowering import user_ops
 from tests.conftest import RunWithDevices
 from tests.harness import ROOT

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from ipujax._report.difference import difference
-from ipujax.report import Report
+from ipujax.report.difference import difference
+from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct, training
 
 

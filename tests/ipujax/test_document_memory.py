@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax._report.document import liveness, memory
-from ipujax._report.document.runs import from_repeats
-from ipujax._report.document.strings import Strings
-from ipujax.report import Report
+from ipujax.report.document import liveness, memory
+from ipujax.report.document.runs import from_repeats
+from ipujax.report.document.strings import Strings
+from ipujax.report.report import Report
 from lowering import machine
 from tests.ipujax.reporting import configured, struct, training
 from tests.ipujax.small_report import small_report

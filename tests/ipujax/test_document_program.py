@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ipujax._report.document import operations, pipeline, program, steps
-from ipujax._report.document.strings import Strings
+from ipujax.report.document import operations, pipeline, program, steps
+from ipujax.report.document.strings import Strings
 from lowering import machine, schedules, trace
 from lowering.errors import InternalError
 from tests.lowering.machine import samples

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax import _files
+from ipujax.host import files
 from tests.harness import ROOT
 
 ROOT_USER = os.name == "posix" and os.geteuid() == 0
@@ -27,8 +27,8 @@ def unfinished(folder: Path) -> list[str]:
 
 def test_the_old_file_is_there_until_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    _files.write_text(path, "old")
-    with _files.replacing(path) as file:
+    files.write_text(path, "old")
+    with files.replacing(path) as file:
         file.write(b"n" * 10**6)
         file.flush()
         assert path.read_text() == "old"
@@ -41,12 +41,12 @@ def test_the_old_file_is_there_until_the_block_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [ValueError("ours"), KeyboardInterrupt()])
 def test_a_block_that_raises_leaves_the_old_file(error: BaseException, tmp_path: Path) -> None:
     def write(path: Path) -> None:
-        with _files.replacing(path) as file:
+        with files.replacing(path) as file:
             file.write(b"new")
             raise error
 
     path = tmp_path / "file"
-    _files.write_text(path, "old")
+    files.write_text(path, "old")
     for each in (path, tmp_path / "other"):
         with pytest.raises(type(error)):
             write(each)
@@ -55,29 +55,29 @@ def test_a_block_that_raises_leaves_the_old_file(error: BaseException, tmp_path:
 
 
 def test_texts_keep_their_ends_of_lines(tmp_path: Path) -> None:
-    _files.write_text(tmp_path / "file", "ä\nb\r\n")
+    files.write_text(tmp_path / "file", "ä\nb\r\n")
     assert (tmp_path / "file").read_bytes() == "ä\nb\r\n".encode()
 
 
 def test_names_may_be_as_long_as_the_system_has_them(tmp_path: Path) -> None:
-    _files.write_text(tmp_path / ("x" * 255), "text")
+    files.write_text(tmp_path / ("x" * 255), "text")
     assert (tmp_path / ("x" * 255)).read_text() == "text"
 
 
 def test_modes_are_those_of_open(tmp_path: Path) -> None:
     (tmp_path / "opened").touch()
-    _files.write_text(tmp_path / "ours", "")
+    files.write_text(tmp_path / "ours", "")
     assert mode(tmp_path / "ours") == mode(tmp_path / "opened")
     for kept in (0o600, 0o666, 0o755):
         (tmp_path / "ours").chmod(kept)
-        _files.write_text(tmp_path / "ours", "text")
+        files.write_text(tmp_path / "ours", "text")
         assert mode(tmp_path / "ours") == kept
 
 
 def test_what_was_private_is_private_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(0o600)
-    with _files.replacing(path):
+    with files.replacing(path):
         (name,) = unfinished(tmp_path)
         assert mode(tmp_path / name) == 0o600
 
@@ -87,7 +87,7 @@ def test_owners_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     os.chown(path, 12345, 23456)
-    _files.write_text(path, "text")
+    files.write_text(path, "text")
     assert (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
 
 
@@ -95,7 +95,7 @@ def test_owners_are_kept(tmp_path: Path) -> None:
 def test_files_that_may_not_be_written_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").touch(0o400)
     with pytest.raises(PermissionError):
-        _files.write_text(tmp_path / "file", "text")
+        files.write_text(tmp_path / "file", "text")
 
 
 def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def test_links_stay_and_what_they_lead_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("folder/target")
     (tmp_path / "second").symlink_to("link")
     for text in ("made", "replaced"):  # the first leads nowhere before
-        _files.write_text(tmp_path / "second", text)
+        files.write_text(tmp_path / "second", text)
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "second").is_symlink()
         assert not target.is_symlink()
         assert target.read_text() == text
     (tmp_path / "round").symlink_to("round")
     with pytest.raises(OSError, match="round"):
-        _files.write_text(tmp_path / "round", "text")
+        files.write_text(tmp_path / "round", "text")
 
 
 def test_pipes_are_written_directly(tmp_path: Path) -> None:
@@ -120,18 +120,18 @@ def test_pipes_are_written_directly(tmp_path: Path) -> None:
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
-    _files.write_text(pipe, "text")
+    files.write_text(pipe, "text")
     reader.join()
     assert read == ["text"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    _files.write_text("/dev/null", "text")
+    files.write_text("/dev/null", "text")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_standard_output_is_written_directly(tmp_path: Path) -> None:
     """Replaced, it would lose what is printed afterwards."""
     program = (
-        "from ipujax import _files; _files.write_text('/dev/stdout', 'written, '); "
+        "from ipujax.host import files; files.write_text('/dev/stdout', 'written, '); "
         "import os; os.lseek(1, 0, os.SEEK_END); print('printed')"
     )
     with (tmp_path / "out").open("w") as out:
@@ -146,18 +146,18 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         (tmp_path / "none" / "file", FileNotFoundError),
     ):
         with pytest.raises(error) as caught:
-            _files.write_text(path, "text")
+            files.write_text(path, "text")
         assert caught.value.filename == str(path)
         assert str(caught.value).endswith(f": {str(path)!r}")
 
 
 def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
     """Here it is a file that may not grow."""
-    _files.write_text(tmp_path / "file", "old")
+    files.write_text(tmp_path / "file", "old")
     program = (
-        "import resource, sys; from ipujax import _files\n"
+        "import resource, sys; from ipujax.host import files\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))\n"
-        "try: _files.write_text(sys.argv[1], 'n' * 10**7)\n"
+        "try: files.write_text(sys.argv[1], 'n' * 10**7)\n"
         "except OSError as error: print(error.filename)"
     )
     arguments = [sys.executable, "-c", program, str(tmp_path / "file")]
@@ -169,8 +169,8 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_what_killed_processes_left_is_taken_away(tmp_path: Path) -> None:
     program = (
-        "import sys, os; from ipujax import _files\n"
-        "with _files.replacing(sys.argv[1]) as file:\n"
+        "import sys, os; from ipujax.host import files\n"
+        "with files.replacing(sys.argv[1]) as file:\n"
         "    file.write(b'half'); file.flush(); print(flush=True); input()"
     )
     arguments = [sys.executable, "-c", program, str(tmp_path / "file")]
@@ -178,13 +178,13 @@ def test_what_killed_processes_left_is_taken_away(tmp_path: Path) -> None:
     with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, cwd=ROOT) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline()
-        _files.write_text(tmp_path / "other", "text")
+        files.write_text(tmp_path / "other", "text")
         assert len(unfinished(tmp_path)) == 1  # it lives
         writer.kill()
     assert len(unfinished(tmp_path)) == 1
     (tmp_path / ".ipujax-notes").touch()  # somebody's own
     (tmp_path / ".ipujax-link.tmp").symlink_to(tmp_path / "other")
-    _files.write_text(tmp_path / "other", "text")
+    files.write_text(tmp_path / "other", "text")
     assert sorted(os.listdir(tmp_path)) == [".ipujax-link.tmp", ".ipujax-notes", "other"]
 
 
@@ -193,7 +193,7 @@ def test_threads_may_write_one_file(tmp_path: Path) -> None:
 
     def write(text: str) -> None:
         for _ in range(10):
-            _files.write_text(tmp_path / "file", text)
+            files.write_text(tmp_path / "file", text)
 
     threads = [threading.Thread(target=write, args=(text,)) for text in texts]
     for thread in threads:
@@ -210,10 +210,10 @@ def test_in_an_open_folder_nothing_is_followed(tmp_path: Path) -> None:
     (tmp_path / "inside" / "file").symlink_to(tmp_path / "outside")
     folder = os.open(tmp_path / "inside", os.O_RDONLY)
     try:
-        with pytest.raises(_files.UnfitFileError, match="is a link"):
-            _files.read_bytes("file", 100, dir_fd=folder)
-        _files.write_text("file", "text", dir_fd=folder)
-        assert _files.read_bytes("file", 100, dir_fd=folder) == b"text"
+        with pytest.raises(files.UnfitFileError, match="is a link"):
+            files.read_bytes("file", 100, dir_fd=folder)
+        files.write_text("file", "text", dir_fd=folder)
+        assert files.read_bytes("file", 100, dir_fd=folder) == b"text"
     finally:
         os.close(folder)
     assert not (tmp_path / "inside" / "file").is_symlink()
@@ -221,25 +221,25 @@ def test_in_an_open_folder_nothing_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_marker_says_that_a_folder_is_complete(tmp_path: Path) -> None:
-    assert not _files.is_complete(tmp_path)
-    _files.mark_complete(tmp_path)
-    assert _files.is_complete(tmp_path)
-    assert os.listdir(tmp_path) == [_files.COMPLETE]
+    assert not files.is_complete(tmp_path)
+    files.mark_complete(tmp_path)
+    assert files.is_complete(tmp_path)
+    assert os.listdir(tmp_path) == [files.COMPLETE]
 
 
 def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    assert _files.read_bytes(tmp_path / "link", 5) == b"12345"
+    assert files.read_bytes(tmp_path / "link", 5) == b"12345"
     for path, limit, words in (
         (tmp_path / "file", 4, "has more than 4 bytes"),
         (tmp_path / "pipe", 4, "is a pipe, no regular file"),
         (Path("/dev/zero"), 4, "is a device, no regular file"),
     ):
-        with pytest.raises(_files.UnfitFileError, match=words):
-            _files.read_bytes(path, limit)
+        with pytest.raises(files.UnfitFileError, match=words):
+            files.read_bytes(path, limit)
     with pytest.raises(IsADirectoryError):
-        _files.read_bytes(tmp_path, 4)
+        files.read_bytes(tmp_path, 4)
     with pytest.raises(FileNotFoundError):
-        _files.read_bytes(tmp_path / "none", 4)
+        files.read_bytes(tmp_path / "none", 4)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax import log
 from ipujax.errors import FlagError
-from ipujax.flags import PoplarFlags, SyntheticDataCategory, flags_key, poplar_flags
+from ipujax.system import log
+from ipujax.system.flags import PoplarFlags, SyntheticDataCategory, flags_key, poplar_flags
 from ipujax.utils import running_on_ipu_model, use_synthetic_data_for
 
 SetFlags = Callable[[str], None]

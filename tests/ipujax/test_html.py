@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ipujax._report import html
+from ipujax.report import html
 from tests.harness import ROOT
 
 PAGE = ROOT / "ipujax" / "_report" / "page"

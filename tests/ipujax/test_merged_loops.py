@@ -13,9 +13,9 @@ import pytest
 
 import ipujax as ipu
 from ipujax import pipelining_ops
+from lowering.fusion import merge_iterations
+from lowering.fusion.merge_iterations import Merged, as_accumulation
 from lowering.jaxpr import trace_flat
-from lowering.passes import merge_iterations
-from lowering.passes.merge_iterations import Merged, as_accumulation
 
 WEIGHTS = np.arange(9, dtype=np.float32).reshape(3, 3) / 9
 COUNT, UPDATES = 8, 2

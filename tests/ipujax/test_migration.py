@@ -15,8 +15,8 @@ import sys
 import pytest
 
 import ipujax
-from ipujax._migration import NOT_YET
 from ipujax.errors import NotThereYetError
+from ipujax.names import NOT_YET
 from tests.harness import ROOT
 
 DOCUMENTED = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8").partition("## Not there")

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax._random import draw_key
 from ipujax.errors import OperatorError
 from ipujax.nn_ops import log_uniform_candidate_sampler, nce_loss, sampled_softmax_loss
+from ipujax.operators.random_keys import draw_key
 from tests.numbers import use_ipus
 
 CLASSES, DIM, BATCH, SAMPLED, TRUE = 20, 6, 4, 5, 2

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax._report.flows import arrows
 from ipujax.errors import ReportError
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.pipelining_ops import PipelineSchedule
-from ipujax.report import Report
+from ipujax.report.flows import arrows
+from ipujax.report.report import Report
 from lowering import trace
 from tests.ipujax.feeding import infeed
 from tests.ipujax.reporting import configured, struct, training, zeros

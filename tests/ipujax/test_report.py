@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax._report.document.runs import runs
-from ipujax._report.make import make_report
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
 from ipujax.pipelining_ops import PipelineStageOptions, pipeline
-from ipujax.report import Report
+from ipujax.report.document.runs import runs
+from ipujax.report.make import make_report
+from ipujax.report.report import Report
 from lowering import Options, lower
 from tests.ipujax.feeding import incr, infeed, outfeed
 from tests.ipujax.reporting import configured, f32, struct, training, zeros

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax._report.document import shape
-from ipujax._report.document.runs import from_repeats, from_runs, repeats, runs
-from ipujax._report.document.schema import json_schema
 from ipujax.errors import IPUError, ReportError
 from ipujax.host_trace import HostSpan, HostTrace
-from ipujax.report import Report, load
+from ipujax.report.document import shape
+from ipujax.report.document.runs import from_repeats, from_runs, repeats, runs
+from ipujax.report.document.schema import json_schema
+from ipujax.report.report import Report, load
 from tests.ipujax.reporting import configured, f32, struct, training
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "report.schema.json"

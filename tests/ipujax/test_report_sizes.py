@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ipujax._report import file
-from ipujax._report.document.runs import from_repeats, from_runs
 from ipujax.cli import main as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
-from ipujax.report import Report, load
+from ipujax.report import file
+from ipujax.report.document.runs import from_repeats, from_runs
+from ipujax.report.report import Report, load
 from tests.ipujax.small_report import small_report
 
 MESSAGE = "holds more than 1,000,000 bytes, which no report has\n  fix:   give a file"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ipujax import config, events, utils
-from ipujax._config_schema import ConfigNode
-from ipujax._migration import MIGRATION
 from ipujax.errors import DeviceError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEventType as Type
-from ipujax.system import SYSTEM, DeviceSeed
+from ipujax.names import MIGRATION
+from ipujax.system.config_schema import ConfigNode
+from ipujax.system.devices import SYSTEM, DeviceSeed
 
 
 @pytest.mark.fact("devices.num_ipus")

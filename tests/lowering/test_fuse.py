@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from lowering import fuse, ir, is_one_kernel, streams
-from lowering.passes.emit import emit
+from lowering.fusion.emit import emit
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))

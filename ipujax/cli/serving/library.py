@@ -14,16 +14,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ipujax import _files, report
-from ipujax._report import text
+from ipujax import report
 from ipujax.errors import ReportError
+from ipujax.host import files
+from ipujax.report import text
 
 _ENDINGS = (".json", ".json.gz")
 _BEGINNING = 1024  # bytes
 _SURE = ("report.json", "report.json.gz")  # what is called so is meant to be one
 _AUTO_REPORT = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d__\d+__")  # begins its folders' names
 _INCOMPLETE = (
-    f"its folder is not complete (there is no {_files.COMPLETE}): the program is still writing it, "
+    f"its folder is not complete (there is no {files.COMPLETE}): the program is still writing it, "
     "was ended or failed meanwhile, or had an ipujax that wrote no such file"
 )
 
@@ -138,7 +139,7 @@ class Library:
 
 def _note(path: Path) -> str:
     folder = path.absolute().parent
-    if not _AUTO_REPORT.match(folder.name) or _files.is_complete(folder):
+    if not _AUTO_REPORT.match(folder.name) or files.is_complete(folder):
         return ""
     return _INCOMPLETE
 

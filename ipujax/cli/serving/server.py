@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ipujax import report
-from ipujax._report import html
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library
 from ipujax.errors import ReportError
+from ipujax.report import html
 
 _ADDRESS = "127.0.0.1"
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")

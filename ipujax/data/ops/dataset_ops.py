@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ipujax._elements import iterate
 from ipujax.errors import ConfigTypeError, FeedError
+from ipujax.host.elements import iterate
 
 
 class BufferDataset:

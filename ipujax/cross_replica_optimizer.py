@@ -1,0 +1,5 @@
+"""The seed's `tensorflow.python.ipu.cross_replica_optimizer`: see `ipujax.optimizers`."""
+
+from __future__ import annotations
+
+from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer

@@ -1,0 +1,19 @@
+"""The seed's `tensorflow.python.ipu.gradient_accumulation_optimizer`: see `ipujax.optimizers`."""
+
+from __future__ import annotations
+
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    CrossReplicaGradientAccumulationOptimizer as CrossReplicaGradientAccumulationOptimizer,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    CrossReplicaGradientAccumulationOptimizerV2 as CrossReplicaGradientAccumulationOptimizerV2,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationOptimizer as GradientAccumulationOptimizer,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationOptimizerV2 as GradientAccumulationOptimizerV2,
+)
+from ipujax.optimizers.gradient_accumulation_optimizer import (
+    GradientAccumulationState as GradientAccumulationState,
+)

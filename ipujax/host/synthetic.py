@@ -1,0 +1,31 @@
+"""Synthetic data: arrays that stand in for transfers when the flags ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipujax.system.flags import poplar_flags
+
+_SEED = 0  # the same data in each run: throughput is measured, and should be comparable
+
+
+def synthetic_array(aval: Any) -> np.ndarray:
+    """An array of the given shape and dtype, filled as `--synthetic_data_initializer` says.
+
+    `random` and `normal` draw from the standard normal distribution, `uniform` from [0, 1), an
+    integer is a constant; without the flag it is zeros (fact synthetic.initializer_values).
+    """
+    asked = poplar_flags().synthetic_data_initializer
+    dtype = np.dtype(aval.dtype)
+    rng = np.random.default_rng(_SEED)
+    match asked:
+        case "":
+            return np.zeros(aval.shape, dtype)
+        case "uniform":
+            return rng.uniform(size=aval.shape).astype(dtype)
+        case "random" | "normal":
+            return rng.normal(size=aval.shape).astype(dtype)
+        case _:
+            return np.full(aval.shape, int(asked), dtype)

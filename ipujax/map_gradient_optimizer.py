@@ -1,0 +1,5 @@
+"""The seed's `tensorflow.python.ipu.map_gradient_optimizer`: see `ipujax.optimizers`."""
+
+from __future__ import annotations
+
+from ipujax.optimizers.map_gradient_optimizer import MapGradientOptimizer as MapGradientOptimizer

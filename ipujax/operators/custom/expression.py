@@ -1,0 +1,147 @@
+"""Python functions of single elements, applied to whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.errors import CustomOpError, IPUError
+from ipujax.operators.custom.arguments import as_arrays
+from ipujax.operators.custom.error import error
+from lowering import avals, jaxpr, machine
+
+# What a function of scalars may hold beside operations on elements: calls, and what does nothing.
+_ALLOWED = frozenset({"copy", "copy_p", "stop_gradient", "broadcast_in_dim", "squeeze", "reshape"})
+
+
+# What JAX raises for a function that is none of elements; what the function does, and what to do.
+_MISTAKES = (
+    (
+        jax.errors.TracerBoolConversionError,
+        "decides by the value of an element",
+        "choose with jnp.where",
+    ),
+    (
+        (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError),
+        "uses an element as a number of Python or NumPy",
+        "use the functions of jax.numpy, such as jnp.sin for math.sin or np.sin",
+    ),
+    (
+        Exception,
+        "does not work on one element (a scalar) of each array",
+        "take one scalar per array, and do what has axes outside of the expression",
+    ),
+)
+
+
+def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.ClosedJaxpr:
+    """The function of one element of each array.
+
+    Raises:
+      CustomOpError: it looks at values, takes another number of elements, gives something else
+        than one, or is no composition of operations on elements.
+    """
+    where = jaxpr.current_user_line()
+    scalars = [jax.ShapeDtypeStruct((), x.dtype, weak_type=jax.typeof(x).weak_type) for x in arrays]
+    try:
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*scalars)
+    except IPUError:
+        raise
+    except (TypeError, ValueError, IndexError) as wrong:
+        does, fix = next(text for kinds, *text in _MISTAKES if isinstance(wrong, kinds))
+        raise error(f"{_name(function)} {does}: {_first_line(wrong)}", fix, where) from wrong
+    if jax.tree.structure(shape) != jax.tree.structure(0) or jax.tree.leaves(shape)[0].shape:
+        raise error(
+            f"{_name(function)} gives {shape} for one element of each array",
+            "return one element",
+            where,
+        )
+    _check(closed.jaxpr, function, where)
+    if any(np.shape(value) for value in closed.consts):
+        what = f"{_name(function)} reads an array that is no argument of it"
+        raise error(what, "give the array to codelet_expression_op as well", where)
+    return closed
+
+
+def applied(closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array]) -> jax.Array:
+    """A function of elements, applied to arrays that broadcast; an error when differentiated."""
+    count = len(closed.consts)
+    where = jaxpr.current_user_line()
+
+    @jax.custom_jvp
+    def whole(*operands: jax.Array) -> jax.Array:
+        consts, own = operands[:count], operands[count:]
+
+        def of_elements(*elements: Any) -> Any:
+            return jaxpr.run_equations(closed.jaxpr, consts, elements)[0]
+
+        return jnp.vectorize(of_elements)(*own)
+
+    @whole.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        del primals, tangents
+        raise error(
+            f"codelet_expression_op({_name(function)}) has no gradient, and was differentiated",
+            "write the expression in plain JAX where it is trained through, or stop the gradient "
+            "of its arguments with jax.lax.stop_gradient",
+            where,
+        )
+
+    return whole(*closed.consts, *arrays)
+
+
+def checked_arrays(args: Sequence[Any]) -> list[jax.Array]:
+    """The arguments as arrays.
+
+    Raises:
+      CustomOpError: there are none, one is no array, or their shapes do not broadcast.
+    """
+    where = jaxpr.current_user_line()
+    if not args:
+        raise error("codelet_expression_op got no array", "give at least one", where)
+    arrays = as_arrays(args, "an argument of codelet_expression_op")
+    try:
+        np.broadcast_shapes(*(x.shape for x in arrays))
+    except ValueError as wrong:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        raise error(
+            f"codelet_expression_op got arrays that do not broadcast: {shapes}",
+            "give arrays of equal shapes, or with extents of 1 where they differ",
+            where,
+        ) from wrong
+    return arrays
+
+
+def _check(body: jaxpr.Jaxpr, function: Any, where: str) -> None:
+    for eqn in body.eqns:
+        name = eqn.primitive.name
+        if jaxpr.call_body(eqn) is not None:
+            for inner in jaxpr.sub_jaxprs(eqn):
+                _check(inner, function, where)
+        elif name not in machine.ELEMENTWISE and not _does_nothing(eqn):
+            raise _not_elementwise(name, function, jaxpr.user_line(eqn) or where)
+
+
+def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
+    is_scalar = all(not avals.shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
+    return eqn.primitive.name in _ALLOWED and is_scalar
+
+
+def _not_elementwise(name: str, function: Any, where: str) -> CustomOpError:
+    return error(
+        f"{_name(function)} uses `{name}`, which is no operation on elements",
+        "an expression makes one element of one element of each argument; do the rest outside",
+        where,
+    )
+
+
+def _name(function: Any) -> str:
+    return f"`{getattr(function, '__name__', 'the expression')}`"
+
+
+def _first_line(wrong: Exception) -> str:
+    return str(wrong).partition("\n")[0]

@@ -1,0 +1,68 @@
+"""The first values of a host embedding."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from ipujax.operators.operands import refuse, refuse_type
+
+# Elements that are drawn at a time: a large table then needs little memory beside its own.
+_BLOCK = 1 << 20
+
+
+def fill(table: np.ndarray, initializer: Any, name: str) -> None:
+    """Gives a table its first values, in place.
+
+    Args:
+      table: `[rows, columns]`.
+      initializer: as `create_host_embedding` takes it.
+      name: what randomness is drawn from, so that a program gives the same table in every run.
+    """
+    if initializer is None:
+        _glorot(table, zlib.crc32(name.encode()))
+        return
+    values = np.asarray(_given(table, initializer, name))
+    if values.shape not in (table.shape, ()):
+        raise refuse(
+            f"the initializer of host embedding `{name}` gives shape {list(values.shape)}",
+            f"it must give {list(table.shape)}, or one number for all",
+        )
+    table[...] = values
+
+
+def _given(table: np.ndarray, initializer: Any, name: str) -> Any:
+    if callable(initializer):
+        key = (jax.random.key(zlib.crc32(name.encode())),) if _takes_key(initializer) else ()
+        return initializer(*key, table.shape, table.dtype)
+    if isinstance(initializer, (int, float, np.ndarray, np.generic, jax.Array)):
+        return cast(Any, initializer)
+    raise refuse_type(
+        f"the initializer of host embedding `{name}` is {initializer!r}",
+        "give a function of JAX's form, (key, shape, dtype), or (shape, dtype), or an array",
+    )
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    """Whether this is an initializer in JAX's form; NumPy's `ones`, say, takes no key."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return False  # NumPy's own functions do not always say what they take
+    required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return len(required) > 2 or (bool(parameters) and parameters[0].name in ("key", "rng"))
+
+
+def _glorot(table: np.ndarray, seed: int) -> None:
+    """Uniform in +-sqrt(6 / (rows + columns)), TensorFlow's default for variables."""
+    generator = np.random.default_rng(seed)
+    limit = np.sqrt(6.0 / max(sum(table.shape), 1))
+    rows = max(1, _BLOCK // max(table.shape[1], 1))
+    for start in range(0, len(table), rows):
+        block = table[start : start + rows]
+        block[...] = generator.random(block.shape, np.float32) * (2 * limit) - limit

@@ -1,0 +1,85 @@
+"""How a host embedding learns: the host applies the gradients, so it must be told how."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ipujax.operators.operands import refuse, refuse_type, whole_number
+
+SGD = "SGD"
+SGD_ACCUMULATED = "SGD+GA"
+
+
+class HostEmbeddingOptimizerSpec:
+    """Stochastic gradient descent, applied at once (seed 001, 18.14.12).
+
+    Args:
+      learning_rate: a row loses its gradient times this.
+      optimizer_name: must be None or "SGD".
+
+    Raises:
+      OperatorError: (a `ValueError`) for a rate that is not finite, or another optimizer.
+      ConfigTypeError: (a `TypeError`) for a rate that is no number.
+
+    The original's methods that make TensorFlow instructions and slot variables have no
+    counterpart: `HostEmbedding.register` and `lookup` do what they did.
+    """
+
+    def __init__(self, learning_rate: float, optimizer_name: str | None = None):
+        if optimizer_name not in (None, SGD):
+            raise refuse(
+                f"host embeddings have no optimizer {optimizer_name!r}",
+                f"use {SGD!r}, or HostEmbeddingSGDGAOptimizerSpec to accumulate gradients",
+            )
+        self._learning_rate = _rate(learning_rate)
+
+    @property
+    def optimizer_name(self) -> str:
+        """The original's name: "SGD", or "SGD+GA" where gradients of several batches add up."""
+        return SGD if self.get_accumulation_factor() == 1 else SGD_ACCUMULATED
+
+    def get_learning_rate(self) -> float:
+        """The learning rate."""
+        return self._learning_rate
+
+    def get_accumulation_factor(self) -> int:
+        """For how many batches gradients are summed before they are applied: 1."""
+        return 1
+
+
+class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
+    """Stochastic gradient descent with the summed gradients of several batches.
+
+    Args:
+      learning_rate: a row loses the sum of its gradients times this.
+      accumulation_factor: batches until the gradients are applied; with 1 this is plain SGD (fact
+        `host_embedding.ga_factor_one`). A batch is what one lookup reads at a time: each iteration
+        of a loop and each micro-batch of a pipeline is one, or two if it looks up twice.
+
+    Raises:
+      OperatorError: (a `ValueError`) for a factor less than 1, or a rate that is not finite.
+      ConfigTypeError: (a `TypeError`) for a rate that is no number, or a factor that is no int.
+    """
+
+    def __init__(self, learning_rate: float, accumulation_factor: int):
+        super().__init__(learning_rate)
+        what = "the accumulation_factor of a host embedding"
+        self._factor = whole_number(accumulation_factor, what)
+        if self._factor < 1:
+            raise refuse(f"{what} is {self._factor}", "give a number of batches, at least 1")
+
+    def get_accumulation_factor(self) -> int:
+        """For how many batches gradients are summed before they are applied."""
+        return self._factor
+
+
+def _rate(value: Any) -> float:
+    what = "the learning_rate of a host embedding"
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise refuse_type(f"{what} is {value!r}", "give a number; schedules are not supported")
+    if not math.isfinite(value):
+        raise refuse(f"{what} is {value}", "give a finite number")
+    return float(value)

@@ -1,0 +1,76 @@
+"""Activation functions of Popnn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.operators.operands import flag, floats, scope
+
+
+def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
+    """The Gaussian error linear unit (seed 001, 18.14.7; facts nn.gelu_tanh and nn.gelu_erf).
+
+    float16 is computed in float32, where the cube of any float16 number is finite.
+
+    Args:
+      x: floating-point numbers of any shape.
+      approximate: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) if true, else
+        0.5 x (1 + erf(x / sqrt(2))).
+      name: a named scope for the operation.
+
+    Returns:
+      An array of the shape and dtype of `x`.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) `approximate` is no bool.
+      OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
+    """
+    array = floats(x, "the operand of gelu")
+    is_approximate = flag(approximate, "`approximate` of gelu")
+    with scope(name):
+        wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
+        return jax.nn.gelu(wide, is_approximate).astype(array.dtype)
+
+
+def swish(x: Any, name: str | None = None) -> jax.Array:
+    """The product x sigmoid(x) (seed 001, 18.14.7; fact nn.swish).
+
+    Args:
+      x: floating-point numbers of any shape.
+      name: a named scope for the operation.
+
+    Returns:
+      An array of the shape and dtype of `x`.
+
+    Raises:
+      OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
+    """
+    array = floats(x, "the operand of swish")
+    with scope(name):
+        return array * jax.nn.sigmoid(array)
+
+
+def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
+    """0.2 x + 0.5, kept between 0 and 1 (seed 001, 18.14.7; the slope is that of Popnn).
+
+    Its derivative is 0.2 from -2.5 to 2.5, both included, and 0 beyond.
+
+    Args:
+      x: floating-point numbers of any shape.
+      name: a named scope for the operation.
+
+    Returns:
+      An array of the shape and dtype of `x`.
+
+    Raises:
+      OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
+    """
+    array = floats(x, "the operand of hard_sigmoid")
+    with scope(name):
+        line = 0.2 * array + 0.5
+        flat = jnp.clip(lax.stop_gradient(line), 0.0, 1.0)
+        return jnp.where(jnp.abs(array) > 2.5, flat, line)

@@ -1,0 +1,112 @@
+"""CTC decoders: the most probable labels, by beam search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.operators.nn import beam_search, ctc_arguments
+from ipujax.operators.nn.arguments import at_least_one
+from ipujax.operators.operands import refuse, scope
+
+_NAME = "ctc_beam_search"
+
+Decoded = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def ctc_beam_search_decoder(
+    logits: Any,
+    logits_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> Decoded:
+    """The most probable labels of logits, by beam search over prefixes.
+
+    Seed 001, 18.14.7; facts ctc.beam_best and ctc.beam_shapes. It finds the best labels for
+    certain when no more than `beam_width` prefixes are ever possible. All is computed in float32.
+
+    Args:
+      logits: `[max_time, batch_size, num_classes]`, float16 or float32.
+      logits_lengths: `[batch_size]` integers, the valid time steps.
+      beam_width: how many prefixes are followed.
+      top_paths: how many labels are returned, at most `beam_width`.
+      blank_index: the class of blanks; a negative one counts from the last class.
+      name: the operation's named scope, "ctc_beam_search" by default.
+
+    Returns:
+      Log probabilities `[batch_size, top_paths]` of the logits' dtype, the best first (positive
+      numbers are not returned, whatever the seed calls them); lengths `[batch_size, top_paths]`
+      int32; and classes `[batch_size, top_paths, max_time]` int32, -1 after the end of a label.
+      Where there are fewer labels than asked for, log probabilities are minus infinity. Lengths
+      of data below 0 or beyond `max_time` that are only known at run time make the log
+      probabilities NaN.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) arrays or numbers of wrong types.
+      OperatorError: (a `ValueError`) shapes that do not fit, a blank index outside the classes,
+        a beam width or a number of paths below 1, more paths than beams, or a length below 0 or
+        beyond `max_time` that is known while tracing.
+    """
+    what = "ctc_beam_search_decoder"
+    array = ctc_arguments.time_major(logits, f"the logits of {what}")
+    with scope(name or _NAME):
+        log_probs = ctc_arguments.log_probabilities(array)
+        lengths, width = logits_lengths, beam_width
+        return _decoded(what, log_probs, lengths, width, top_paths, blank_index, array.dtype)
+
+
+def ctc_beam_search_decoder_with_log_probs(
+    log_probs: Any,
+    input_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> Decoded:
+    """The most probable labels of log probabilities; otherwise as `ctc_beam_search_decoder`.
+
+    Args:
+      log_probs: `[max_time, batch_size, num_classes]` natural logarithms of probabilities, float16
+        or float32.
+      input_lengths: `[batch_size]` integers, the valid time steps.
+      beam_width: as there.
+      top_paths: as there.
+      blank_index: as there.
+      name: as there.
+
+    Returns:
+      As there.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) as there.
+      OperatorError: (a `ValueError`) as there.
+    """
+    what = "ctc_beam_search_decoder_with_log_probs"
+    array = ctc_arguments.time_major(log_probs, f"the log probabilities of {what}")
+    with scope(name or _NAME):
+        wide = array.astype(jnp.float32)
+        lengths, width = input_lengths, beam_width
+        return _decoded(what, wide, lengths, width, top_paths, blank_index, array.dtype)
+
+
+def _decoded(
+    what: str, log_probs: jax.Array, lengths: Any, width: Any, paths: Any, blank: Any, dtype: Any
+) -> Decoded:
+    time, _, classes = log_probs.shape
+    index = ctc_arguments.blank(blank, classes, what)
+    steps = ctc_arguments.lengths(lengths, log_probs.shape, time, f"the data lengths of {what}")
+    beams = at_least_one(width, f"beam_width of {what}")
+    count = at_least_one(paths, f"top_paths of {what}")
+    if count > beams:
+        raise refuse(
+            f"top_paths of {what} is {count}, but beam_width is only {beams}",
+            f"give a beam_width of at least {count}",
+        )
+    found, label_lengths, labels = beam_search.search(log_probs, steps, beams, index)
+    makes_sense = (steps >= 0) & (steps <= time)
+    found = jnp.where(makes_sense[:, None], found, jnp.nan)
+    return found[:, :count].astype(dtype), label_lengths[:, :count], labels[:, :count]

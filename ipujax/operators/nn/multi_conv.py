@@ -1,0 +1,160 @@
+"""Convolutions that may run side by side."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ipujax.errors import OperatorError
+from ipujax.operators.operands import check_arrays, refuse, refuse_type
+from ipujax.system.config_schema import did_you_mean
+from lowering import jaxpr, marks
+
+_ATTRIBUTE = "multi_conv"
+_PLAN_TYPES = ("parallel", "serial")
+
+
+def multi_conv(
+    func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Declares that the convolutions of a function may run in parallel; also a decorator.
+
+    So none of them may depend on another one's result, at least not outside loops (a loop counts
+    as one operation). Each call traces the function once.
+    Numbers are those of the function itself (fact nn.multi_conv_equal). All its operations, and
+    those of its gradient, carry the frontend attributes `multi_conv` and, for each option,
+    `multi_conv.<option>`. These are in the program for whoever maps it to tiles; the machine
+    model plans every convolution by itself, on all tiles, and does not read them.
+
+    Args:
+      func: takes positional arguments only, all of them (pytrees of) arrays; returns at least one
+        array.
+      options: Poplar's options of multi-convolutions: "planType" ("parallel" or "serial"),
+        "perConvReservedTiles" (a whole number) and "cycleBackOff" (a number from 0 to 1). Values
+        may be text.
+
+    Returns:
+      A function with the results of `func`; without `func`, a decorator that makes one.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) `func` is no function or `options` no dict; in a call, for
+        keyword arguments.
+      OperatorError: (a `ValueError`) Poplar has no such option, or it has no such value (fact
+        nn.multi_conv_options); in a call, if `func` returns no array, or a convolution depends on
+        another.
+    """
+    if func is not None and not callable(func):
+        raise refuse_type(f"`func` of multi_conv is {func!r}", "give a function")
+    texts = _checked(options)
+    if func is None:
+        return lambda inner: multi_conv(inner, options)
+    label = getattr(func, "__name__", "multi_conv")
+    attributes = [_attribute(_ATTRIBUTE, "True")]
+    attributes += [_attribute(f"{_ATTRIBUTE}.{name}", text) for name, text in texts.items()]
+
+    @functools.wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise refuse_type(
+                f"multi_conv function `{label}` was given keyword arguments ({', '.join(kwargs)})",
+                "give all arguments by position",
+            )
+        check_arrays(args, f"multi_conv function `{label}`")
+        # A new function each time: what JAX remembers of a function may be of another trace.
+        body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
+        if not jax.tree.leaves(results):
+            raise refuse(
+                f"multi_conv function `{label}` returned {results!r}, without an array",
+                "return at least one array",
+            )
+        _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
+        with jax.named_scope("/".join(attributes)):
+            values = jaxpr.run_equations(body.jaxpr, body.consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(results), values)
+
+    return run
+
+
+def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -> list[bool]:
+    """Refuses a convolution of another one's result.
+
+    Args:
+      body: the equations.
+      follows: for each argument, whether it comes from a convolution.
+      label: the function's name.
+
+    Returns:
+      For each result, whether it comes from a convolution.
+    """
+    after = {var for var, does in zip(body.invars, follows, strict=True) if does}
+
+    def comes_after(atom: Any) -> bool:
+        return not isinstance(atom, jaxpr.Literal) and atom in after
+
+    for eqn in body.eqns:
+        operands = [comes_after(atom) for atom in eqn.invars]
+        is_convolution = eqn.primitive.name == "conv_general_dilated"
+        if is_convolution and any(operands):
+            raise _dependent(eqn, label)
+        call = jaxpr.call_body(eqn)
+        if call is not None:
+            results = _check_independent(call.jaxpr, operands, label)
+        else:
+            inner = [
+                _check_independent(sub, [any(operands)] * len(sub.invars), label)
+                for sub in jaxpr.sub_jaxprs(eqn)
+            ]
+            does = is_convolution or any(operands) or any(map(any, inner))
+            results = [does] * len(eqn.outvars)
+        after.update(var for var, does in zip(eqn.outvars, results, strict=True) if does)
+    return [comes_after(atom) for atom in body.outvars]
+
+
+def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> OperatorError:
+    line = jaxpr.user_line(eqn)
+    return refuse(
+        f"in the multi_conv function `{label}` a convolution depends on another"
+        + (f": that of {line}" if line else ""),
+        "give it convolutions that are independent of each other, and call the later ones outside",
+    )
+
+
+def _attribute(name: str, value: str) -> str:
+    return marks.write(marks.ATTRIBUTE, name, value)
+
+
+def _checked(options: Any) -> dict[str, str]:
+    if options is not None and not isinstance(options, dict):
+        raise refuse_type(
+            f"`options` of multi_conv is {options!r}, of type {type(options).__name__}",
+            'give a dict, such as {"perConvReservedTiles": "50"}',
+        )
+    given: dict[Any, Any] = options or {}
+    for name, value in given.items():
+        if name not in _VALUES:
+            raise refuse(
+                f"multi_conv got invalid_option {name!r}{did_you_mean(str(name), _VALUES)}",
+                f"there are {', '.join(_VALUES)}; give options of single convolutions, such as "
+                "availableMemoryProportion, in the configuration's convolutions.poplar_options",
+            )
+        is_right, wanted = _VALUES[name]
+        if not is_right(str(value)):
+            raise refuse(f"option {name!r} of multi_conv is {value!r}", f"give {wanted}")
+    return {name: str(value) for name, value in given.items()}
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) <= 1.0
+    except ValueError:
+        return False
+
+
+_VALUES: dict[str, tuple[Callable[[str], bool], str]] = {
+    "planType": (lambda text: text in _PLAN_TYPES, " or ".join(map(repr, _PLAN_TYPES))),
+    "perConvReservedTiles": (str.isdecimal, "a whole number of tiles"),
+    "cycleBackOff": (_is_share, "a number from 0 to 1"),
+}

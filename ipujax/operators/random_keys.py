@@ -1,0 +1,104 @@
+"""Where random operators start: a seed, a key, or the device's seed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.driver import tracing
+from ipujax.operators.operands import refuse, refuse_type
+from lowering import draws, jaxpr
+
+_WORD = 0xFFFFFFFF
+_SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
+
+
+def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
+    """The JAX key that a random operator draws from.
+
+    Args:
+      seed: an integer of 64 bits, or an integer array without dimensions; or a pair of integers
+        of 32 bits. Equal ones give equal keys, traced or not, whatever algorithm JAX's keys have
+        by default. Or None.
+      key: a JAX key, typed or the words of a raw one. Or None.
+      where: the operator's name, for errors.
+      like: with neither seed nor key: an array whose examples under `vmap` each draw for
+        themselves. None lets them share what is drawn.
+
+    Returns:
+      A typed key, a scalar. With neither, one that is another in each run, replica, iteration and
+      call, and depends on `utils.reset_ipu_seed`.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) the seed holds no integers, or the key is none.
+      OperatorError: (a `ValueError`) both are given, or neither outside compiled code; a seed of
+        another shape, or of more bits.
+    """
+    if seed is not None and key is not None:
+        raise refuse(f"{where} was given both a seed and a key", "give one of them")
+    if key is not None:
+        return _checked(key, where)
+    if seed is not None:
+        return _seeded(seed, where)
+    if tracing.current() is None:
+        raise refuse(
+            f"{where} was given neither a seed nor a key, and is not in compiled code, where the "
+            "device has a seed",
+            "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
+            "with ipu.compile and call that directly",
+        )
+    return draws.as_key(draws.draw(like))
+
+
+def _seeded(seed: Any, where: str) -> jax.Array:
+    traced = any(map(jaxpr.is_tracer, jax.tree.leaves(seed)))
+    given = _integers(seed, where, traced)
+    if given.shape == (2,):
+        words = [given[0], given[1]]
+        if not traced and not all(-(2**31) <= int(word) < 2**32 for word in words):
+            raise refuse(f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits")
+    elif given.shape == ():
+        # As `jax.random.key` has them: the upper word first. All bits of a number that has no
+        # upper word, as types of 32 bits and less, are its sign once they are shifted out.
+        words = [given >> 31 >> 1, given]
+    else:
+        raise refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
+    return draws.as_key(jnp.stack([_word(word) for word in words]))
+
+
+def _integers(seed: Any, where: str, traced: bool) -> Any:
+    """The seed as an array of integers, a NumPy one of 64 bits if its values are known."""
+    try:
+        given: Any = jnp.asarray(seed) if traced else np.asarray(seed)
+    except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
+        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
+    if given.dtype == np.object_ and isinstance(seed, int):
+        raise refuse(f"the seed of {where} is {seed}", "give an integer that fits into 64 bits")
+    if not jnp.issubdtype(given.dtype, np.integer):
+        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
+    return given
+
+
+def _word(number: Any) -> Any:
+    """The lower 32 bits of an integer."""
+    return number.astype(jnp.uint32) if jaxpr.is_tracer(number) else np.uint32(int(number) & _WORD)
+
+
+def _checked(key: Any, where: str) -> jax.Array:
+    if getattr(key, "dtype", None) == np.uint32:
+        with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
+            key = jax.random.wrap_key_data(key)
+    if _is_key(key) and key.shape == ():
+        return key
+    raise refuse_type(
+        f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
+    )
+
+
+def _is_key(key: Any) -> bool:
+    dtype = getattr(key, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)

@@ -1,0 +1,24 @@
+"""What the machine model says of a program: `executable.report()`, and `load` for one in a file.
+
+How reports are made, and what they look like: `make` first, then one module per part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipujax.report.report import KINDS as KINDS
+    from ipujax.report.report import Cost as Cost
+    from ipujax.report.report import Report as Report
+    from ipujax.report.report import load as load
+
+_NAMES = ("KINDS", "Cost", "Report", "load")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'ipujax.report' has no attribute {name!r}")
+    from ipujax.report import report  # the machine model, which most runs do not need
+
+    return getattr(report, name)

@@ -1,0 +1,151 @@
+"""What two reports say differently, as text."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ipujax.host.tables import table
+from ipujax.report.text import duration, name, short, size, system
+
+if TYPE_CHECKING:
+    from ipujax.report.report import Report
+
+_MOST_OPERATIONS = 10
+_ROUNDING = 0.5  # cycles; those of operations are not whole
+
+
+def difference(a: Report, b: Report) -> str:
+    """Headline numbers, memory and time by kind, and the operations that changed most.
+
+    Args:
+      a: the report before.
+      b: the report after.
+
+    Returns:
+      Tables of what differs; one line if nothing does.
+    """
+    parts = [
+        _headline(a, b),
+        _memory(a, b),
+        _busy(a, b),
+        _operations(a, b),
+    ]
+    told = ["\n".join(part) for part in parts if part]
+    if not told:
+        return f"{name(a)}: no difference in time, memory or operations"
+    title = f"a: {name(a)}: {system(a)}\nb: {name(b)}: {system(b)}"
+    return "\n\n".join([title, *told])
+
+
+def _headline(a: Report, b: Report) -> list[str]:
+    values = {
+        "cycles": (f"{a.cycles:,}", f"{b.cycles:,}", _change(a.cycles, b.cycles)),
+        "time": (duration(a.seconds), duration(b.seconds), _change(a.seconds, b.seconds)),
+        "elements/s": (_rate(a), _rate(b), _change(a.throughput or 0, b.throughput or 0)),
+        "fits": (_yes(a.memory.fits), _yes(b.memory.fits), ""),
+        "fullest tile": _bytes(_fullest(a), _fullest(b)),
+        "IPUs": (str(a.num_ipus), str(b.num_ipus), _change(a.num_ipus, b.num_ipus)),
+        "replicas": (
+            str(a.replication_factor),
+            str(b.replication_factor),
+            _change(a.replication_factor, b.replication_factor),
+        ),
+        "target": (a.target.name, b.target.name, ""),
+        "schedule": (_schedule(a), _schedule(b), ""),
+        "bubble": (_bubble(a), _bubble(b), ""),
+    }
+    return _table("", values)
+
+
+def _memory(a: Report, b: Report) -> list[str]:
+    before, after = a.memory.by_category, b.memory.by_category
+    values = {name: _bytes(before[name], after.get(name, 0)) for name in before}
+    values["all tiles"] = _bytes(sum(before.values()), sum(after.values()))
+    remote = (int(a.memory.remote_bytes.sum()), int(b.memory.remote_bytes.sum()))
+    return _table("Memory of all IPUs", {**values, "streaming memory": _bytes(*remote)})
+
+
+def _busy(a: Report, b: Report) -> list[str]:
+    before, after = _by_kind(a), _by_kind(b)
+    values = {name: _cycles(before[name], after[name]) for name in before}
+    return _table("Cycles of all IPUs", values)
+
+
+def _by_kind(report: Report) -> dict[str, float]:
+    busy = {kind: int(cycles.sum()) for kind, cycles in report.busy_cycles.items()}
+    waiting = report.num_ipus * report.cycles - sum(busy.values())
+    return {**busy, "waiting": max(waiting, 0)}
+
+
+def _operations(a: Report, b: Report) -> list[str]:
+    """Those of one name and line together."""
+    before, after = _by_operation(a), _by_operation(b)
+    changes = {key: after[key] - before[key] for key in {**before, **after}}
+    order = sorted(changes, key=lambda key: (-abs(changes[key]), key))
+    values = {
+        f"{title} {short(line)}".rstrip(): _cycles(before[title, line], after[title, line])
+        for title, line in order
+    }
+    return _table("Operations that changed most, in cycles", values, _MOST_OPERATIONS)
+
+
+def _by_operation(report: Report) -> collections.defaultdict[tuple[str, str], float]:
+    found: collections.defaultdict[tuple[str, str], float] = collections.defaultdict(float)
+    for operation in report.operations:
+        found[operation.name, operation.origin] += operation.cycles
+    return found
+
+
+def _table(
+    title: str, values: Mapping[str, tuple[str, str, str]], most: int | None = None
+) -> list[str]:
+    """Rows whose texts differ; nothing if there are none."""
+    rows = [[name, *texts] for name, texts in values.items() if texts[0] != texts[1] or texts[2]]
+    if not rows:
+        return []
+    shown = rows[:most]
+    more = [f"and {len(rows) - len(shown):,} more"] if len(rows) > len(shown) else []
+    return [*table([[title, "a", "b", "change"], *shown], texts=(0,)), *more]
+
+
+def _cycles(before: float, after: float) -> tuple[str, str, str]:
+    if abs(after - before) < _ROUNDING:
+        before = after
+    return f"{before:,.0f}", f"{after:,.0f}", _change(before, after)
+
+
+def _bytes(before: int, after: int) -> tuple[str, str, str]:
+    return size(before), size(after), _change(before, after)
+
+
+def _change(before: float, after: float) -> str:
+    """As `+12.5%`; "" for none."""
+    if before == after:
+        return ""
+    if not before:
+        return "new"
+    if not after:
+        return "gone"
+    return f"{after / before - 1:+.1%}"
+
+
+def _rate(report: Report) -> str:
+    return "-" if report.throughput is None else f"{report.throughput:,.1f}"
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _fullest(report: Report) -> int:
+    return int(report.memory.tile_peak_bytes.max())
+
+
+def _schedule(report: Report) -> str:
+    return report.pipeline.schedule if report.pipeline else "-"
+
+
+def _bubble(report: Report) -> str:
+    return f"{report.pipeline.bubble_fraction:.1%}" if report.pipeline else "-"

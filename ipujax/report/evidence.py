@@ -1,0 +1,222 @@
+"""What advice rests on: what IPUs hold that lack memory, and what could be taken off them."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Collection, Iterable, Sequence
+
+from ipujax.report.derivatives import Derivatives
+from ipujax.report.waiting import first_pipeline
+from lowering import HOST, avals, ir, machine, pipelines
+
+DATA = ("variables", "constants", "activations", "fifos")
+"""The categories that are the model's own data; the others come with the operations."""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Bytes on an IPU that lacks memory, at the step that needs most.
+
+    Attributes:
+      ipu: which one it is.
+      need_bytes: what must go, if it is taken off all tiles alike.
+      peak_bytes: what it holds.
+      held: the same by category.
+      pipelined: the program has a pipeline.
+      training: the pipeline has a backward pass.
+      room_bytes: how far the peak can sink before what goes on outside of pipelines, such as the
+        weight update, needs most; the whole peak for programs without a pipeline.
+      working_bytes: of activations, without those as large as what is trained: gradients of
+        weights, and new weights and state, do not shrink with the batch.
+      kept_bytes: of activations that `jax.checkpoint` could recompute, and does not yet.
+      state_bytes: of the optimizer's state, where it is on the tiles.
+      gathered_bytes: of the state for one layer; where it comes from elsewhere, the update lays it
+        out anew.
+      accumulator_bytes: of accumulated gradients that no single task needs all of.
+      streamed_bytes: of what one micro-batch leaves waiting.
+      single_share: of all values, the share that is float32.
+      updates: how many runs of the pipeline there are in a call.
+      micro_batches: in all of these.
+    """
+
+    ipu: int
+    need_bytes: int
+    peak_bytes: int
+    held: dict[str, int]
+    pipelined: bool
+    training: bool
+    room_bytes: int
+    working_bytes: int
+    kept_bytes: int
+    state_bytes: int
+    gathered_bytes: int
+    accumulator_bytes: int
+    streamed_bytes: int
+    single_share: float
+    updates: int
+    micro_batches: int
+
+
+def gather(
+    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
+) -> tuple[Evidence, ...]:
+    """Looks at each IPU that lacks memory, and at the one with the fullest tile, which is first."""
+    worst, _ = profile.memory.worst
+    needs = need_bytes(profile.memory)
+    others = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
+    idle = None
+    if any(isinstance(n, ir.Repeat) and n.pipeline is not None for n in ir.walk(program.body)):
+        idle = machine.model(dc.replace(program, body=_idle(program.body)), options).memory
+    return tuple(_of(program, profile, idle, ipu, needs[ipu]) for ipu in (worst, *others))
+
+
+def need_bytes(memory: machine.Memory) -> list[int]:
+    """For each IPU what its tiles hold too much, if it goes off all of them alike."""
+    fullest = memory.tile_peak_bytes.max(axis=1)
+    tiles = memory.tile_peak_bytes.shape[1]
+    return [max(0, own - memory.limit) * tiles for own in fullest.tolist()]
+
+
+def _of(
+    program: ir.Program,
+    profile: machine.Profile,
+    idle: machine.Memory | None,
+    ipu: int,
+    need: int,
+) -> Evidence:
+    nodes = list(ir.walk(program.body))
+    loops = [n for n in nodes if isinstance(n, ir.Repeat) and n.pipeline is not None]
+    tasks = [n for n in nodes if isinstance(n, ir.Task)]
+    updates = [task for task in tasks if task.spec.kind is pipelines.Kind.UPDATE]
+    remote = _remote(nodes)
+    derivatives = Derivatives(program)
+    held = {name: int(bytes_[ipu]) for name, bytes_ in profile.memory.ipu_categories.items()}
+    peak = int(profile.memory.peak_bytes[ipu])
+    shapes = _trained(program, updates, derivatives)
+    found = first_pipeline(program)
+    runs = 1 if found is None else found[1]
+    state = _bytes(program, _state(nodes, loops, updates, remote, ipu))
+    return Evidence(
+        ipu=ipu,
+        need_bytes=need,
+        peak_bytes=peak,
+        held=held,
+        pipelined=bool(loops),
+        training=bool(updates),
+        room_bytes=peak - _outside(profile, idle, ipu) if idle is not None else peak,
+        working_bytes=_working(profile.liveness[ipu], shapes),
+        kept_bytes=0 if loops or derivatives.recomputes else derivatives.kept_bytes,
+        state_bytes=state,
+        gathered_bytes=int(state * _largest_share(program, loops, ipu)),
+        accumulator_bytes=_spared(program, loops, remote, ipu),
+        streamed_bytes=_streamed(program, loops, ipu),
+        single_share=_single_share(program),
+        updates=runs,
+        micro_batches=0 if found is None else runs * found[0].micro_batches,
+    )
+
+
+def _outside(profile: machine.Profile, idle: machine.Memory, ipu: int) -> int:
+    """The peak of an IPU if its pipelines did nothing, with the code that it has all the same."""
+    beside = idle.peak_bytes[ipu] - idle.always_live_bytes[ipu]
+    return int(profile.memory.always_live_bytes[ipu] + beside)
+
+
+def _idle(body: ir.Sequence) -> ir.Sequence:
+    """A body whose pipelines leave their accumulators as they were."""
+    steps: list[ir.Node] = []
+    for node in body.steps:
+        match node:
+            case ir.Repeat() if node.pipeline is not None:
+                kept = tuple(dc.replace(carry, leaving=carry.entering) for carry in node.carry)
+                nothing = ir.Sequence(())
+                steps.append(dc.replace(node, body=nothing, carry=kept, stacks=(), pipeline=None))
+            case ir.Repeat() | ir.While() | ir.Task():
+                steps.append(dc.replace(node, body=_idle(node.body)))
+            case ir.Switch():
+                branches = tuple(dc.replace(b, body=_idle(b.body)) for b in node.branches)
+                steps.append(dc.replace(node, branches=branches))
+            case _:
+                steps.append(node)
+    return ir.Sequence(tuple(steps))
+
+
+def _trained(program: ir.Program, updates: Iterable[ir.Task], derivatives: Derivatives) -> set[str]:
+    """Shapes and dtypes of what is trained: of what updates read, or comes in and goes out."""
+    lasting = {value for task in updates for value in ir.reads(task)}
+    shapes = {program.describe(value) for value in lasting}
+    if derivatives.kept_bytes or derivatives.recomputes:
+        outputs = {program.describe(value) for value in program.outputs}
+        shapes |= outputs & {program.describe(value) for value in program.inputs}
+    return shapes
+
+
+def _working(liveness: machine.Liveness, shapes: Collection[str]) -> int:
+    """Bytes of activations at the worst step that look like nothing that is trained."""
+    alive = liveness.alive_at(liveness.worst)
+    activations = (tensor for tensor in alive if tensor.category == "activations")
+    return sum(tensor.total_bytes for tensor in activations if tensor.name not in shapes)
+
+
+def _remote(nodes: Iterable[ir.Node]) -> set[ir.ValueId]:
+    """What is in streaming memory, under the names of loop variables too."""
+    remote: set[ir.ValueId] = set()
+    for node in nodes:
+        if isinstance(node, ir.Store) and node.storage.remote:
+            remote.add(node.kept)
+        if isinstance(node, ir.Repeat):
+            remote.update(carry.entering for carry in node.carry if carry.initial in remote)
+    return remote
+
+
+def _state(
+    nodes: Sequence[ir.Node],
+    loops: Iterable[ir.Repeat],
+    updates: Iterable[ir.Task],
+    remote: set[ir.ValueId],
+    ipu: int,
+) -> set[ir.ValueId]:
+    """What only updates read on an IPU, and is neither accumulated nor elsewhere."""
+    others = {n.value for n in nodes if isinstance(n, ir.Load)}
+    for copy in (n for n in nodes if isinstance(n, ir.Copy) and n.source != HOST):
+        others.update(copy.values)
+    others.update(value for loop in loops for value in ir.reads(loop))
+    others.update(carry.final for loop in loops for carry in loop.carry)
+    steps = [n for task in updates for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
+    made = {value for n in steps for value in n.writes}
+    read = {value for n in steps if n.ipu == ipu for value in n.reads}
+    return read - made - others - remote
+
+
+def _largest_share(program: ir.Program, loops: Iterable[ir.Repeat], ipu: int) -> float:
+    """The share of the largest accumulator in all of an IPU's."""
+    sums = [_bytes(program, [c.entering]) for n in loops for c in n.carry if c.ipu == ipu]
+    return max(sums, default=0) / max(sum(sums), 1)
+
+
+def _spared(
+    program: ir.Program, loops: Iterable[ir.Repeat], remote: set[ir.ValueId], ipu: int
+) -> int:
+    """Bytes of accumulators on an IPU beside those that one task needs at once."""
+    spared = 0
+    for loop in loops:
+        sums = {c.entering for c in loop.carry if c.ipu == ipu and c.initial not in remote}
+        tasks = [node for node in loop.body.steps if isinstance(node, ir.Task)]
+        at_once = (_bytes(program, sums & set(ir.reads(task))) for task in tasks)
+        spared += _bytes(program, sums) - max(at_once, default=0)
+    return spared
+
+
+def _streamed(program: ir.Program, loops: Iterable[ir.Repeat], ipu: int) -> int:
+    fifos = (fifo for loop in loops if loop.pipeline is not None for fifo in loop.pipeline.fifos)
+    return sum(_bytes(program, fifo.values) for fifo in fifos if fifo.ipu == ipu and fifo.depth)
+
+
+def _single_share(program: ir.Program) -> float:
+    sizes = [(str(aval.dtype), avals.size_in_bytes(aval)) for aval in program.avals]
+    single = sum(bytes_ for dtype, bytes_ in sizes if dtype == "float32")
+    return single / max(sum(bytes_ for _, bytes_ in sizes), 1)
+
+
+def _bytes(program: ir.Program, values: Iterable[ir.ValueId]) -> int:
+    return sum(avals.size_in_bytes(program.avals[value]) for value in values)

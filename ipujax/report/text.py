@@ -1,0 +1,275 @@
+"""A report as a page of text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ipujax.host.tables import table
+from ipujax.report.findings import Advice
+from lowering import machine
+
+if TYPE_CHECKING:
+    from ipujax.report.report import Report
+
+_WIDTH = 100
+_MOST_NAME = 60
+_ROUNDING = 1e-3  # of shares
+_MOST_IPUS, _MOST_OPERATIONS = 16, 10
+_COLUMNS = (
+    ("compute", "compute"),
+    ("exchange", "exchange"),
+    ("sync", "sync"),
+    ("inter_ipu", "inter-IPU"),
+    ("host", "host"),
+    ("remote", "remote"),
+)
+
+
+def page(report: Report) -> str:
+    """The whole report."""
+    parts = [
+        headline(report),
+        _pipeline(report),
+        _costs(report),
+        _ipus(report),
+        _categories(report),
+        _operations(report),
+        _basis(report),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def summary(report: Report) -> str:
+    """One line, for `repr`."""
+    fits = "fits" if report.memory.fits else "does not fit"
+    return f"{name(report)}: {system(report)}, {duration(report.seconds)} a call, {fits}"
+
+
+def name(report: Report) -> str:
+    """The program's, cut where it is very long."""
+    return report.name if len(report.name) <= _MOST_NAME else f"{report.name[: _MOST_NAME - 3]}..."
+
+
+def system(report: Report) -> str:
+    """As `2 replicas of 4 IPUs (ipu2)`."""
+    replicas, ipus = report.replication_factor, report.num_ipus
+    return f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')} ({report.target.name})"
+
+
+def headline(report: Report) -> list[str]:
+    """What matters most: does it fit, and how fast is it."""
+    target, memory = report.target, report.memory
+    title = (
+        f"{name(report)}: {system(report)}, {target.tiles_per_ipu:,} tiles at "
+        f"{target.clock_hz / 1e9:.4g} GHz"
+    )
+    time = f"Time: {report.cycles:,} cycles = {duration(report.seconds)} a call"
+    if report.throughput is not None:
+        time += f"; {report.throughput:,.1f} elements/s ({report.elements:,} a call)"
+    if not memory.fits:
+        return [title, out_of_memory(report), time]
+    ipu, tile = memory.worst
+    fullest = int(memory.tile_peak_bytes.max())
+    fits = (
+        f"Fits: the fullest tile, IPU {ipu} tile {tile}, holds {fullest:,} of {memory.limit:,} "
+        f"bytes ({fullest / memory.limit:.1%})"
+    )
+    return [title, fits, time]
+
+
+def out_of_memory(report: Report) -> str:
+    """What does not fit, where, and what would help."""
+    memory = report.memory
+    ipu, tile = memory.worst
+    over = memory.tile_peak_bytes > memory.limit
+    fullest = int(memory.tile_peak_bytes.max())
+    if over.any():
+        lines = [
+            "Out of memory: Cannot fit all variable data onto one or more tiles",
+            f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
+            f"{fullest - memory.limit:,} too many; {int(over.sum()):,} of {over.size:,} tiles "
+            "lack memory",
+            f"  needs: {', '.join(_needs(memory))}, if it goes off all tiles alike",
+        ]
+    else:
+        lines = ["Out of memory: Cannot fit all instructions onto one or more tiles"]
+    if memory.most_code_bytes > memory.code_limit:
+        lines.append(
+            f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
+            "which instructions can be fetched"
+        )
+    lines += [f"  alive: {_tensor(report, tensor)}" for tensor in memory.biggest[:5]]
+    lines += [f"  fix:   {entry.text} ({_effect(entry)})" for entry in report.advice[:6]]
+    return "\n".join(lines)
+
+
+def _needs(memory: machine.Memory) -> Iterator[str]:
+    """What each IPU that is too full must lose."""
+    tiles = memory.tile_peak_bytes.shape[1]
+    for ipu, fullest in enumerate(memory.tile_peak_bytes.max(axis=1).tolist()):
+        if fullest > memory.limit:
+            yield f"about {size((fullest - memory.limit) * tiles)} off IPU {ipu}"
+
+
+def _effect(entry: Advice) -> str:
+    return size(entry.about_bytes) + "; enough alone" * entry.enough
+
+
+def _tensor(report: Report, tensor: machine.Tensor) -> str:
+    made = tensor.operation
+    if made == "argument" and tensor.value is not None:
+        made = report.arguments.get(tensor.value, made)
+    line = f", {short(tensor.origin)}" if tensor.origin else ""
+    return (
+        f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
+        f"bytes of it on that tile ({made}{line})"
+    )
+
+
+def short(origin: str) -> str:
+    """A line of an installed package without the way there."""
+    return origin.rpartition("site-packages/")[2]
+
+
+def _pipeline(report: Report) -> list[str]:
+    p = report.pipeline
+    if p is None:
+        return []
+    return [
+        f"Pipeline: {p.schedule}, {p.stages} stages, {p.micro_batches} micro-batches: {p.ticks} "
+        f"ticks, bubble {p.bubble_fraction:.1%}, utilisation {p.utilisation:.1%}"
+    ]
+
+
+def _costs(report: Report) -> list[str]:
+    """What takes most of the time, and what would help."""
+    lines: list[str] = []
+    for cost in report.costs:
+        where = f" ({short(cost.origin)})" if cost.origin else ""
+        lines += _wrapped(f"  {cost.share:5.1%}  {cost.title}{where}: {cost.detail}", 9)
+        lines += _wrapped(f"         fix: {cost.remedy}", 14)
+    return ["Time goes to:", *lines] if lines else []
+
+
+def _ipus(report: Report) -> list[str]:
+    """A row for each IPU: memory, and what it does with its time."""
+    memory, busy = report.memory, report.busy_cycles
+    shown = [(kind, title) for kind, title in _COLUMNS if busy[kind].any()]
+    header = ["IPU", "fullest tile", "all tiles", "remote memory"]
+    rows = [[*header, *(title for _, title in shown), "waiting"]]
+    cycles = max(report.cycles, 1)
+    overlap = False
+    for ipu in _chosen(report):
+        shares = [int(busy[kind][ipu]) / cycles for kind, _ in shown]
+        overlap |= sum(shares) > 1.0 + _ROUNDING
+        rows.append(
+            [
+                str(ipu),
+                f"{int(memory.tile_peak_bytes[ipu].max()):,} B",
+                size(int(memory.peak_bytes[ipu])),
+                size(int(memory.remote_bytes[ipu])),
+                *(f"{share:.1%}" for share in shares),
+                f"{max(0.0, 1.0 - sum(shares)):.1%}",
+            ]
+        )
+    lines = table(rows)
+    left = report.num_ipus - len(rows) + 1
+    if left:
+        lines.append(f"and {left} more IPUs, with emptier tiles")
+    if overlap:
+        lines.append("Shares above 100% together: I/O tiles work beside the others.")
+    return lines
+
+
+def _chosen(report: Report) -> list[int]:
+    """The IPUs with the fullest tiles, if there are too many for a page."""
+    fullest = report.memory.tile_peak_bytes.max(axis=1)
+    order = sorted(range(report.num_ipus), key=lambda ipu: -int(fullest[ipu]))
+    return sorted(order[:_MOST_IPUS])
+
+
+def _categories(report: Report) -> list[str]:
+    used = report.memory.by_category
+    whole = max(sum(used.values()), 1)
+    largest = sorted((item for item in used.items() if item[1]), key=lambda item: -item[1])
+    texts = [f"{name} {size(bytes_)} ({bytes_ / whole:.0%})" for name, bytes_ in largest]
+    return _wrapped("Memory: " + ", ".join(texts)) if texts else []
+
+
+def _operations(report: Report) -> list[str]:
+    """The most expensive operations; equal ones of one line share a row, whatever their IPU.
+
+    Their scopes stand before their names: `ctc_loss: scan float32[8]`.
+    """
+    alike: dict[tuple[str, str], list[machine.OperationTotal]] = {}
+    for operation in report.operations:
+        scope = f"{operation.scope}: " if operation.scope else ""
+        alike.setdefault((scope + operation.name, operation.origin), []).append(operation)
+    order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
+    if not order:
+        return []
+    rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
+    for (title, origin), own in order[:_MOST_OPERATIONS]:
+        cycles = sum(o.cycles for o in own)
+        share = cycles / max(report.cycles * report.num_ipus, 1)
+        runs = sum(o.runs for o in own)
+        ipus = ranges(sorted({o.ipu for o in own}))
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, short(origin)])
+    left = len(order) - len(rows) + 1
+    more = [f"and {left:,} more operations"] if left > 0 else []
+    return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """As `0-3, 6`; at most three of them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
+
+
+def _basis(report: Report) -> list[str]:
+    lines = [
+        f"Modelled, not measured; {report.default_share:.1%} of compute cycles rest on default "
+        "formulas."
+    ]
+    return [*lines, *(f"Assumed: {text}" for text in report.assumptions)]
+
+
+def _wrapped(text: str, indent: int = 2) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def counted(number: int, word: str) -> str:
+    """As `1 replica` or `2 replicas`."""
+    return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def size(bytes_: int) -> str:
+    """Bytes in powers of 1000: `1.5 MB`."""
+    value = float(bytes_)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """As `310.6 us`."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"

@@ -1,0 +1,5 @@
+"""The seed's `tensorflow.python.ipu.sharded_optimizer`: see `ipujax.optimizers`."""
+
+from __future__ import annotations
+
+from ipujax.optimizers.sharded_optimizer import ShardedOptimizer as ShardedOptimizer

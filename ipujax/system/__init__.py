@@ -1,0 +1,1 @@
+"""The virtual machine and its configuration: devices, options, flags, logs, attachments."""

@@ -1,0 +1,353 @@
+"""Configuration trees declared as classes: typed options, categories, and helpful errors.
+
+A category is a class; an option is an annotated class attribute:
+
+    class Loops(ConfigNode):
+        '''Options of loops.'''
+
+        unroll: int = option(1, "How many iterations to unroll.")
+
+    class MyConfig(ConfigNode):
+        depth: int | list[int] = option(2, "How deep.")
+        loops: Loops = category()
+
+The annotation is checked on every assignment, containers element by element. A name that does not
+exist is an error on reading and on writing, with the closest full name as a suggestion.
+"""
+
+# Declarations and nodes are two halves of one mechanism and look into one another.
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, cast
+
+from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
+from ipujax.system.log import get_logger
+
+Node = TypeVar("Node", bound="ConfigNode")
+
+
+class Effect(enum.Enum):
+    """What an option changes for a user of this machine, where IPUs are virtual."""
+
+    SYSTEM = "which virtual IPUs a device has, how it attaches, and which chip is modelled"
+    VALUES = "the numbers that programs compute"
+    HOST = "how the host compiles, caches and feeds programs"
+    MODEL = "the modelled memory and cycles, never the numbers"
+    NONE = "nothing: accepted so that programs port unchanged"
+
+
+def type_name(hint: Any) -> str:
+    """Spells a type as the `typing` module did before `|`: `typing.Union[int, typing.List[int]]`.
+
+    Done here since Python's own spelling differs between versions.
+    """
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Ellipsis:
+        return "..."
+    if origin is None:
+        return getattr(hint, "__name__", str(hint))
+    if all(arg is Any for arg in args):
+        return origin.__name__
+    name = "Union" if origin in (typing.Union, types.UnionType) else origin.__name__.capitalize()
+    return f"typing.{name}[{', '.join(type_name(arg) for arg in args)}]"
+
+
+def is_instance(value: object, hint: Any) -> bool:
+    """Whether a value has a type, containers element by element.
+
+    Stricter than Python's numeric tower: a `bool` is no `int`, and an `int` is no `float`.
+    """
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(is_instance(value, arg) for arg in args)
+    if origin is None:
+        return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
+    if not isinstance(value, origin):
+        return False
+    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
+        elements = cast(tuple[Any, ...], value)
+        return len(elements) == len(args) and all(map(is_instance, elements, args))
+    if origin in (list, tuple):
+        return all(is_instance(element, args[0]) for element in cast(list[Any], value))
+    if origin is dict:
+        items = cast(dict[Any, Any], value).items()
+        return all(is_instance(k, args[0]) and is_instance(v, args[1]) for k, v in items)
+    raise ConfigTypeError(f"options of type {type_name(hint)} are not supported by the schema")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttributeMetadata:
+    """What is known about one option or category, apart from its value.
+
+    Attributes:
+      name: the full dotted name, from the root of the configuration.
+      doc: what it does.
+      effect: what it changes here; `None` for a category.
+      deprecated_msg: why it should no longer be used, its own reason or else its category's;
+        `None` if it is not deprecated.
+    """
+
+    name: str
+    doc: str
+    effect: Effect | None
+    deprecated_msg: str | None
+    _hint: Any = dataclasses.field(repr=False)
+    _default: Any = dataclasses.field(repr=False)
+
+    @property
+    def type(self) -> str | None:
+        """The type of the option in words; `None` for a category."""
+        return None if self._hint is None else type_name(self._hint)
+
+    @property
+    def default(self) -> Any:
+        """A fresh copy of the option's default; `None` for a category."""
+        return copy.deepcopy(self._default)
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether the option or its category should no longer be used."""
+        return self.deprecated_msg is not None
+
+    def check_type(self, value: object) -> bool:
+        """Checks a value against the option's type.
+
+        Returns:
+          True.
+
+        Raises:
+          ConfigTypeError: (a `TypeError`) if the option does not take such a value.
+        """
+        if self._hint is None:
+            raise ConfigTypeError(f"'{self.name}' is a category: it takes no value")
+        if not is_instance(value, self._hint):
+            raise ConfigTypeError(
+                f"'{self.name}' was given {value!r}, of type {type(value).__name__}, but it must "
+                f"be of type {self.type}"
+            )
+        return True
+
+    def warn_if_deprecated(self) -> None:
+        """Logs a warning if the option or its category is deprecated."""
+        if self.deprecated:
+            get_logger().warning("'%s' is deprecated: %s", self.name, self.deprecated_msg)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """The declaration of one option; reads and writes its value in a node."""
+
+    default: Any
+    doc: str
+    effect: Effect
+    deprecated: str | None
+    name: str = ""  # both are filled in when the class that declares the option is made
+    hint: Any = None
+
+    def __get__(self, node: ConfigNode | None, owner: type) -> Any:
+        return self if node is None else node._values[self.name]
+
+    def __set__(self, node: ConfigNode, value: object) -> None:
+        metadata = node.get_attribute_metadata(self.name)
+        if node._frozen:
+            raise ConfigError(
+                f"'{metadata.name}' belongs to a configuration that is in use and cannot change; "
+                "assign to your own config and configure the system again"
+            )
+        metadata.check_type(value)
+        metadata.warn_if_deprecated()
+        node._values[self.name] = value
+        node._assigned.add(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Category:
+    """The declaration of one category within another."""
+
+    deprecated: str | None
+    name: str = ""
+    hint: Any = None
+
+    def __get__(self, node: ConfigNode | None, owner: type) -> Any:
+        return self if node is None else node._values[self.name]
+
+    def __set__(self, node: ConfigNode, value: object) -> None:
+        raise ConfigError(
+            f"'{node._full(self.name)}' is a category and cannot be assigned to; assign to one "
+            f"of its attributes: {', '.join(sorted(self.hint._members))}"
+        )
+
+
+def option(
+    default: Any, doc: str, effect: Effect = Effect.NONE, *, deprecated: str | None = None
+) -> Any:
+    """Declares an option; its type is the annotation beside it."""
+    return Option(default, " ".join(doc.split()), effect, deprecated)
+
+
+def category(*, deprecated: str | None = None) -> Any:
+    """Declares a category; its class is the annotation beside it."""
+    return Category(deprecated)
+
+
+class ConfigNode:
+    """A category of options, or the root of a configuration: subclass it to declare one."""
+
+    _members: typing.ClassVar[dict[str, Option | Category]] = {}
+    _values: dict[str, Any]
+    _assigned: set[str]  # the options that somebody gave a value, even if the default
+    _frozen: bool
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        hints = typing.get_type_hints(cls)
+        members = dict(cls._members)
+        for name, declared in list(vars(cls).items()):
+            if isinstance(declared, (Option, Category)):
+                members[name] = dataclasses.replace(declared, name=name, hint=hints[name])
+                setattr(cls, name, members[name])
+        cls._members = members
+
+    def __init__(self, *, _path: str = "", _parent: ConfigNode | None = None):
+        # Plain assignment would go through the schema's own `__setattr__`.
+        self.__dict__.update(
+            _path=_path, _parent=_parent, _values={}, _assigned=set(), _frozen=False
+        )
+        for name, member in self._members.items():
+            if isinstance(member, Category):
+                self._values[name] = member.hint(_path=self._full(name), _parent=self)
+            else:
+                self._values[name] = copy.deepcopy(member.default)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._unknown(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self._members:
+            raise self._unknown(name)
+        object.__setattr__(self, name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._members})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConfigNode) or type(self) is not type(other):
+            return NotImplemented
+        return self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __repr__(self) -> str:
+        return "\n".join([type(self).__name__, *self._lines(indent="  ")])
+
+    def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
+        """Looks up what is known about an option or category.
+
+        Args:
+          attr: its full name relative to the category that this is called on, such as
+            `"ipu_model.version"` on the root or `"version"` on `ipu_model`.
+
+        Raises:
+          UnknownOptionError: (a `ValueError`) if there is no such attribute; the message quotes
+            the request and the first part of it that failed.
+        """
+        *categories, last = attr.split(".")
+        node = self
+        for part in categories:
+            below = node._values.get(part)
+            if not isinstance(below, ConfigNode):
+                raise node._no_metadata(attr, part)
+            node = below
+        if last not in node._members:
+            raise node._no_metadata(attr, last)
+        return node._metadata(node._members[last])
+
+    def _no_metadata(self, attr: str, part: str) -> UnknownOptionError:
+        where = f"category '{self._path}'" if self._path else f"the {type(self).__name__}"
+        what = "attribute" if attr.endswith(part) else "category"
+        return UnknownOptionError(
+            f"could not get the metadata of '{attr}': '{part}' is no {what} of {where}"
+            + self._suggestion(self._full(part))
+        )
+
+    def _metadata(self, member: Option | Category) -> AttributeMetadata:
+        name, message = self._full(member.name), member.deprecated or self._deprecation()
+        if isinstance(member, Category):
+            doc = inspect.getdoc(member.hint) or ""
+            return AttributeMetadata(name, doc, None, message, None, None)
+        return AttributeMetadata(
+            name, member.doc, member.effect, message, member.hint, member.default
+        )
+
+    def _deprecation(self) -> str | None:
+        """Why this category is deprecated, or the nearest one around it that is."""
+        parent, name = self._parent, self._path.rpartition(".")[2]
+        if parent is None:
+            return None
+        return parent._members[name].deprecated or parent._deprecation()
+
+    def _full(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def _unknown(self, name: str) -> UnknownOptionError:
+        # While `copy` or `pickle` rebuilds a node it has no values, hence no name, yet.
+        full = self._full(name) if "_path" in self.__dict__ else name
+        hint = "" if name.startswith("_") else self._suggestion(full)
+        return UnknownOptionError(f"there is no configuration attribute '{full}'{hint}")
+
+    def _suggestion(self, full: str) -> str:
+        root = self
+        while root._parent is not None:
+            root = root._parent
+        return did_you_mean(full, [name for name, _, _ in walk(root)])
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        for name, member in self._members.items():
+            value = self._values[name]
+            if isinstance(value, ConfigNode):
+                yield f"{indent}{name}"
+                yield from value._lines(indent + "  ")
+            elif isinstance(member, Option) and value != member.default:
+                yield f"{indent}{name} = {value!r}  # default: {member.default!r}"
+            else:
+                yield f"{indent}{name} = {value!r}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to add to a message about a name that does not exist: the nearest, or ''."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def walk(node: ConfigNode) -> Iterator[tuple[str, Option | Category, Any]]:
+    """Every option and category below a node: its full name, its declaration and its value."""
+    for name, member in node._members.items():
+        value = node._values[name]
+        yield node._full(name), member, value
+        if isinstance(value, ConfigNode):
+            yield from walk(value)
+
+
+def assigned_names(node: ConfigNode) -> frozenset[str]:
+    """The node's own options that were ever assigned, also those that got their default."""
+    return frozenset(node._assigned)
+
+
+def snapshot(node: Node, *, frozen: bool) -> Node:
+    """An independent copy; with `frozen`, assigning to it is an error."""
+    copied = copy.deepcopy(node)
+    for branch in [copied, *(value for _, _, value in walk(copied))]:
+        if isinstance(branch, ConfigNode):
+            branch.__dict__["_frozen"] = frozen
+    return copied

@@ -1,0 +1,270 @@
+"""The virtual system: which IPUs each logical device has, and whether it is attached to them.
+
+There is one system in a process, `SYSTEM`. It starts unconfigured, with one logical device of one
+IPU; `configure` gives it others. Whoever keeps something that depends on the configuration
+compares `SYSTEM.generation`, which changes whenever the configuration does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+
+import numpy as np
+
+from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
+from ipujax.system import attachments
+from ipujax.system.config_enums import DeviceConnectionType
+from ipujax.system.config_schema import snapshot
+from ipujax.system.device_ids import DEVICES, ListedDevice, first_free, shard_order
+from ipujax.system.flags import poplar_flags
+from ipujax.system.log import get_logger
+from ipujax.system.options import SystemOptions, check_consistency
+
+_NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
+_MAX_IPUS = max(len(device.ipus) for device in DEVICES)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicalDevice:
+    """What a program names `/device:IPU:0`: some IPUs of the machine, in order.
+
+    Attributes:
+      name: `/device:IPU:<ordinal>`.
+      ordinal: its place in the configuration, from 0.
+      device_id: its id in the listing of `gc-info -l`.
+      ipus: the physical IPU (by PCIe id) of each shard.
+      first: its first IPU's place among the IPUs of all devices, from 0; JAX devices are dealt
+        out by these places, in turn.
+      config: the configuration in force; a frozen copy.
+    """
+
+    name: str
+    ordinal: int
+    device_id: int
+    ipus: tuple[int, ...]
+    first: int
+    config: SystemOptions = dataclasses.field(compare=False, repr=False)
+
+    @property
+    def num_ipus(self) -> int:
+        """How many IPUs it has."""
+        return len(self.ipus)
+
+    @property
+    def connection(self) -> DeviceConnectionType:
+        """When it attaches."""
+        return self.config.device_connection.type
+
+    @property
+    def results_are_zeros(self) -> bool:
+        """Whether programs only compile, and running them gives zeros."""
+        return self.connection is DeviceConnectionType.PRE_COMPILE
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSeed:
+    """Where a device's random numbers start.
+
+    Attributes:
+      value: the seed, of 64 bits; the device's ordinal until one is set, so that programs repeat
+        themselves and devices differ.
+      identical: whether all replicas draw the same numbers.
+      runs: how many runs have drawn since it was set.
+    """
+
+    value: int
+    identical: bool = False
+    runs: int = 0
+
+
+class VirtualSystem:
+    """The system's state; use the one instance, `SYSTEM`.
+
+    Attributes:
+      generation: changes with every `configure` and `reset`.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._lock = threading.RLock()
+        self._devices: tuple[LogicalDevice, ...] | None = None
+        self._configured = False
+        self._attached: dict[str, LogicalDevice] = {}
+        self._seeds: dict[str, DeviceSeed] = {}
+
+    @property
+    def configured(self) -> bool:
+        """Whether a configuration is in force."""
+        return self._configured
+
+    def configure(self, config: SystemOptions) -> None:
+        """Puts a configuration in force in place of the one before; attaches `ALWAYS` devices.
+
+        Raises:
+          ConfigError: if options contradict one another.
+          DeviceError: if the machine has no such IPUs.
+        """
+        check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
+        devices = _place(snapshot(config, frozen=True))
+        with self._lock:
+            self.reset()
+            self._devices, self._configured = devices, True
+            for device in devices:
+                if device.connection is DeviceConnectionType.ALWAYS:
+                    self.attach(device)
+
+    def reset(self) -> None:
+        """Drops the configuration, attachments and seeds; a fresh system is left as it is."""
+        with self._lock:
+            self.detach_all()
+            self._devices, self._configured = None, False
+            self._seeds.clear()
+            self.generation += 1
+
+    def configs(self) -> list[SystemOptions]:
+        """A copy of the configuration for each logical device.
+
+        Raises:
+          NotConfiguredError: if nothing is configured.
+        """
+        with self._lock:
+            if not self._configured:
+                raise NotConfiguredError(
+                    "no IPU devices are configured; call IPUConfig().configure_ipu_system() first"
+                )
+            return [snapshot(device.config, frozen=False) for device in self._all_devices()]
+
+    def device(self, name: str = "/device:IPU:0") -> LogicalDevice:
+        """The logical device of a name, with or without TensorFlow's longer prefix.
+
+        Raises:
+          DeviceError: if it is no name of an IPU device, or its ordinal is not configured.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise DeviceError(
+                f"{name!r} is no name of an IPU device; names look like '/device:IPU:0'"
+            )
+        ordinal, devices = int(match[1]), self._all_devices()
+        if ordinal < len(devices):
+            return devices[ordinal]
+        have = ", ".join(device.name for device in devices)
+        raise DeviceError(
+            f"{name!r}: there is no device with ordinal {ordinal}; the system has {have}. Set "
+            "auto_select_ipus (or select_ipus) to a list with one entry for each device"
+        )
+
+    def attach(self, device: LogicalDevice) -> None:
+        """Attaches a device unless it is attached already; to be called before every run.
+
+        A device that is only to be compiled for, with zeros for results, stays unattached.
+
+        Raises:
+          ConnectionTypeError: if the device's connection type is `NEVER`.
+        """
+        if device.name in self._attached or device.results_are_zeros:
+            return
+        if device.connection is DeviceConnectionType.NEVER:
+            raise ConnectionTypeError(
+                f"{device.name} is configured for compilation only: its "
+                "device_connection.type is NEVER; choose ON_DEMAND or ALWAYS to run programs"
+            )
+        with self._lock:
+            device = self.device(device.name)  # a device of an older configuration attaches no more
+            if device.name in self._attached:
+                return
+            self._attached[device.name] = device
+            ipus = "IPU" if device.num_ipus == 1 else "IPUs"
+            get_logger().info("Device %s attached to %s: %d", device.name, ipus, device.device_id)
+            attachments.publish(
+                [
+                    attachments.Attachment(each.name, each.device_id, each.ipus)
+                    for each in self._attached.values()
+                ]
+            )
+
+    def detach_all(self) -> None:
+        """Detaches all devices; each attaches again at its next run."""
+        with self._lock:
+            if self._attached:
+                self._attached.clear()
+                attachments.withdraw()
+
+    def set_seed(self, seed: int, device: str = "/device:IPU:0", identical: bool = False) -> None:
+        """Sets where a device's random numbers start, until it is configured anew."""
+        with self._lock:
+            self._seeds[self.device(device).name] = DeviceSeed(seed, identical)
+
+    def seed(self, device: str = "/device:IPU:0") -> DeviceSeed:
+        """Where a device's random numbers start."""
+        logical = self.device(device)
+        return self._seeds.get(logical.name, DeviceSeed(logical.ordinal))
+
+    def next_seed(self, device: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """What the next run on a device draws from, as `lowering.draws.first_key` takes it."""
+        with self._lock:
+            seed = self.seed(device)
+            self._seeds[device] = dataclasses.replace(seed, runs=seed.runs + 1)
+        words = (seed.value, seed.value >> 32, seed.runs, not seed.identical)
+        return np.array([word & 0xFFFFFFFF for word in words], np.uint32)
+
+    def _all_devices(self) -> tuple[LogicalDevice, ...]:
+        with self._lock:
+            if self._devices is None:
+                self._devices = _place(snapshot(SystemOptions(), frozen=True))
+            return self._devices
+
+
+def is_ipu_device_name(name: str) -> bool:
+    """Whether a device name is that of an IPU device, configured or not."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _place(config: SystemOptions) -> tuple[LogicalDevice, ...]:
+    """Finds the IPUs of every logical device that a configuration asks for."""
+    ids = _as_list(config.select_ipus)
+    chosen = _by_id(ids) if ids else _by_count(_as_list(config.auto_select_ipus) or [1])
+    devices: list[LogicalDevice] = []
+    for ordinal, (listed, count) in enumerate(chosen):
+        order = shard_order(count, config.selection_order)
+        ipus = tuple(listed.ipus[position].index for position in order)
+        name = f"/device:IPU:{ordinal}"
+        first = sum(device.num_ipus for device in devices)
+        devices.append(LogicalDevice(name, ordinal, listed.id, ipus, first, config))
+    return tuple(devices)
+
+
+def _by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
+    if len(set(ids)) < len(ids):
+        raise DeviceError(f"select_ipus is {ids}, but device ids must be unique")
+    for id in ids:
+        if not 0 <= id < len(DEVICES):
+            raise DeviceError(
+                f"select_ipus is {ids}, but there is no device {id}; ids go from 0 to "
+                f"{len(DEVICES) - 1}, see `gc-info -l`"
+            )
+    return [(DEVICES[id], len(DEVICES[id].ipus)) for id in ids]
+
+
+def _by_count(counts: list[int]) -> list[tuple[ListedDevice, int]]:
+    taken: set[int] = set()
+    chosen: list[tuple[ListedDevice, int]] = []
+    for count in counts:
+        if not 1 <= count <= _MAX_IPUS:
+            raise DeviceError(
+                f"auto_select_ipus asks for {count} IPUs in one device, but a device has from 1 "
+                f"to {_MAX_IPUS}"
+            )
+        listed = first_free(count, taken)
+        taken.update(ipu.index for ipu in listed.ipus[:count])
+        chosen.append((listed, count))
+    return chosen
+
+
+def _as_list(value: int | list[int] | tuple[int, ...]) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)
+
+
+SYSTEM = VirtualSystem()

@@ -1,0 +1,231 @@
+"""Every option of a system, and what they must be to one another.
+
+`ipujax.config.IPUConfig` is this, and can configure the system.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, cast
+
+from ipujax.errors import ConfigError
+from ipujax.system.config_enums import (
+    DeviceConnectionType,
+    SelectionOrder,
+)
+from ipujax.system.config_options import (
+    Convolutions,
+    DeviceConnection,
+    Experimental,
+    FloatingPointBehaviour,
+    IoTiles,
+    IpuModel,
+    Matmuls,
+    Norms,
+    Optimizations,
+    Pooling,
+    Scheduling,
+)
+from ipujax.system.config_schema import (
+    ConfigNode,
+    Effect,
+    assigned_names,
+    category,
+    option,
+    walk,
+)
+from ipujax.system.poplar_options import check_compilation_options, planner_options
+
+_VERSIONS = ("ipu1", "ipu2", "ipu21")
+
+
+class SystemOptions(ConfigNode):
+    """All that can be set about an IPU system; `print(config)` shows every option.
+
+    Options are attributes, in categories: `config.ipu_model.version = "ipu21"`. Use
+    `get_attribute_metadata` to ask for the type, default and meaning of one.
+    """
+
+    auto_select_ipus: int | list[int] | tuple[int, ...] = option(
+        [],
+        """How many IPUs each device has, 1 to 16: 4 for one device of four IPUs, [2, 2] for
+        /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs.""",
+        Effect.SYSTEM,
+    )
+    select_ipus: int | list[int] | tuple[int, ...] = option(
+        [],
+        """Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one device,
+        [24, 25] for two. Only one of this and `auto_select_ipus` may be set.""",
+        Effect.SYSTEM,
+    )
+    allow_recompute: bool = option(
+        False,
+        """Recompute values of the forward pass in the backward pass instead of keeping them: less
+        memory, more time. Operations with state are never repeated.""",
+        Effect.MODEL,
+    )
+    selection_order: SelectionOrder = option(
+        SelectionOrder.AUTO, "In which order a device's IPUs become shards.", Effect.SYSTEM
+    )
+    serialization_output_folder: str = option(
+        "", "Directory in which compiled programs are saved; '' saves none.", Effect.HOST
+    )
+    compilation_poplar_options: dict[Any, Any] = option(
+        {},
+        """Options of the engine. With {"debug.allowOutOfMemory": "false"}, compiling a program
+        that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.""",
+        Effect.MODEL,
+    )
+    gcl_poplar_options: dict[Any, Any] = option(
+        {}, "Options of the communication library, for all collectives.", Effect.MODEL
+    )
+    convolutions: Convolutions = category()
+    device_connection: DeviceConnection = category()
+    experimental: Experimental = category()
+    floating_point_behaviour: FloatingPointBehaviour = category()
+    io_tiles: IoTiles = category()
+    ipu_model: IpuModel = category()
+    matmuls: Matmuls = category()
+    norms: Norms = category()
+    optimizations: Optimizations = category()
+    pooling: Pooling = category()
+    scheduling: Scheduling = category()
+
+
+def floating_point_was_assigned(config: SystemOptions) -> bool:
+    """Whether any attribute of `floating_point_behaviour` was ever assigned, even its default."""
+    return bool(assigned_names(config.floating_point_behaviour))
+
+
+def floating_point_effective(config: SystemOptions) -> tuple[bool, bool, bool, bool, bool]:
+    """What is in force of `inv`, `div0`, `oflo`, `esr` and `nanoo`, in this order."""
+    behaviour = config.floating_point_behaviour
+    on = behaviour.set_all
+    return (
+        on or behaviour.inv,
+        on or behaviour.div0,
+        on or behaviour.oflo,
+        on or behaviour.esr,
+        on or behaviour.nanoo,
+    )
+
+
+def config_key(config: SystemOptions) -> tuple[Any, ...]:
+    """A hashable stand-in: equal for configurations under which programs do the same."""
+    values = [(name, _hashable(value)) for name, _, value in walk(config) if not _is_node(value)]
+    return (*values, ("floating point assigned", floating_point_was_assigned(config)))
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, ConfigNode)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast(dict[Any, Any], value).items()
+        return tuple(sorted((repr(key), repr(_hashable(item))) for key, item in items))
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(item) for item in cast(list[Any], value))
+    return value.name if isinstance(value, enum.Enum) else value
+
+
+def check_consistency(config: SystemOptions, *, on_ipu_model: bool) -> None:
+    """Checks options against one another.
+
+    Args:
+      config: the configuration to check.
+      on_ipu_model: whether programs run on the IPU Model instead of IPUs.
+
+    Raises:
+      ConfigError: (a `ValueError`) that names the attributes and what to change.
+    """
+    _check_selection(config, on_ipu_model)
+    _check_versions(config)
+    _check_processes(config, on_ipu_model)
+    _check_tiles(config)
+    check_compilation_options(config.compilation_poplar_options)
+    for name in ("matmuls", "convolutions"):
+        planner_options(getattr(config, name).poplar_options, f"{name}.poplar_options")
+
+
+def _check_selection(config: SystemOptions, on_ipu_model: bool) -> None:
+    if config.select_ipus == [] or config.select_ipus == ():
+        return
+    if config.auto_select_ipus != [] and config.auto_select_ipus != ():
+        raise ConfigError(
+            "auto_select_ipus and select_ipus are both set; set only one: how many IPUs, or which"
+        )
+    if on_ipu_model:
+        raise ConfigError(
+            "select_ipus names IPUs, and the IPU Model has none to name; say how many there are "
+            "with auto_select_ipus, or remove --use_ipu_model from TF_POPLAR_FLAGS"
+        )
+
+
+def _check_versions(config: SystemOptions) -> None:
+    connection = config.device_connection
+    never_attached = (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
+    if connection.type in never_attached and not connection.version:
+        raise ConfigError(
+            f"device_connection.version must be set when device_connection.type is "
+            f"{connection.type.name}, since there is no IPU to ask; use one of "
+            f"{', '.join(_VERSIONS)}"
+        )
+    for name, version, allowed in (
+        ("device_connection.version", connection.version, ("", *_VERSIONS)),
+        ("ipu_model.version", config.ipu_model.version, _VERSIONS),
+    ):
+        if version not in allowed:
+            raise ConfigError(f"{name} is {version!r}, but must be one of {', '.join(_VERSIONS)}")
+
+
+def _check_processes(config: SystemOptions, on_ipu_model: bool) -> None:
+    processes = config.experimental.multi_replica_distribution
+    prefix = "experimental.multi_replica_distribution"
+    count, index = processes.process_count, processes.process_index
+    if count < 0:
+        raise ConfigError(f"{prefix}.process_count is {count}, but cannot be negative")
+    if count == 0 and index != 0:
+        raise ConfigError(
+            f"{prefix}.process_index is {index}, but process_count is 0: without processes there "
+            "is no process to number; leave process_index at 0"
+        )
+    if count == 0:
+        return
+    if not 0 <= index < count:
+        raise ConfigError(
+            f"{prefix}.process_index is {index}, but must be in the range [0, {count}), since "
+            f"process_count is {count}"
+        )
+    if on_ipu_model:
+        raise ConfigError(
+            f"{prefix}.process_count is {count}, but the IPU Model cannot distribute replicas over "
+            "processes; remove --use_ipu_model from TF_POPLAR_FLAGS"
+        )
+    if count > 1:
+        raise ConfigError(
+            f"{prefix}.process_count is {count}, but replicas cannot be distributed over processes "
+            "yet: each would train alone, on its own data; leave process_count at 0 and give all "
+            "replicas to one process, with auto_select_ipus = replicas x IPUs per replica"
+        )
+
+
+def _check_tiles(config: SystemOptions) -> None:
+    tiles, group = config.io_tiles, config.norms.experimental
+    size = group.distributed_batch_norm_replica_group_size
+    name = "norms.experimental.distributed_batch_norm_replica_group_size"
+    if tiles.num_io_tiles < 0:
+        raise ConfigError(f"io_tiles.num_io_tiles is {tiles.num_io_tiles}; it cannot be negative")
+    if tiles.place_ops_on_io_tiles and tiles.num_io_tiles == 0:
+        raise ConfigError(
+            "io_tiles.place_ops_on_io_tiles needs I/O tiles; set io_tiles.num_io_tiles, too"
+        )
+    if config.ipu_model.tiles_per_ipu < 0:
+        raise ConfigError("ipu_model.tiles_per_ipu cannot be negative")
+    if size < 1:
+        raise ConfigError(f"{name} is {size}; a group has at least one replica")
+    if size > 1 and tiles.num_io_tiles > 0:
+        raise ConfigError(
+            f"{name} is {size}, which is not supported with I/O tiles; set it to 1, or "
+            "io_tiles.num_io_tiles to 0"
+        )

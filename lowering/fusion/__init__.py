@@ -1,0 +1,1 @@
+"""A reader of Programs: the same program for one device, with few, large kernels."""

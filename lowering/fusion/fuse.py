@@ -1,0 +1,173 @@
+"""Makes one kernel of all that needs neither the host nor a second device."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lowering.collectives import REPLICAS
+from lowering.fusion.emit import Values, emit
+from lowering.fusion.flatten_loops import flatten_loops
+from lowering.ir import program as ir
+from lowering.jaxpr import trace_flat
+from lowering.passes.insert_copies import insert_copies
+from lowering.passes.rewrite import Anywhere
+from lowering.units import IpuId, ValueId
+
+_ONE = IpuId(0)
+
+
+def fuse(program: ir.Program, hosted: Callable[[ir.Node], bool]) -> ir.Program:
+    """The same program for one device: a Program with few, large kernels.
+
+    Before: a verified program.
+    After:  everything runs on IPU 0; the tasks of a pipeline run micro-batch by micro-batch, the
+            Sequential schedule. Steps for which `hosted` is true (queue operations, host
+            calls, and branches around them at least) stay; each maximal run of other steps is
+            one kernel, control flow included; a loop in a loop streams as one. In a body without
+            hosted branches, elements are
+            taken first and sent last, so that one kernel is left.
+    """
+    program = dc.replace(program, body=_collapse(program.body))
+    program = flatten_loops(program, hosted)
+    body = _Fuser(program, hosted).sequence(program.body, program.outputs)
+    return insert_copies(dc.replace(program, body=body, ipus=1))
+
+
+def _collapse(body: ir.Sequence) -> ir.Sequence:
+    """All on one IPU, without copies; tasks are opened."""
+    steps: list[ir.Node] = []
+    for node in body.steps:
+        if isinstance(node, ir.Task):
+            steps.extend(_collapse(node.body).steps)
+        elif not isinstance(node, ir.Copy):
+            steps.append(_collapsed(node))
+    return ir.Sequence(tuple(steps))
+
+
+def _collapsed(node: ir.Node) -> ir.Node:
+    match node:
+        case ir.Execute() | ir.StreamIn() | ir.StreamOut() | ir.Load() | ir.Store():
+            return dc.replace(node, ipu=_ONE)
+        case ir.Repeat():
+            return dc.replace(
+                node,
+                pipeline=None,
+                body=_collapse(node.body),
+                carry=_moved(node.carry),
+                slices=_moved(node.slices),
+                stacks=_moved(node.stacks),
+            )
+        case ir.While():
+            return dc.replace(
+                node,
+                condition=_collapse(node.condition),
+                body=_collapse(node.body),
+                carry=_moved(node.carry),
+            )
+        case ir.Switch():
+            branches = tuple(dc.replace(b, body=_collapse(b.body)) for b in node.branches)
+            return dc.replace(node, branches=branches, ipus=(_ONE,) * len(node.ipus))
+        case ir.Sequence():
+            return _collapse(node)
+        case _:
+            return node
+
+
+def _moved(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dc.replace(name, ipu=_ONE) for name in names)
+
+
+class _Fuser:
+    def __init__(self, program: ir.Program, hosted: Callable[[ir.Node], bool]):
+        self.program, self.hosted = program, hosted
+
+    def sequence(self, body: ir.Sequence, results: Sequence[ValueId]) -> ir.Sequence:
+        steps = self.ordered(body.steps)
+        after = self.read_after(steps, results)
+        fused: list[ir.Node] = []
+        run: list[ir.Node] = []
+        for index, node in enumerate(steps):
+            if not self.hosted(node):
+                run.append(node)
+                if index + 1 < len(steps) and not self.hosted(steps[index + 1]):
+                    continue
+                fused.append(self.kernel(run, after[index]))
+                run = []
+            else:
+                fused.append(self.inside(node))
+        return ir.Sequence(tuple(fused))
+
+    def ordered(self, steps: Sequence[ir.Node]) -> list[ir.Node]:
+        """Elements first, results last, where no hosted branch or host call could care."""
+        hosted = [node for node in steps if self.hosted(node)]
+        if not all(isinstance(node, (ir.StreamIn, ir.StreamOut)) for node in hosted):
+            return list(steps)
+        first = [node for node in hosted if isinstance(node, ir.StreamIn)]
+        last = [node for node in hosted if isinstance(node, ir.StreamOut)]
+        return [*first, *(node for node in steps if not self.hosted(node)), *last]
+
+    def read_after(
+        self, steps: Sequence[ir.Node], results: Sequence[ValueId]
+    ) -> list[set[ValueId]]:
+        """For each hosted-run boundary, the values that anything after it reads."""
+        after: list[set[ValueId]] = [set()] * len(steps)
+        live = set(results)
+        for index in range(len(steps) - 1, -1, -1):
+            boundary = index + 1 == len(steps) or self.hosted(steps[index + 1])
+            if boundary and not self.hosted(steps[index]):
+                after[index] = set(live)
+            live.update(ir.reads(steps[index]))
+        return after
+
+    def kernel(self, run: Sequence[ir.Node], wanted: set[ValueId]) -> ir.Execute:
+        if len(run) == 1 and isinstance(run[0], ir.Execute):
+            return run[0]
+        whole = ir.Sequence(tuple(run))
+        reads = ir.reads(whole)
+        writes = tuple(value for value in ir.writes(whole) if value in wanted)
+
+        def function(*operands: Any) -> list[Any]:
+            values: Values = dict(zip(reads, operands, strict=True))
+            emit(whole, values)
+            return [values[value] for value in writes]
+
+        replicas = self.program.replicas
+        axis = (REPLICAS, replicas) if replicas > 1 else None
+        avals = [self.program.avals[value] for value in reads]
+        origin = next((n.kernel.origin for n in run if isinstance(n, ir.Execute)), "")
+        return ir.Execute(ir.Kernel(trace_flat(function, avals, axis), origin), _ONE, reads, writes)
+
+    def inside(self, node: ir.Node) -> ir.Node:
+        """A hosted branch, with its bodies fused."""
+        match node:
+            case ir.Repeat():
+                results = [c.leaving for c in node.carry] + [s.element for s in node.stacks]
+                return dc.replace(node, body=self.sequence(node.body, results))
+            case ir.While():
+                leaving = [c.leaving for c in node.carry]
+                return dc.replace(
+                    node,
+                    condition=self.sequence(node.condition, [node.predicate]),
+                    body=self.sequence(node.body, leaving),
+                )
+            case ir.Switch():
+                branches = tuple(
+                    dc.replace(b, body=self.sequence(b.body, b.results)) for b in node.branches
+                )
+                return dc.replace(node, branches=branches)
+            case _:
+                return node
+
+
+def is_one_kernel(program: ir.Program) -> bool:
+    """Whether a fused program is a single kernel between its copies (or none at all).
+
+    One with a map over a device does not count: it must not run where its arguments happen to be.
+    """
+    steps = [node for node in program.body.steps if not isinstance(node, ir.Copy)]
+    maps = Anywhere(lambda eqn: eqn.primitive.name == "shard_map")
+    return len(steps) <= 1 and all(
+        isinstance(node, ir.Execute) and not maps(node.kernel.jaxpr.jaxpr) for node in steps
+    )
