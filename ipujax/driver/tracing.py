@@ -12,8 +12,8 @@ from typing import Any
 from lowering import jaxpr
 
 # Errors and reports name the user's line, not ours; the demo is a user.
-_HERE = Path(__file__).parent
-jaxpr.hide_frames_of(f"{_HERE}{os.sep}", but=f"{_HERE / 'demo'}{os.sep}")
+_PACKAGE = Path(__file__).parents[1]
+jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", but=f"{_PACKAGE / 'demo'}{os.sep}")
 
 _local = threading.local()
 
