@@ -17,6 +17,7 @@ from lowering.passes.call_once import call_once
 from lowering.passes.check_queues import check_queues
 from lowering.passes.discharge_refs import discharge_refs
 from lowering.passes.drop_dead import drop_dead
+from lowering.passes.drop_idle_loops import drop_idle_loops
 from lowering.passes.drop_shardings import drop_shardings
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
@@ -55,6 +56,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.
     closed = show("discharge_refs", discharge_refs(closed))
+    closed = show("drop_idle_loops", drop_idle_loops(closed))
     # Before anything asks on which devices something is: that of JAX's own is no answer.
     closed = show("drop_shardings", drop_shardings(closed, replicas))
     # Marks and queues must be at the top level of their bodies before anything looks for them.
