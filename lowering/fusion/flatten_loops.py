@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.collectives import REPLICAS
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.merge_iterations import MERGES, Merged, as_accumulation
 from lowering.ir import program as ir
@@ -18,6 +17,7 @@ from lowering.jaxpr import (
     ShapedArray,
     trace_flat,
 )
+from lowering.ops.collectives import REPLICAS
 from lowering.structure import may_be_seen
 from lowering.units import IpuId, ValueId
 

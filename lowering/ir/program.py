@@ -22,8 +22,8 @@ from lowering.ir.loops import Pipeline as Pipeline
 from lowering.ir.loops import Slice as Slice
 from lowering.ir.loops import Stack as Stack
 from lowering.jaxpr import Aval, ClosedJaxpr
-from lowering.pipelines.task import TaskSpec
-from lowering.storage import Storage
+from lowering.ops.storage import Storage
+from lowering.ops.tasks import TaskSpec
 from lowering.units import IpuId, ValueId
 
 

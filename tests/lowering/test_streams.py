@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import streams
 from lowering.errors import EnqueueError, LoweringError
+from lowering.ops import streams
 from tests.lowering.samples import jaxpr_text, trace
 
 AVAL = jax.typeof(jnp.float32(0))

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import marks
-from lowering.collectives import REPLICAS
 from lowering.jaxpr import (
     FIRST,
     FIRST_IN_ORDER,
@@ -26,6 +25,7 @@ from lowering.jaxpr import (
     mlir,
     name_stack,
 )
+from lowering.ops.collectives import REPLICAS
 
 first_callback_p = Primitive("ipu_first_callback")
 first_callback_p.multiple_results = True

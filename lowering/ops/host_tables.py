@@ -15,10 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering import collectives
 from lowering.avals import shape_of
 from lowering.errors import LoweringError
-from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
     TABLE,
     Jaxpr,
@@ -30,6 +28,8 @@ from lowering.jaxpr import (
     mlir,
     sub_jaxprs,
 )
+from lowering.ops import collectives
+from lowering.ops.host_calls import ordered_host_call
 
 lookup_p = Primitive("ipu_host_lookup")
 lookup_p.multiple_results = True

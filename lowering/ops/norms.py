@@ -14,8 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import typeof
 
-from lowering import collectives
 from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad, batching, mlir
+from lowering.ops import collectives
 
 square_p = Primitive("ipu_mean_square")
 group_mean_p = Primitive("ipu_norm_group_mean")

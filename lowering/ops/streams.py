@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 from lowering.errors import EnqueueError, LoweringError
-from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
     STREAM,
     Aval,
@@ -37,6 +36,7 @@ from lowering.jaxpr import (
     user_line,
     with_eqns,
 )
+from lowering.ops.host_calls import ordered_host_call
 from lowering.refs import effects_of
 
 dequeue_p = Primitive("ipu_dequeue")
