@@ -138,8 +138,7 @@ class _Flattener:
 
     def merge(self, nest: _Nest) -> Merged | None:
         """Several iterations of the inner loop as one, if that is better."""
-        # A queue may say how many of its elements may be held at a time.
-        depths = [getattr(step.queue, "prefetch_depth", None) for step in nest.ins]
+        depths = [step.queue.prefetch_depth for step in nest.ins]
         most = min((depth for depth in depths if depth is not None), default=max(MERGES))
         fitting = (n for n in MERGES if (nest.inner.count or 0) % n == 0 and n <= most)
         width = next(fitting, 1)

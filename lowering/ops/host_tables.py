@@ -8,10 +8,8 @@ it reads the replica's number, so that replicas that look up the same rows each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,24 +17,16 @@ from lowering.avals import shape_of
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     TABLE,
+    Aval,
     Jaxpr,
     Primitive,
     ShapedArray,
     ad,
-    batching,
     current_user_line,
-    mlir,
     sub_jaxprs,
 )
 from lowering.ops import collectives
-from lowering.ops.host_calls import ordered_host_call
-
-lookup_p = Primitive("ipu_host_lookup")
-lookup_p.multiple_results = True
-update_p = Primitive("ipu_host_update")
-# The derivative of a lookup: nothing but the way back to the update.
-_derivative_p = Primitive("ipu_host_lookup_derivative")
-PRIMITIVES = (lookup_p, update_p)
+from lowering.ops.define import at_front, define, mapped_to_front, no_tangent
 
 
 class Table(Protocol):
@@ -101,39 +91,37 @@ def _rows_of(indices: Any, table: Table) -> Any:
     return ShapedArray((*shape_of(indices), table.columns), table.dtype)
 
 
-@lookup_p.def_effectful_abstract_eval
-def _lookup_aval(indices: Any, handle: Any, replica: Any, *, table: Table, site: int) -> Any:
+def _lookup_avals(
+    indices: Any, handle: Any, replica: Any, *, table: Table, site: int
+) -> list[Aval]:
     del handle, replica, site
     # The second result is the site, and tells the update that the lookup has been made. Where vmap
     # makes examples go all ways of a condition, it is another number in those not taken: 0, or
     # the site of the way that was taken.
-    taken = ShapedArray((), np.dtype(np.int32))
-    return [_rows_of(indices, table), taken], {TABLE}
+    return [_rows_of(indices, table), ShapedArray((), np.dtype(np.int32))]
 
 
-@update_p.def_effectful_abstract_eval
-def _update_aval(gradients: Any, indices: Any, *, table: Table) -> Any:
+def _update_aval(gradients: Any, indices: Any, *, table: Table) -> Aval:
     del gradients, indices, table
-    return ShapedArray((), np.dtype(np.float32)), {TABLE}
+    return ShapedArray((), np.dtype(np.float32))
 
 
-@_derivative_p.def_abstract_eval
-def _derivative_aval(tangent: Any, indices: Any, taken: Any, *, table: Table, site: int) -> Any:
-    del tangent, taken, site
+def _derivative_aval(tangent: Any, indices: Any, *others: Any, table: Table, site: int) -> Aval:
+    del tangent, others, site
     return _rows_of(indices, table)
 
 
-# --- on the host ----------------------------------------------------------------------------------
+# --- what they do ---------------------------------------------------------------------------------
 
 
-@lookup_p.def_impl
-def _lookup_now(*operands: Any, **params: Any) -> list[Any]:
-    return list(map(jnp.asarray, _fetched(*operands, **params)))
+def _fetched(indices: Any, *others: Any, table: Table, site: int) -> Any:
+    del others
+    return table.rows(np.asarray(indices), site), np.int32(site)
 
 
-@update_p.def_impl
-def _update_now(gradients: Any, indices: Any, *, table: Table) -> Any:
-    return jnp.asarray(*_sent(gradients, indices, table=table))
+def _sent(gradients: Any, indices: Any, *, table: Table) -> Any:
+    table.send(np.asarray(indices), np.asarray(gradients))
+    return np.float32(0)
 
 
 def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: int) -> Any:
@@ -142,44 +130,33 @@ def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: i
     return jnp.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(table.dtype)
 
 
-def _fetched(indices: Any, handle: Any, replica: Any, *, table: Table, site: int) -> Any:
-    del handle, replica
-    return table.rows(np.asarray(indices), site), np.int32(site)
+# --- differentiation: only the handle can vary ----------------------------------------------------
 
 
-def _sent(gradients: Any, indices: Any, *, table: Table) -> Any:
-    table.send(np.asarray(indices), np.asarray(gradients))
-    return (np.float32(0),)
+def _lookup_jvp(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
+    rows, taken = primitive.bind(*primals, **params)
+    if not params["table"].is_trained:
+        return [rows, taken], [no_tangent(rows), no_tangent(taken)]
+    change = _derivative_p.bind(tangents[1], primals[0], taken, **params)
+    return [rows, taken], [change, no_tangent(taken)]
 
 
-mlir.register_lowering(lookup_p, ordered_host_call(TABLE, _fetched), cacheable=False)
-mlir.register_lowering(update_p, ordered_host_call(TABLE, _sent), cacheable=False)
-_derivative_p.def_impl(_derivative)
-mlir.register_lowering(_derivative_p, mlir.lower_fun(_derivative, multiple_results=False))
-
-
-# --- differentiation ------------------------------------------------------------------------------
-
-
-def _lookup_jvp(primals: Any, tangents: Any, *, table: Table, site: int) -> Any:
-    rows, taken = lookup_p.bind(*primals, table=table, site=site)
-    none = ad.Zero(jax.typeof(taken).to_tangent_aval())
-    if isinstance(tangents[1], ad.Zero) or not table.is_trained:
-        return [rows, taken], [ad.Zero(jax.typeof(rows).to_tangent_aval()), none]
-    change = _derivative_p.bind(tangents[1], primals[0], taken, table=table, site=site)
-    return [rows, taken], [change, none]
-
-
-def _derivative_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    rows = _derivative_p.bind(*primals, **params)
-    if isinstance(tangents[0], ad.Zero):
-        return rows, ad.Zero(jax.typeof(rows).to_tangent_aval())
-    return rows, _derivative_p.bind(tangents[0], *primals[1:], **params)
+def _derivative_jvp(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
+    _, *others = primals
+    return primitive.bind(*primals, **params), primitive.bind(tangents[0], *others, **params)
 
 
 def _derivative_transpose(
-    cotangent: Any, tangent: Any, indices: Any, taken: Any, *, table: Table, site: int
+    primitive: Primitive,
+    cotangent: Any,
+    tangent: Any,
+    indices: Any,
+    taken: Any,
+    *,
+    table: Table,
+    site: int,
 ) -> Any:
+    del primitive
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(tangent.aval), None, None]
     # `taken` has the leading axes of the indices: those of the vmaps that it differs under.
@@ -188,32 +165,24 @@ def _derivative_transpose(
     return [update_p.bind(gradients, indices, table=table), None, None]
 
 
-def _update_jvp(primals: Any, tangents: Any, *, table: Table) -> Any:
-    if not isinstance(tangents[0], ad.Zero):
-        raise LoweringError(
-            f"the gradient of host embedding `{table.name}` was itself differentiated: it is on "
-            "the host, where the optimizer has applied it",
-            where=current_user_line(),
-            fix="leave the embedding's handle out of the inner derivative",
-        )
-    done = update_p.bind(*primals, table=table)
-    return done, ad.Zero(jax.typeof(done).to_tangent_aval())
-
-
-ad.primitive_jvps[lookup_p] = _lookup_jvp
-ad.primitive_jvps[_derivative_p] = _derivative_jvp
-ad.primitive_transposes[_derivative_p] = _derivative_transpose
-ad.primitive_jvps[update_p] = _update_jvp
+def _update_jvp(primitive: Primitive, primals: Any, tangents: Any, *, table: Table) -> Any:
+    del primitive, primals, tangents
+    raise LoweringError(
+        f"the gradient of host embedding `{table.name}` was itself differentiated: it is on "
+        "the host, where the optimizer has applied it",
+        where=current_user_line(),
+        fix="leave the embedding's handle out of the inner derivative",
+    )
 
 
 # --- vmap: one crossing for all examples ----------------------------------------------------------
 
 
-def _lookup_vmap(values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-    indices, *others = _leading(values, dims)
+def _lookup_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+    indices, *others = mapped_to_front(values, dims)
     # Handles and replicas are no numbers to compute with: any example's will do.
     own = [x if dim is None else x[0] for x, dim in zip(others, dims[1:], strict=True)]
-    rows, taken = lookup_p.bind(indices, *own, **params)
+    rows, taken = primitive.bind(indices, *own, **params)
     in_rows = None if dims[0] is None else 0
     if dims[1] is dims[2] is None:
         return [rows, taken], [in_rows, None]
@@ -222,31 +191,40 @@ def _lookup_vmap(values: Sequence[Any], dims: Sequence[Any], **params: Any) -> A
     return [rows, jnp.broadcast_to(taken, (count, *taken.shape))], [in_rows, 0]
 
 
-def _derivative_vmap(values: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-    tangent, indices, taken = _leading(values, dims)
+def _derivative_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+    tangent, indices, taken = mapped_to_front(values, dims)
     tangent = tangent if dims[0] is None else jnp.sum(tangent, 0)
     if dims[2] is not None and dims[1] is None:
         indices = jnp.broadcast_to(indices, (len(taken), *indices.shape))
     if dims[2] is None and dims[1] is not None:
         taken = taken[None] if taken.ndim else taken
-    rows = _derivative_p.bind(tangent, indices, taken, **params)
+    rows = primitive.bind(tangent, indices, taken, **params)
     return rows, None if dims[1] is dims[2] is None else 0
 
 
-def _update_vmap(values: Sequence[Any], dims: Sequence[Any], *, table: Table) -> Any:
-    gradients, indices = _leading(values, dims)
-    if dims[1] is None:
-        indices = jnp.broadcast_to(indices, gradients.shape[:-1])
-    if dims[0] is None:
-        gradients = jnp.broadcast_to(gradients, (*indices.shape, table.columns))
-    return update_p.bind(gradients, indices, table=table), None
+def _update_vmap(primitive: Primitive, values: Any, dims: Any, *, table: Table) -> Any:
+    return primitive.bind(*at_front(values, dims), table=table), None
 
 
-def _leading(values: Sequence[Any], dims: Sequence[Any]) -> list[Any]:
-    pairs = zip(values, dims, strict=True)
-    return [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs]
-
-
-batching.primitive_batchers[lookup_p] = _lookup_vmap
-batching.primitive_batchers[_derivative_p] = _derivative_vmap
-batching.primitive_batchers[update_p] = _update_vmap
+lookup_p = define(
+    "ipu_host_lookup",
+    _lookup_avals,
+    _fetched,
+    several=True,
+    on_host=TABLE,
+    jvp=_lookup_jvp,
+    vmap=_lookup_vmap,
+)
+update_p = define(
+    "ipu_host_update", _update_aval, _sent, on_host=TABLE, jvp=_update_jvp, vmap=_update_vmap
+)
+# The derivative of a lookup: nothing but the way back to the update.
+_derivative_p = define(
+    "ipu_host_lookup_derivative",
+    _derivative_aval,
+    _derivative,
+    jvp=_derivative_jvp,
+    transpose=_derivative_transpose,
+    vmap=_derivative_vmap,
+)
+PRIMITIVES = (lookup_p, update_p)

@@ -13,27 +13,21 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jax import lax
 
 from lowering.avals import shape_of
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     CALL,
+    Aval,
     Jaxpr,
     JaxprEqn,
     Primitive,
     ShapedArray,
-    ad,
-    batching,
     current_user_line,
     sub_jaxprs,
 )
-
-user_op_p = Primitive("ipu_user_op")
-user_callback_p = Primitive("ipu_user_callback")
-PRIMITIVES = (user_op_p, user_callback_p)
+from lowering.ops.define import constant, define, mapped_to_front
 
 _SEPARATORS = re.compile(r"[\s/]+")
 
@@ -60,32 +54,6 @@ class UserOp:
     where: str = dc.field(default="", compare=False, repr=False)
 
 
-def name_on_host(eqn: JaxprEqn) -> str | None:
-    """The name of an operation of the host; None for any other equation."""
-    return eqn.params["op"].name if eqn.primitive is user_callback_p else None
-
-
-def name_of(eqn: JaxprEqn) -> str | None:
-    """What reports and programs call an operation of the user's own; None for other equations.
-
-    As `ipu_user_op:gelu`: primitives and their names have neither spaces nor slashes.
-    """
-    if eqn.primitive not in PRIMITIVES:
-        return None
-    return f"{eqn.primitive.name}:{_SEPARATORS.sub('_', eqn.params['op'].name)}"
-
-
-def ops_of(jaxpr: Jaxpr) -> list[UserOp]:
-    """The operation of every call in a jaxpr, anywhere inside, in order."""
-    found: list[UserOp] = []
-    for eqn in jaxpr.eqns:
-        if eqn.primitive in PRIMITIVES:
-            found.append(eqn.params["op"])
-        for inner in sub_jaxprs(eqn):
-            found += ops_of(inner)
-    return found
-
-
 def one_by_one(
     function: Callable[..., Sequence[Any]], operands: Sequence[Any], op: UserOp
 ) -> Sequence[Any]:
@@ -110,41 +78,67 @@ def one_by_one(
     return lax.scan(lambda _, xs: (None, example(xs)), None, own, length=count)[1]
 
 
-def _abstract(*avals: Any, op: UserOp) -> Any:
+def _avals(*operands: Any, op: UserOp) -> list[Aval]:
+    del operands
     lead = tuple(count for count, _ in op.examples)
-    results = [ShapedArray((*lead, *shape), dtype) for shape, dtype in op.results]
+    return [ShapedArray((*lead, *shape), dtype) for shape, dtype in op.results]
+
+
+def _effects(*operands: Any, op: UserOp) -> set[Any]:
     # A call without results is there for what it does besides: it must not be dropped.
-    return results, set() if results else {CALL}
+    del operands
+    return set() if op.results else {CALL}
 
 
-def _define(primitive: Primitive) -> None:
-    def vmap(values: Sequence[Any], dims: Sequence[Any], *, op: UserOp) -> Any:
-        each = tuple(dim is not None for dim in dims)
-        moved = [
-            jnp.moveaxis(x, dim, 0) if is_own else x
-            for x, dim, is_own in zip(values, dims, each, strict=True)
-        ]
-        count = next(shape_of(x)[0] for x, is_own in zip(moved, each, strict=True) if is_own)
-        batched = dc.replace(op, examples=((count, each), *op.examples))
-        results = primitive.bind(*moved, op=batched)
-        return results, [0] * len(results)
-
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: UserOp) -> Any:
-        if op.results and not all(isinstance(tangent, ad.Zero) for tangent in tangents):
-            raise LoweringError(
-                f"`{op.name}` is the gradient of a custom operation, and was itself differentiated",
-                where=current_user_line(),
-                fix="differentiate once, or put the gradient into a custom operation of its own "
-                "that has one",
-            )
-        results = primitive.bind(*primals, op=op)
-        return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
-
-    primitive.multiple_results = True
-    primitive.def_effectful_abstract_eval(_abstract)
-    batching.primitive_batchers[primitive] = vmap
-    ad.primitive_jvps[primitive] = jvp
+def _vmap(primitive: Primitive, values: Any, dims: Any, *, op: UserOp) -> Any:
+    each = tuple(dim is not None for dim in dims)
+    moved = mapped_to_front(values, dims)
+    count = next(shape_of(x)[0] for x, is_own in zip(moved, each, strict=True) if is_own)
+    batched = dc.replace(op, examples=((count, each), *op.examples))
+    results = primitive.bind(*moved, op=batched)
+    return results, [0] * len(results)
 
 
-for _primitive in PRIMITIVES:
-    _define(_primitive)
+def _jvp(primitive: Primitive, primals: Any, tangents: Any, *, op: UserOp) -> Any:
+    if op.results:
+        raise LoweringError(
+            f"`{op.name}` is the gradient of a custom operation, and was itself differentiated",
+            where=current_user_line(),
+            fix="differentiate once, or put the gradient into a custom operation of its own "
+            "that has one",
+        )
+    return constant(primitive, primals, tangents, op=op)
+
+
+def _define(name: str) -> Primitive:
+    return define(name, _avals, several=True, effects=_effects, jvp=_jvp, vmap=_vmap)
+
+
+user_op_p, user_callback_p = _define("ipu_user_op"), _define("ipu_user_callback")
+PRIMITIVES = (user_op_p, user_callback_p)
+
+
+def name_on_host(eqn: JaxprEqn) -> str | None:
+    """The name of an operation of the host; None for any other equation."""
+    return eqn.params["op"].name if eqn.primitive is user_callback_p else None
+
+
+def name_of(eqn: JaxprEqn) -> str | None:
+    """What reports and programs call an operation of the user's own; None for other equations.
+
+    As `ipu_user_op:gelu`: primitives and their names have neither spaces nor slashes.
+    """
+    if eqn.primitive not in PRIMITIVES:
+        return None
+    return f"{eqn.primitive.name}:{_SEPARATORS.sub('_', eqn.params['op'].name)}"
+
+
+def ops_of(jaxpr: Jaxpr) -> list[UserOp]:
+    """The operation of every call in a jaxpr, anywhere inside, in order."""
+    found: list[UserOp] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive in PRIMITIVES:
+            found.append(eqn.params["op"])
+        for inner in sub_jaxprs(eqn):
+            found += ops_of(inner)
+    return found
