@@ -46,7 +46,9 @@ class HostCode:
         """Whether there is any."""
         return bool(self.tables or self.ops) or self.watch.is_needed
 
-    def run(self, machine: Callable[[list[Any]], list[Any]], flat: list[Any]) -> list[Any]:
+    def run(
+        self, machine: Callable[[list[Any]], list[jax.Array]], flat: list[Any]
+    ) -> list[jax.Array]:
         """The program's results.
 
         Args:
