@@ -149,8 +149,8 @@ def _host() -> Device:
 
 def _dealt(array: jax.Array, placement: Placement) -> jax.Array | np.ndarray:
     """An array of all replicas, as transfers deal it out without help of XLA's."""
-    is_number = avals.is_number(array.dtype)
-    return np.asarray(array) if placement.spread and is_number else array
+    may_be_dealt = placement.spread and avals.is_number(array.dtype)
+    return np.asarray(array) if may_be_dealt else array
 
 
 def _is_at_home(placement: Placement) -> bool:
