@@ -15,7 +15,7 @@ from ipujax.host.queues import Queue, deprecated
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import poplar_flags
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import streams
+from lowering import jaxpr, streams
 
 
 class IPUInfeedQueue(Queue):
@@ -110,7 +110,7 @@ class IPUInfeedQueue(Queue):
     # --- reading --------------------------------------------------------------------------------
 
     @property
-    def avals(self) -> list[Any]:
+    def avals(self) -> list[jaxpr.Aval]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
         elements = self._elements
         error = elements.peek() if elements.avals is None else None

@@ -14,55 +14,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lowering import avals as avals
     from lowering import callbacks as callbacks
-    from lowering import collectives as collectives
-    from lowering import draws as draws
     from lowering import errors as errors
-    from lowering import host_tables as host_tables
     from lowering import ir as ir
     from lowering import jaxpr as jaxpr
     from lowering import machine as machine
     from lowering import marks as marks
-    from lowering import norms as norms
     from lowering import pipelines as pipelines
     from lowering import placement as placement
     from lowering import refs as refs
     from lowering import schedules as schedules
-    from lowering import storage as storage
-    from lowering import streams as streams
     from lowering import structure as structure
-    from lowering import user_ops as user_ops
     from lowering import workload as workload
     from lowering.compiler import lower as lower
     from lowering.fusion.fuse import fuse as fuse
     from lowering.fusion.fuse import is_one_kernel as is_one_kernel
     from lowering.fusion.merge_iterations import merging_pays as merging_pays
     from lowering.machine import trace as trace
+    from lowering.ops import collectives as collectives
+    from lowering.ops import draws as draws
+    from lowering.ops import host_tables as host_tables
+    from lowering.ops import norms as norms
+    from lowering.ops import storage as storage
+    from lowering.ops import streams as streams
+    from lowering.ops import user_ops as user_ops
     from lowering.options import Options as Options
     from lowering.units import HOST as HOST
 
 _MODULES = (
     "avals",
     "callbacks",
-    "collectives",
-    "draws",
     "errors",
-    "host_tables",
     "ir",
     "jaxpr",
     "machine",
     "marks",
-    "norms",
     "pipelines",
     "placement",
     "refs",
     "schedules",
-    "storage",
     "structure",
-    "streams",
-    "user_ops",
     "workload",
 )
 _NAMES = {
+    "collectives": "lowering.ops",
+    "draws": "lowering.ops",
+    "host_tables": "lowering.ops",
+    "norms": "lowering.ops",
+    "storage": "lowering.ops",
+    "streams": "lowering.ops",
+    "user_ops": "lowering.ops",
     "HOST": "lowering.units",
     "Options": "lowering.options",
     "fuse": "lowering.fusion.fuse",

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering import draws, marks
+from lowering import marks
+from lowering.ops import draws
 
 LARGEST = 65504.0
 SMALLEST_NORMAL = 2.0**-14

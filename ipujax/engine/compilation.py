@@ -13,6 +13,10 @@ from typing import Any
 import jax
 
 from ipujax.engine.lanes import host_cores
+from ipujax.host.feeds import Leaf
+
+Struct = jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct]
+"""What XLA is told of an operand: of an array, or of a list of them."""
 
 
 class Compiled:
@@ -23,16 +27,16 @@ class Compiled:
       structs: what it is called with, on the devices that it runs on.
     """
 
-    def __init__(self, jitted: Any, structs: Sequence[Any]):
+    def __init__(self, jitted: jax.stages.Wrapped, structs: Sequence[Struct]):
         self._jitted, self._structs = jitted, structs
-        self._lowered: Any = None
-        self._executable: Any = None
+        self._lowered: jax.stages.Lowered | None = None
+        self._executable: jax.stages.Compiled | None = None
 
-    def __call__(self, *operands: Any) -> Any:
+    def __call__(self, *operands: Any) -> list[jax.Array]:
         """Runs it on arrays of JAX's, committed to its devices or to none."""
-        return self._executable(*operands)
+        return (self._executable or self.compile())(*operands)
 
-    def from_numpy(self, *operands: Any) -> Any:
+    def from_numpy(self, *operands: Leaf) -> list[jax.Array]:
         """Runs it on NumPy's arrays, and arrays that are committed to no device.
 
         jit brings them to the device in half the time, and lets go of them when it has: it finds
@@ -40,16 +44,16 @@ class Compiled:
         """
         return self._jitted(*operands)
 
-    def lower(self) -> None:
-        """Traces it; does nothing the second time."""
+    def lower(self) -> jax.stages.Lowered:
+        """Traces it, unless that has been done."""
         if self._lowered is None:
             self._lowered = self._jitted.lower(*self._structs)
+        return self._lowered
 
-    def compile(self) -> Any:
-        """Compiles it, unless that has been done; gives JAX's `Compiled`."""
-        self.lower()
+    def compile(self) -> jax.stages.Compiled:
+        """Compiles it, unless that has been done."""
         if self._executable is None:
-            self._executable = self._lowered.compile()
+            self._executable = self.lower().compile()
         return self._executable
 
 
@@ -59,7 +63,9 @@ class Compilation:
     def __init__(self) -> None:
         self._functions: list[Compiled] = []
 
-    def add(self, function: Callable[..., Any], structs: Sequence[Any], **options: Any) -> Compiled:
+    def add(
+        self, function: Callable[..., Any], structs: Sequence[Struct], **options: Any
+    ) -> Compiled:
         """A function that will be ready when the program is.
 
         Args:
@@ -78,7 +84,7 @@ class Compilation:
         """
         pool = ThreadPoolExecutor(host_cores())
         try:
-            compiled: list[Future[Any]] = []
+            compiled: list[Future[jax.stages.Compiled]] = []
             for function in self._functions:
                 function.lower()
                 compiled.append(pool.submit(function.compile))

@@ -24,13 +24,13 @@ class HostCode:
     Attributes:
       program: its name.
       tables: those of the host embeddings that it uses.
-      ops: its custom operations.
+      custom: its custom operations.
       watch: on its callbacks.
     """
 
     program: str
     tables: tuple[Any, ...]
-    ops: tuple[user_ops.UserOp, ...]
+    custom: tuple[user_ops.UserOp, ...]
     watch: Watch
 
     @classmethod
@@ -39,14 +39,16 @@ class HostCode:
         nodes = [n for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
         bodies = [node.kernel.jaxpr.jaxpr for node in nodes]
         tables = dict.fromkeys(t for body in bodies for t in host_tables.tables_of(body))
-        ops = tuple(op for body in bodies for op in user_ops.ops_of(body))
-        return cls(program.name, tuple(tables), ops, watch)
+        custom = tuple(op for body in bodies for op in user_ops.ops_of(body))
+        return cls(program.name, tuple(tables), custom, watch)
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return bool(self.tables or self.ops) or self.watch.is_needed
+        return bool(self.tables or self.custom) or self.watch.is_needed
 
-    def run(self, machine: Callable[[list[Any]], list[Any]], flat: list[Any]) -> list[Any]:
+    def run(
+        self, machine: Callable[[list[Any]], list[jax.Array]], flat: list[Any]
+    ) -> list[jax.Array]:
         """The program's results.
 
         Args:
@@ -83,6 +85,6 @@ class HostCode:
                 ours, table.failure = table.failure, None
                 return ours.with_traceback(None)
         raised = self.watch.failure(self.program, wrong)
-        if raised is not None or not self.ops:
+        if raised is not None or not self.custom:
             return raised
-        return failure(f"`{self.program}`, which calls custom operations,", wrong, self.ops)
+        return failure(f"`{self.program}`, which calls custom operations,", wrong, self.custom)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from ipujax.engine.placement import PerReplica, Placement, struct_of
+from ipujax.engine.placement import Device, PerReplica, Placement, struct_of
 from lowering import HOST, avals, collectives, ir, jaxpr
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class Arguments:
         structs = [struct_of(aval.shape, aval, None) for aval in avals]
         self.donated = donated
         self.device = jax.devices()[0]
-        self.take_over: Any = None
+        self.take_over: Callable[..., list[jax.Array]] = _same
         if donated:
             self.take_over = machine.compilation.add(_same, [structs], donate_argnums=0)
 
-    def __call__(self, given: Sequence[Any]) -> list[Any]:
+    def __call__(self, given: Sequence[Any]) -> list[jax.Array]:
         """The arguments as arrays of JAX's that stay as they are.
 
         NumPy's, which their owner may write to, are copied; donated ones are taken from theirs.
@@ -63,7 +63,7 @@ class Arguments:
                 arrays[number] = array
         return arrays
 
-    def _taken(self, arrays: list[Any]) -> list[Any]:
+    def _taken(self, arrays: list[jax.Array]) -> list[jax.Array]:
         """The same buffers in arrays of their own; those that were given are deleted."""
         elsewhere = any(x.committed and x.devices() != {self.device} for x in arrays)
         take_over = _taken_from_anywhere if elsewhere else self.take_over
@@ -75,20 +75,20 @@ def _copied(given: Any) -> Any:
     return np.array(given) if isinstance(given, np.ndarray) else given
 
 
-def _same(arrays: list[Any]) -> list[Any]:
+def _same(arrays: list[jax.Array]) -> list[jax.Array]:
     return arrays
 
 
 _taken_from_anywhere = jax.jit(_same, donate_argnums=0)
 
 
-def results(machine: Machine) -> Callable[[Values], list[Any]]:
+def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     """What takes a program's results from its values: replica 0's, where each has its own."""
     program, placement = machine.program, machine.placement
     outputs, device = program.outputs, jax.devices()[0]
     copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
     sources = {value: node.source for node in copies for value in node.values}
-    own: dict[Any, list[ir.ValueId]] = defaultdict(list)  # by the device of replica 0
+    own: dict[Device, list[ir.ValueId]] = defaultdict(list)  # by the device of replica 0
     if placement.replicas > 1:
         for value in dict.fromkeys(outputs):
             if value not in machine.shared:
@@ -100,7 +100,7 @@ def results(machine: Machine) -> Callable[[Values], list[Any]]:
         for home, values in own.items()
     ]
 
-    def run(values: Values) -> list[Any]:
+    def run(values: Values) -> list[jax.Array]:
         found = {value: values[value, HOST] for value in outputs}
         for group, first in firsts:
             rows = first(*(placement.leading(found[value].array) for value in group))
@@ -125,7 +125,7 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
         ],
     )
 
-    def operand(value: Any) -> Any:
+    def operand(value: jax.Array | PerReplica) -> jax.Array | np.ndarray:
         if not isinstance(value, PerReplica):
             return value
         return placement.leading(value.array) if is_shared else value.array
@@ -143,14 +143,14 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
     return run
 
 
-def _host() -> Any:
+def _host() -> Device:
     return jax.devices("cpu")[0]
 
 
-def _dealt(array: jax.Array, placement: Placement) -> Any:
+def _dealt(array: jax.Array, placement: Placement) -> jax.Array | np.ndarray:
     """An array of all replicas, as transfers deal it out without help of XLA's."""
-    is_number = avals.is_number(array.dtype)
-    return np.asarray(array) if placement.spread and is_number else array
+    may_be_dealt = placement.spread and avals.is_number(array.dtype)
+    return np.asarray(array) if may_be_dealt else array
 
 
 def _is_at_home(placement: Placement) -> bool:
@@ -158,16 +158,20 @@ def _is_at_home(placement: Placement) -> bool:
     return placement.is_default and placement.devices[0] == _host()
 
 
-def _firsts(*rows: Any) -> list[Any]:
+def _firsts(*rows: jax.Array) -> list[jax.Array]:
     return [row[0] for row in rows]
 
 
-def _leading_structs(machine: Machine, values: Sequence[ir.ValueId], device: Any) -> list[Any]:
+def _leading_structs(
+    machine: Machine, values: Sequence[ir.ValueId], device: Device
+) -> list[jax.ShapeDtypeStruct]:
     avals = machine.program.avals
     return [machine.placement.leading_struct(avals[value], device) for value in values]
 
 
-def _host_struct(machine: Machine, value: ir.ValueId, *, is_own: bool, is_shared: bool) -> Any:
+def _host_struct(
+    machine: Machine, value: ir.ValueId, *, is_own: bool, is_shared: bool
+) -> jax.ShapeDtypeStruct:
     aval, host = machine.program.avals[value], _host()
     if is_own and is_shared:
         return machine.placement.leading_struct(aval, host)
@@ -178,10 +182,10 @@ def _host_struct(machine: Machine, value: ir.ValueId, *, is_own: bool, is_shared
 
 def _for_replicas(
     closed: jaxpr.ClosedJaxpr, replicas: int, own: Sequence[bool], *, is_shared: bool
-) -> Callable[..., list[Any]]:
+) -> Callable[..., list[jax.Array]]:
     """A host call as a function of operands of which some differ between replicas."""
 
-    def function(*operands: Any) -> list[Any]:
+    def function(*operands: jax.Array) -> list[jax.Array]:
         return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
     if replicas == 1:
@@ -192,7 +196,7 @@ def _for_replicas(
     if not is_shared:
         return every
 
-    def once(*operands: Any) -> list[Any]:
+    def once(*operands: jax.Array) -> list[jax.Array]:
         firsts = [x[0] if is_own else x for x, is_own in zip(operands, own, strict=True)]
         return [y[0] for y in every(*firsts)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -75,13 +75,13 @@ class Rows:
         self.writers = [_writing(machine, s) for s in node.stacks] if has_rows else []
         self.blanks = [_blank(machine, s) for s in node.stacks]
 
-    def begin(self, values: Values) -> list[Any]:
+    def begin(self, values: Values) -> list[jax.Array]:
         """Before the first iteration; gives the arrays that iterations read."""
         for s, blank in zip(self.node.stacks, self.blanks, strict=True):
             (values[s.stacked, s.ipu],) = blank()
         return [load(values[s.stacked, s.ipu]) for s in self.node.slices]
 
-    def read(self, wholes: Sequence[Any], values: Values, index: int) -> None:
+    def read(self, wholes: Sequence[jax.Array], values: Values, index: int) -> None:
         """What an iteration reads."""
         for s, whole, row in zip(self.node.slices, wholes, self.readers, strict=True):
             (values[s.element, s.ipu],) = row(whole, np.int32(index))
@@ -119,16 +119,16 @@ def _index(machine: Machine, s: ir.Slice | ir.Stack) -> jax.ShapeDtypeStruct:
     return machine.placement.struct(np.int32(0), s.ipu, None)
 
 
-def _row(whole: Any, index: Any) -> list[Any]:
+def _row(whole: jax.Array, index: jax.Array) -> list[jax.Array]:
     return [lax.dynamic_index_in_dim(whole, index, keepdims=False)]
 
 
-def _with_row(whole: Any, row: Any, index: Any) -> list[Any]:
+def _with_row(whole: jax.Array, row: jax.Array, index: jax.Array) -> list[jax.Array]:
     updated = lax.dynamic_update_index_in_dim(whole, row, index, 0)
     return [_typed(updated, jax.typeof(whole).weak_type)]
 
 
-def _typed(array: Any, is_weak: bool) -> Any:
+def _typed(array: jax.Array, is_weak: bool) -> jax.Array:
     """The array, of a weak type if what it stands for is: JAX promotes the two differently."""
     if not is_weak:
         return array

@@ -12,10 +12,13 @@ from jax import lax
 
 from ipujax.engine.compilation import Compiled
 from ipujax.engine.placement import Axis
-from lowering import ir
+from lowering import ir, jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import StreamedLoop
+
+Arrays = Sequence[jax.Array]
+Index = jax.Array | int
 
 # Iterations that the smaller buffers hold, where a loop's count is known at run time only.
 FEW = 16
@@ -45,9 +48,9 @@ class LoopKernel:
     """
 
     compiled: Compiled
-    bring: Callable[..., Sequence[Any]]
+    bring: Callable[..., Sequence[jax.Array]]
 
-    def __call__(self, count: int, held: Sequence[Any], elements: Sequence[Any]) -> list[Any]:
+    def __call__(self, count: int, held: Arrays, elements: Sequence[np.ndarray]) -> list[jax.Array]:
         """Runs it.
 
         Args:
@@ -55,10 +58,10 @@ class LoopKernel:
           held: loop variables and constants.
           elements: of the infeeds, NumPy's arrays.
         """
-        count, *brought = self.bring(np.int32(count), *elements)
-        return self.compiled(count, *held, *brought)
+        iterations, *brought = self.bring(np.int32(count), *elements)
+        return self.compiled(iterations, *held, *brought)
 
-    def direct(self, count: int, held: Sequence[Any], elements: Sequence[Any]) -> list[Any]:
+    def direct(self, count: int, held: Arrays, elements: Sequence[np.ndarray]) -> list[jax.Array]:
         """The same in a fraction of the time, if nothing is committed to a device."""
         return self.compiled.from_numpy(np.int32(count), *held, *elements)
 
@@ -75,7 +78,10 @@ def of_steps(loop: StreamedLoop) -> LoopKernel:
 
 
 def _kernel(
-    loop: StreamedLoop, function: Callable[..., list[Any]], capacity: int | None, **options: Any
+    loop: StreamedLoop,
+    function: Callable[..., list[jax.Array]],
+    capacity: int | None,
+    **options: Any,
 ) -> LoopKernel:
     placement, machine = loop.placement, loop.machine
     avals = machine.program.avals
@@ -97,7 +103,7 @@ def _kernel(
     )
 
 
-def _rows(step: ir.StreamIn, aval: Any, capacity: int | None) -> Any:
+def _rows(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int | None) -> jaxpr.Aval:
     """One replica's leaf of an infeed: of an iteration, or of as many as a chunk may have."""
     if capacity is None:
         return aval
@@ -105,19 +111,19 @@ def _rows(step: ir.StreamIn, aval: Any, capacity: int | None) -> Any:
     return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
 
 
-def taken(leaf: Any, index: Any, count: int | None) -> Any:
+def taken(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
     """An iteration's element, or its `count` stacked ones."""
     if count is None:
         return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
     return lax.dynamic_slice_in_dim(leaf, index * count, count)
 
 
-def row_shape(step: ir.StreamOut, leaf: Any) -> tuple[int, ...]:
+def row_shape(step: ir.StreamOut, leaf: jax.Array) -> tuple[int, ...]:
     """The shape of one of the elements that an iteration sends."""
     return leaf.shape if step.count is None else leaf.shape[1:]
 
 
-def with_row(step: ir.StreamOut, whole: Any, row: Any, index: Any) -> Any:
+def with_row(step: ir.StreamOut, whole: jax.Array, row: jax.Array, index: Index) -> jax.Array:
     """The buffer with what an iteration sends; with its last element, if the buffer has one."""
     rows = row[None] if step.count is None else row
     if whole.shape[0] == 1:

@@ -20,11 +20,11 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine import loop_kernels
-from ipujax.engine.loop_kernels import LoopKernel, row_shape, taken, with_row
+from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, row_shape, taken, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from ipujax.host.feeds import Feeder, Session, exhausted, of_the_loop
-from lowering import ir, jaxpr, workload
+from lowering import avals, ir, jaxpr, workload
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
@@ -39,13 +39,14 @@ CHUNK_ELEMENTS = 2048
 CHUNK_BYTES = 1 << 20
 
 Values = dict[ir.Place, Any]
+"""What is at a place: an array, a `Stored`, or on the host also a `PerReplica`."""
+State = tuple[list[jax.Array], list[list[jax.Array]]]
 
 
 def is_streamable(node: ir.Repeat) -> bool:
     """Whether a loop's body is, on one IPU: take elements, run one kernel, send results."""
-    steps: Any = node.body.steps
-    simple = all(isinstance(step, (ir.Execute, ir.StreamIn, ir.StreamOut)) for step in steps)
-    if not simple or node.slices or node.stacks:
+    steps = [s for s in node.body.steps if isinstance(s, (ir.Execute, ir.StreamIn, ir.StreamOut))]
+    if len(steps) < len(node.body.steps) or node.slices or node.stacks:
         return False
     counted = any(getattr(step, "count", None) is not None for step in steps)
     if counted and any(
@@ -70,7 +71,7 @@ class StreamedLoop:
         self,
         machine: Machine,
         node: ir.Repeat,
-        trips: Callable[[Values], Any],
+        trips: Callable[[Values], int],
         capacities: Sequence[int] = (),
     ):
         self.machine, self.node, self.trips = machine, node, trips
@@ -109,8 +110,8 @@ class StreamedLoop:
     # --- what one iteration does ----------------------------------------------------------------
 
     def iteration(
-        self, carry: Sequence[Any], consts: Sequence[Any], elements: Sequence[Sequence[Any]]
-    ) -> tuple[list[Any], list[list[Any]]]:
+        self, carry: Arrays, consts: Arrays, elements: Sequence[Arrays]
+    ) -> tuple[list[jax.Array], list[list[jax.Array]]]:
         """The loop variables after one iteration, and what it sends to each outfeed."""
         values = dict(zip(self.consts, consts, strict=True))
         values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
@@ -124,13 +125,13 @@ class StreamedLoop:
         leaving = [values[c.leaving] for c in self.node.carry]
         return leaving, [[values[v] for v in step.reads] for step in self.outs]
 
-    def step(self, count: Any, *flat: Any) -> list[Any]:
+    def step(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """One iteration on flat operands; elements have no leading axis. Gives `count` back."""
         carry, consts, elements = self.split(flat)
         leaving, sent = self.iteration(carry, consts, elements)
         return [count, *leaving, *(leaf for leaves in sent for leaf in leaves)]
 
-    def chunk(self, count: Any, *flat: Any) -> list[Any]:
+    def chunk(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """`count` iterations; elements and results have a leading axis of the chunk's capacity.
 
         Gives `count` back as well: ready when the chunk is, and never donated.
@@ -153,7 +154,7 @@ class StreamedLoop:
             for step, leaves in zip(self.outs, spec, strict=True)
         ]
 
-        def body(index: Any, state: Any) -> Any:
+        def body(index: jax.Array, state: State) -> State:
             carry, sent = state
             carry, results = self.iteration(carry, consts, self.rows(buffers, index))
             sent = [
@@ -165,7 +166,7 @@ class StreamedLoop:
         carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
         return [count, *carry, *(leaf for leaves in sent for leaf in leaves)]
 
-    def rows(self, buffers: Sequence[Sequence[Any]], index: Any) -> list[list[Any]]:
+    def rows(self, buffers: Sequence[Arrays], index: Index) -> list[list[jax.Array]]:
         """What one iteration takes of each buffer."""
         return [
             [taken(leaf, index, step.count) for leaf in leaves]
@@ -175,32 +176,25 @@ class StreamedLoop:
     @property
     def capacity(self) -> int:
         """Iterations of one chunk at most, for loops of any length."""
-        queues: list[Any] = [step.queue for step in self.ins]
         each = max([step.count or 1 for step in self.ins], default=1)
-        depths = [(queue.prefetch_depth or CHUNK_ELEMENTS) // each for queue in queues]
-        size = max(
-            [each * _bytes(aval) for queue in queues for aval in queue.avals]
-            + [
-                _bytes(self.machine.program.avals[value])
-                for step in self.outs
-                for value in step.reads
-            ]
-            + [1]
-        )
-        fitting = CHUNK_BYTES // (size * self.placement.replicas)
+        depths = [(step.queue.prefetch_depth or CHUNK_ELEMENTS) // each for step in self.ins]
+        streamed = [v for step in self.ins for v in step.writes]
+        streamed += [v for step in self.outs for v in step.reads]
+        known = self.machine.program.avals
+        size = max([avals.size_in_bytes(known[value]) for value in streamed], default=0)
+        fitting = CHUNK_BYTES // (max(size, 1) * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
 
     def kept(self, step: ir.StreamOut, capacity: int) -> int:
         """Results of a chunk that its outfeed wants: all of them, or the last."""
-        queue: Any = step.queue
-        return 1 if queue.keeps_last else capacity * (step.count or 1)
+        return 1 if step.queue.keeps_last else capacity * (step.count or 1)
 
-    def split(self, flat: Sequence[Any]) -> tuple[Any, Any, list[list[Any]]]:
+    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, list[list[jax.Array]]]:
         """Loop variables, constants, and the leaves of each infeed, among flat operands."""
         first = len(self.node.carry)
         second = first + len(self.consts)
         rest = list(flat[second:])
-        elements: list[list[Any]] = []
+        elements: list[list[jax.Array]] = []
         for step in self.ins:
             elements.append(rest[: len(step.writes)])
             rest = rest[len(step.writes) :]
@@ -212,7 +206,7 @@ class StreamedLoop:
         """Runs the whole loop."""
         count = int(self.trips(values))
         carry = self.own(values)
-        feeders = [Feeder(step.queue, session, step.count or 1) for step in self.ins]
+        feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in self.ins]
         try:
             carry = _Run(self, values, session, feeders, count, carry).finish(carry)
         finally:
@@ -221,7 +215,7 @@ class StreamedLoop:
         for c, value in zip(self.node.carry, carry, strict=True):
             values[c.final, c.ipu] = value
 
-    def constants(self, values: Values) -> list[Any]:
+    def constants(self, values: Values) -> list[jax.Array]:
         """What the loop reads but does not change."""
         return [load(values[value, self.ipu]) for value in self.consts]
 
@@ -229,9 +223,9 @@ class StreamedLoop:
         """Whether nobody else has an initial value's buffer, as what was put away may."""
         return c.initial in self.spare and c.initial not in self.machine.stored
 
-    def own(self, values: Values) -> list[Any]:
+    def own(self, values: Values) -> list[jax.Array]:
         """The initial values, to be donated from iteration to iteration; the caller's stay his."""
-        carry: dict[int, Any] = {}
+        carry: dict[int, jax.Array] = {}
         for c in self.node.carry:
             place = c.initial, c.ipu
             carry[c.initial] = load(values.pop(place) if c.initial in self.spare else values[place])
@@ -254,7 +248,7 @@ class _Run:
         session: Session,
         feeders: list[Feeder],
         count: int,
-        carry: list[Any],
+        carry: list[jax.Array],
     ):
         self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
         own = [loop] if loop.single is None else [loop, loop.single]
@@ -269,10 +263,10 @@ class _Run:
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
-        self.running: collections.deque[Any] = collections.deque()
+        self.running: collections.deque[jax.Array] = collections.deque()
         self.clock = time.perf_counter()
 
-    def finish(self, carry: list[Any]) -> list[Any]:
+    def finish(self, carry: list[jax.Array]) -> list[jax.Array]:
         """Runs all iterations; gives the loop variables after them."""
         self.request()
         while self.done < self.count:
@@ -292,7 +286,7 @@ class _Run:
             self.adapt(ready)
         return carry
 
-    def one_by_one(self, carry: list[Any]) -> list[Any]:
+    def one_by_one(self, carry: list[jax.Array]) -> list[jax.Array]:
         """An iteration whose elements have not come all at once: through what is there, in turn."""
         single, (feeder, *_) = self.loop.single, self.feeders
         taken = 0
@@ -316,7 +310,7 @@ class _Run:
             for feeder in self.feeders:
                 feeder.request(size * feeder.each, self.capacity * feeder.each)
 
-    def dispatch(self, ready: int, carry: list[Any]) -> list[Any]:
+    def dispatch(self, ready: int, carry: list[jax.Array]) -> list[jax.Array]:
         """Sends off the next iterations: one chunk, or step by step."""
         step_kernel = self.loop.step_kernel
         if step_kernel is None:
@@ -333,9 +327,9 @@ class _Run:
         loop: StreamedLoop,
         kernel: LoopKernel,
         count: int | None,
-        carry: list[Any],
+        carry: list[jax.Array],
         leaves: list[np.ndarray],
-    ) -> list[Any]:
+    ) -> list[jax.Array]:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
         run = kernel.direct if self.direct else kernel
         token, *results = run(count or 1, (*carry, *self.consts[loop]), leaves)
@@ -359,7 +353,7 @@ class _Run:
         self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, waited: list[int], carry: list[Any], taken: int) -> NoReturn:
+    def stop(self, waited: list[int], carry: list[jax.Array], taken: int) -> NoReturn:
         """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
         feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
         # As of one iteration, to be made the whole loop's.
@@ -373,14 +367,10 @@ class _Run:
         raise error
 
 
-def slow_inside_loops(closed: Any) -> bool:
+def slow_inside_loops(closed: jaxpr.ClosedJaxpr) -> bool:
     """Whether a body holds a convolution that XLA runs many times slower inside a CPU loop.
 
     Only the canonical forward form (NHWC, HWIO) is fast there (jax-ml/jax#12868); the gradient
     convolutions permute their dimensions or dilate their operands.
     """
     return jax.default_backend() == "cpu" and workload.has_slow_convolution(closed.jaxpr)
-
-
-def _bytes(aval: Any) -> int:
-    return max(1, int(np.prod(aval.shape)) * np.dtype(aval.dtype).itemsize)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+import jax
 
 from ipujax.engine.placement import Placement
 from lowering import ir, jaxpr
 
 
-def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[Any]:
+def run_kernel(
+    program: ir.Program, placement: Placement, flat: Sequence[jax.Array]
+) -> list[jax.Array]:
     """Evaluates a one-kernel program on arrays or tracers."""
-    values: dict[int, Any] = dict(zip(program.inputs, flat, strict=True))
+    values: dict[int, jax.Array] = dict(zip(program.inputs, flat, strict=True))
     values.update(program.constants)
     for node in program.body.steps:
         if isinstance(node, ir.Execute):
             closed = node.kernel.jaxpr
 
-            def kernel(*operands: Any, closed: Any = closed) -> list[Any]:
+            def kernel(*operands: jax.Array, closed: jaxpr.ClosedJaxpr = closed) -> list[jax.Array]:
                 return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
             shared = [None] * len(node.reads)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import jax
 
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
 from ipujax.errors import OutOfRangeError
@@ -120,7 +122,7 @@ class _Run:
 
     def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
         self.loop, self.session = loop, session
-        own: dict[ir.ValueId, Any] = {}
+        own: dict[ir.ValueId, jax.Array] = {}
         for lent, copy in zip(loop.lent, loop.copies, strict=True):
             copies = copy(*(values[c.initial, c.ipu] for c in lent))
             own.update(zip((c.entering for c in lent), copies, strict=True))
@@ -207,7 +209,9 @@ class _Task:
         donated = frozenset(place for place, _, _ in self.adds)
         self.steps = [machine.step(node, donated) for node in ir.opened(body)]
 
-    def __call__(self, values: Values, buffers: list[Any], session: Session, is_last: bool) -> None:
+    def __call__(
+        self, values: Values, buffers: list[jax.Array | None], session: Session, is_last: bool
+    ) -> None:
         """Runs the task on the values of a micro-batch."""
         for place, _, number in self.adds:
             values[place] = buffers[number]

@@ -18,8 +18,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax import events
-from lowering import collectives
+from lowering import collectives, jaxpr
 
+Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None
 """Where an operand carries its replicas; None for what all replicas share."""
 
@@ -28,7 +29,7 @@ Axis = int | None
 class PerReplica:
     """A value on the host that each replica has its own of, `[replicas, ...]`."""
 
-    array: Any
+    array: jax.Array | np.ndarray
 
 
 @dc.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Placement:
       spread: whether replicas have devices of their own.
     """
 
-    devices: tuple[Any, ...]
+    devices: tuple[Device, ...]
     ipus: int
     replicas: int
     spread: bool
@@ -71,7 +72,7 @@ class Placement:
         """
         return self.replicas == 1 and set(self.devices) == {jax.devices()[0]}
 
-    def struct(self, aval: Any, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
+    def struct(self, aval: jaxpr.Aval, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
         """What XLA is told of an IPU's array, whose replicas are along `axis` (None: all share it).
 
         Args:
@@ -89,12 +90,12 @@ class Placement:
         """The same replicas, with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
 
-    def to_device(self, array: Any, ipu: int) -> jax.Array:
+    def to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
         """Brings a host array to an IPU's devices: what each replica has, or one for all."""
         with events.span("load", f"ipu {ipu}"):
             return self._to_device(array, ipu)
 
-    def _to_device(self, array: Any, ipu: int) -> jax.Array:
+    def _to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
         if isinstance(array, PerReplica):
             return jax.device_put(array.array, self.sharding(ipu))
         if self.is_default and not getattr(array, "committed", False):
@@ -109,7 +110,7 @@ class Placement:
         """Whether two IPUs share their devices, so that nothing need be moved between them."""
         return self.devices[ipu :: self.ipus] == self.devices[other :: self.ipus]
 
-    def to_host(self, array: jax.Array) -> Any:
+    def to_host(self, array: jax.Array) -> jax.Array | PerReplica:
         """Brings an array to the host; of all replicas, if there are several."""
         if self.replicas > 1:
             return PerReplica(array)
@@ -117,13 +118,13 @@ class Placement:
             return array
         return _committed(array, SingleDeviceSharding(jax.devices()[0]))
 
-    def leading(self, array: Any) -> Any:
+    def leading(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         """Replica 0's value alone or in front of others, `[1 or replicas, ...]`, on one device."""
         if not self.spread or not isinstance(array, jax.Array):
             return array[:1] if self.spread else array
         return next(s.data for s in array.addressable_shards if not s.index[0].start)
 
-    def leading_struct(self, aval: Any, device: Any) -> jax.ShapeDtypeStruct:
+    def leading_struct(self, aval: jaxpr.Aval, device: Device) -> jax.ShapeDtypeStruct:
         """What XLA is told of such an array on a device."""
         lead = 1 if self.spread else self.replicas
         home = SingleDeviceSharding(device)
@@ -131,11 +132,11 @@ class Placement:
 
     def replicated(
         self,
-        function: Callable[..., Sequence[Any]],
+        function: Callable[..., Sequence[jax.Array]],
         ipu: int,
         in_axes: Sequence[Axis],
         out_axes: Sequence[Axis],
-    ) -> Callable[..., Sequence[Any]]:
+    ) -> Callable[..., Sequence[jax.Array]]:
         """A function of one replica as a function of all of them."""
         if self.replicas == 1:
             return function
@@ -148,7 +149,7 @@ class Placement:
                 axis_size=self.replicas,
             )
 
-        def local(*operands: Any) -> list[Any]:
+        def local(*operands: jax.Array) -> list[jax.Array]:
             own = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
             results = function(*own)
             return [_expanded(y, axis) for y, axis in zip(results, out_axes, strict=True)]
@@ -181,9 +182,9 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
     return Placement(devices, ipus, replicas, spread)
 
 
-def _committed(array: Any, home: jax.sharding.Sharding) -> jax.Array:
+def _committed(array: jax.Array, home: jax.sharding.Sharding) -> jax.Array:
     """The array on devices; `device_put` takes some 50 us to find that it is there already."""
-    if isinstance(array, jax.Array) and array.committed and array.sharding == home:
+    if array.committed and array.sharding == home:
         return array
     return jax.device_put(array, home)
 
@@ -194,15 +195,17 @@ def _spec(axis: Axis) -> PartitionSpec:
     return PartitionSpec(*(None,) * axis, collectives.REPLICAS)
 
 
-def _squeezed(x: Any, axis: Axis) -> Any:
+def _squeezed(x: jax.Array, axis: Axis) -> jax.Array:
     return x if axis is None else jnp.squeeze(x, axis)
 
 
-def _expanded(x: Any, axis: Axis) -> Any:
+def _expanded(x: jax.Array, axis: Axis) -> jax.Array:
     return x if axis is None else jnp.expand_dims(x, axis)
 
 
-def struct_of(shape: Sequence[int], aval: Any, home: Any) -> jax.ShapeDtypeStruct:
+def struct_of(
+    shape: Sequence[int], aval: jaxpr.Aval, home: jax.sharding.Sharding | None
+) -> jax.ShapeDtypeStruct:
     """What XLA is told of an array; JAX goes on to tell the results of weak types from others."""
     is_weak = getattr(aval, "weak_type", False)
     return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=home, weak_type=is_weak)

@@ -56,7 +56,7 @@ class Machine:
         self.infeeds = ir.queues(self.program, ir.StreamIn)
         self.outfeeds = ir.queues(self.program, ir.StreamOut)
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+    def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """Runs the program once on flat arguments; gives flat results."""
         given = self._arguments(arguments)
         places = [(value, HOST) for value in self.program.inputs]
@@ -75,7 +75,9 @@ class Machine:
         """What XLA is told of a value on an IPU, see `Placement.struct`."""
         return self.placement.struct(self.program.avals[value], ipu, axis)
 
-    def copying(self, values: Sequence[ir.ValueId], ipu: ir.IpuId) -> Callable[..., list[Any]]:
+    def copying(
+        self, values: Sequence[ir.ValueId], ipu: ir.IpuId
+    ) -> Callable[..., list[jax.Array]]:
         """A function that copies so many values of an IPU, for those who overwrite theirs."""
         if not values:
             return lambda: []
@@ -137,7 +139,7 @@ class Machine:
         key = (structure.structure_key(closed), given, where)
         if key not in self._kernels:
 
-            def kernel(*operands: Any) -> list[Any]:
+            def kernel(*operands: jax.Array) -> list[jax.Array]:
                 return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
             axes: list[Axis] = [0] * len(node.reads)
@@ -230,13 +232,15 @@ class Machine:
 
         return run
 
-    def bringing(self, structs: Sequence[Any], ipu: ir.IpuId) -> Callable[..., Sequence[Any]]:
+    def bringing(
+        self, structs: Sequence[jax.ShapeDtypeStruct], ipu: ir.IpuId
+    ) -> Callable[..., list[jax.Array]]:
         """A function that brings NumPy's arrays to an IPU; jit does it faster than `device_put`."""
         given = [jax.ShapeDtypeStruct(struct.shape, struct.dtype) for struct in structs]
         homes = tuple(struct.sharding for struct in structs)
         carrier = self.compilation.add(lambda *xs: xs, given, out_shardings=homes)
 
-        def bring(*arrays: Any) -> Sequence[Any]:
+        def bring(*arrays: np.ndarray) -> list[jax.Array]:
             with events.span("load", f"ipu {ipu}"):
                 return carrier.from_numpy(*arrays)
 
@@ -260,11 +264,11 @@ class Machine:
 
     # --- branches -------------------------------------------------------------------------------
 
-    def scalar(self, value: ir.ValueId, what: str, origin: str) -> Callable[[Values], Any]:
+    def scalar(self, value: ir.ValueId, what: str, origin: str) -> Callable[[Values], int]:
         """Reads a value that steers the program; all replicas must agree on it."""
         place = (value, self._homes[value])
 
-        def read(values: Values) -> Any:
+        def read(values: Values) -> int:
             value = load(values[place])
             array = np.asarray(value.array if isinstance(value, PerReplica) else value)
             if array.ndim and (array != array[0]).any():
@@ -274,7 +278,7 @@ class Machine:
                     fix="make the condition equal on all replicas (cross_replica_sum), or move "
                     "the queue operation out of it",
                 )
-            return array[0] if array.ndim else array[()]
+            return array.flat[0]
 
         return read
 
@@ -346,5 +350,5 @@ class Machine:
         return run
 
 
-def _copies(*arrays: Any) -> list[Any]:
+def _copies(*arrays: jax.Array) -> list[jax.Array]:
     return [jnp.copy(array) for array in arrays]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.placement import Placement
 from ipujax.errors import OptimizerError
-from lowering import storage
+from lowering import jaxpr, storage
 
 _REMOTE = "pinned_host"
 
@@ -30,7 +30,7 @@ class Stored:
 
     array: jax.Array
     by: Storing
-    agreed: Any = True
+    agreed: bool | jax.Array = True
 
 
 class Storing:
@@ -47,7 +47,7 @@ class Storing:
     def __init__(
         self,
         storage: storage.Storage,
-        aval: Any,
+        aval: jaxpr.Aval,
         placement: Placement,
         ipu: int,
         compilation: Compilation,
@@ -73,7 +73,7 @@ class Storing:
 
     def __call__(self, array: jax.Array) -> Stored:
         """Puts the value away."""
-        agreed: Any = True
+        agreed: bool | jax.Array = True
         if self.slices is not None:
             array, agreed = self.slices(array)
         if self.remote:
@@ -109,7 +109,7 @@ def _has_remote_memory(placement: Placement, ipu: int) -> bool:
     return device.platform != "cpu" and _REMOTE in kinds
 
 
-def _slices(replicas: int, array: Any) -> tuple[Any, Any]:
+def _slices(replicas: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`[replicas, *shape]` -> `[replicas, elements / replicas]`, padded; whether all were equal."""
     flat = array.reshape(replicas, -1)
     padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
@@ -117,7 +117,7 @@ def _slices(replicas: int, array: Any) -> tuple[Any, Any]:
     return own[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
 
 
-def _agree(array: Any) -> Any:
+def _agree(array: jax.Array) -> jax.Array:
     """Whether all rows are the first one, but for rounding that depends on where a row is."""
     first = array[:1]
     same = (array == first) | ((array != array) & (first != first))
@@ -127,7 +127,7 @@ def _agree(array: Any) -> Any:
     return same.all()
 
 
-def _whole(shape: tuple[int, ...], slices: Any) -> Any:
+def _whole(shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
     """The inverse of `_slices`: every replica gathers all slices."""
     whole = slices.reshape(-1)[: math.prod(shape)].reshape(shape)
     return jnp.broadcast_to(whole, (slices.shape[0], *shape))

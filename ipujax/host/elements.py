@@ -16,7 +16,7 @@ import numpy as np
 
 from ipujax import events
 from ipujax.errors import FeedError, InternalError
-from ipujax.host.worker import Worker
+from ipujax.host.worker import P, T, Worker
 from lowering import avals, jaxpr
 
 Leaves = list[np.ndarray]
@@ -71,7 +71,7 @@ class _Form:
     expected: list[tuple[tuple[int, ...], np.dtype]]
 
     @functools.cached_property
-    def avals(self) -> list[Any]:
+    def avals(self) -> list[jaxpr.Aval]:
         """The same as `expected`, for JAX."""
         return [jaxpr.ShapedArray(shape, dtype) for shape, dtype in self.expected]
 
@@ -106,7 +106,7 @@ class Elements:
         self._lock = threading.Lock()
 
     @property
-    def avals(self) -> list[Any] | None:
+    def avals(self) -> list[jaxpr.Aval] | None:
         """Shape and dtype of each leaf, once an element has been read."""
         return None if self._form is None else self._form.avals
 
@@ -131,12 +131,12 @@ class Elements:
         """As a `Reader`."""
         self._submit(self._keep, target, start, stop)
 
-    def _submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def _submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         if not self._is_in_memory or self._form is None:
-            return self._thread.submit(function, *args)
-        done: Future[Any] = Future()
+            return self._thread.submit(function, *args, **kwargs)
+        done: Future[T] = Future()
         with self._lock:
-            done.set_result(function(*args))
+            done.set_result(function(*args, **kwargs))
         return done
 
     # --- in the thread --------------------------------------------------------------------------

@@ -20,6 +20,8 @@ import numpy as np
 
 from ipujax.errors import OutOfRangeError
 from ipujax.host.interrupts import Interrupts
+from ipujax.host.queues import Infeed, Outfeed
+from lowering import streams
 
 # A data set that has given nothing for so long has nothing ready: a few times what handing
 # something to another thread takes.
@@ -28,6 +30,8 @@ PAUSE_SECONDS = 0.0001
 PATIENCE = 1 / 8
 # How many elements are read at a time for a loop that takes them one by one.
 AHEAD = 8
+
+Leaf = jax.Array | np.ndarray | np.generic
 
 
 @dc.dataclass
@@ -81,7 +85,7 @@ class Feeder:
       each: elements that one iteration takes.
     """
 
-    def __init__(self, queue: Any, session: Session, each: int = 1):
+    def __init__(self, queue: Infeed, session: Session, each: int = 1):
         self.queue, self.each = queue, each
         self._session, self._replicas, self._reader = session, session.replicas, queue.reader
         self._fetches: collections.deque[Fetch] = collections.deque()
@@ -191,13 +195,13 @@ class Feeder:
 
 
 def exhausted(
-    queue: Any,
+    queue: Infeed,
     requested: int,
     available: int,
     error: BaseException | None,
     replicas: int = 1,
     carried: Any = None,
-) -> Any:
+) -> BaseException:
     """What to raise when a data set stopped short: the user's own exception, or that it ended.
 
     Args:
@@ -229,7 +233,7 @@ def of_the_loop(
     structure: Any,
     iterations: int | None,
     done: int,
-    carried: Sequence[Any],
+    carried: Sequence[jax.Array],
     replicas: int,
 ) -> BaseException:
     """The error of one iteration as the whole loop's: what all iterations asked for and got.
@@ -252,13 +256,13 @@ def of_the_loop(
 class Collector:
     """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
-    def __init__(self, queue: Any, replicas: int, depth: int = 64):
+    def __init__(self, queue: Outfeed, replicas: int, depth: int = 64):
         self._queue, self._replicas, self._depth = queue, replicas, depth
-        self._pending: collections.deque[tuple[Any, Sequence[Any], int | None]]
+        self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
 
-    def send(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
+    def send(self, structure: Any, leaves: Sequence[Leaf], count: int | None) -> None:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
         with self._lock:
             self._pending.append((structure, leaves, count))
@@ -306,20 +310,23 @@ class Session:
       interrupts: holds Ctrl-C back until an iteration is complete.
     """
 
-    def __init__(self, replicas: int, infeeds: Sequence[Any], outfeeds: Sequence[Any]):
+    def __init__(self, replicas: int, infeeds: Sequence[Infeed], outfeeds: Sequence[Outfeed]):
         self.replicas, self.interrupts = replicas, Interrupts()
-        self._infeeds = tuple(infeeds)
-        self._collectors = {queue: Collector(queue, replicas) for queue in outfeeds}
-        self._feeders: dict[Any, Feeder] = {}
-        self._expected: dict[Any, int] = {}
+        self._queues = (*infeeds, *outfeeds)
+        self._infeeds: dict[streams.Stream, Infeed] = {queue: queue for queue in infeeds}
+        self._collectors: dict[streams.Stream, Collector] = {
+            queue: Collector(queue, replicas) for queue in outfeeds
+        }
+        self._feeders: dict[streams.Stream, Feeder] = {}
+        self._expected: dict[streams.Stream, int] = {}
         self._is_waiting = False
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Session:
         with contextlib.ExitStack() as begun:
-            if self._infeeds or self._collectors:
+            if self._queues:
                 begun.enter_context(self.interrupts)
-            for queue in (*self._infeeds, *self._collectors):
+            for queue in self._queues:
                 queue.begin_run(self.replicas)
                 begun.callback(queue.end_run)
             begun.callback(self.flush)
@@ -337,21 +344,25 @@ class Session:
                 feeder.completed()
             feeder.close()
 
-    def collector(self, queue: Any) -> Collector:
+    def collector(self, queue: streams.Outfeed) -> Collector:
         """Where results for an outfeed go."""
         return self._collectors[queue]
 
-    def feeder(self, queue: Any) -> Feeder:
+    def feeder_of_loop(self, queue: streams.Infeed, each: int) -> Feeder:
+        """What reads an infeed for one loop, `each` elements an iteration; the loop closes it."""
+        return Feeder(self._infeeds[queue], self, each)
+
+    def feeder(self, queue: streams.Infeed) -> Feeder:
         """What reads an infeed for the steps that take single elements."""
         if queue not in self._feeders:
-            self._feeders[queue] = Feeder(queue, self)
+            self._feeders[queue] = Feeder(self._infeeds[queue], self)
         return self._feeders[queue]
 
-    def expect(self, queue: Any, count: int) -> None:
+    def expect(self, queue: streams.Infeed, count: int) -> None:
         """So many single elements will be asked for: some of them may be read ahead."""
         self._expected[queue] = count
 
-    def element(self, queue: Any, count: int | None) -> list[np.ndarray]:
+    def element(self, queue: streams.Infeed, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""
         feeder, wanted = self.feeder(queue), count or 1
         remaining = self._expected.get(queue, 0) if count is None else 0
@@ -365,7 +376,7 @@ class Session:
         self._is_waiting = True
         if feeder.wait(least=wanted, most=wanted) < wanted:
             asked = wanted * self.replicas
-            raise exhausted(queue, asked, feeder.left, feeder.error, self.replicas)
+            raise exhausted(feeder.queue, asked, feeder.left, feeder.error, self.replicas)
         self._is_waiting = False
         return feeder.element() if count is None else feeder.leaves(count)
 

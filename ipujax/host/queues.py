@@ -6,8 +6,14 @@ import itertools
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
 
 from ipujax.errors import FeedError
+from ipujax.host.elements import Reader
+from lowering import jaxpr, streams
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
@@ -21,6 +27,40 @@ def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
         DeprecationWarning,
         stacklevel=3,
     )
+
+
+class _Used(streams.Stream, Protocol):
+    def begin_run(self, replicas: int) -> None:
+        """A program that uses the queue starts, with this many copies of the graph."""
+        ...
+
+    def end_run(self) -> None:
+        """A program that uses the queue has ended."""
+        ...
+
+
+class Infeed(_Used, streams.Infeed, Protocol):
+    """What a run needs of an infeed."""
+
+    @property
+    def avals(self) -> list[jaxpr.Aval]:
+        """Shape and dtype of each leaf of an element."""
+        ...
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the elements."""
+        ...
+
+
+class Outfeed(_Used, streams.Outfeed, Protocol):
+    """What a run needs of an outfeed."""
+
+    def collect(
+        self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
+    ) -> None:
+        """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
+        ...
 
 
 class Queue:

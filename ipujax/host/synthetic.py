@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ipujax.system.flags import poplar_flags
+from lowering import jaxpr
 
 _SEED = 0  # the same data in each run: throughput is measured, and should be comparable
 
 
-def synthetic_array(aval: Any) -> np.ndarray:
+def synthetic_array(aval: jaxpr.Aval) -> np.ndarray:
     """An array of the given shape and dtype, filled as `--synthetic_data_initializer` says.
 
     `random` and `normal` draw from the standard normal distribution, `uniform` from [0, 1), an

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
@@ -30,6 +30,9 @@ SETTINGS = (
     "numpy_rank_promotion",
     "threefry_partitionable",
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _living: weakref.WeakSet[Worker] = weakref.WeakSet()
 
@@ -53,13 +56,13 @@ class Worker:
         _living.add(self)
         self.thread.start()
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Has a function called after the earlier ones."""
-        future: Future[Any] = Future()
+        future: Future[T] = Future()
 
         def task() -> None:
             try:
-                future.set_result(function(*args))
+                future.set_result(function(*args, **kwargs))
             except BaseException as error:
                 future.set_exception(error)
 

@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.collectives import REPLICAS
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.merge_iterations import MERGES, Merged, as_accumulation
 from lowering.ir import program as ir
@@ -18,6 +17,7 @@ from lowering.jaxpr import (
     ShapedArray,
     trace_flat,
 )
+from lowering.ops.collectives import REPLICAS
 from lowering.structure import may_be_seen
 from lowering.units import IpuId, ValueId
 
@@ -138,8 +138,7 @@ class _Flattener:
 
     def merge(self, nest: _Nest) -> Merged | None:
         """Several iterations of the inner loop as one, if that is better."""
-        # A queue may say how many of its elements may be held at a time.
-        depths = [getattr(step.queue, "prefetch_depth", None) for step in nest.ins]
+        depths = [step.queue.prefetch_depth for step in nest.ins]
         most = min((depth for depth in depths if depth is not None), default=max(MERGES))
         fitting = (n for n in MERGES if (nest.inner.count or 0) % n == 0 and n <= most)
         width = next(fitting, 1)

@@ -6,11 +6,11 @@ import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lowering.collectives import REPLICAS
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.flatten_loops import flatten_loops
 from lowering.ir import program as ir
 from lowering.jaxpr import trace_flat
+from lowering.ops.collectives import REPLICAS
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.rewrite import Anywhere
 from lowering.units import IpuId, ValueId

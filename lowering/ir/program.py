@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from lowering.avals import dtype_name, shape_of
 from lowering.ir.loops import Carry as Carry
@@ -22,18 +22,10 @@ from lowering.ir.loops import Pipeline as Pipeline
 from lowering.ir.loops import Slice as Slice
 from lowering.ir.loops import Stack as Stack
 from lowering.jaxpr import Aval, ClosedJaxpr
-from lowering.pipelines.task import TaskSpec
-from lowering.storage import Storage
+from lowering.ops.storage import Storage
+from lowering.ops.streams import Infeed, Outfeed
+from lowering.ops.tasks import TaskSpec
 from lowering.units import IpuId, ValueId
-
-
-class Stream(Protocol):
-    """What the compiler knows of a queue: its name. The engines know the rest."""
-
-    @property
-    def name(self) -> str:
-        """Unique among the queues of the process."""
-        ...
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +98,7 @@ class StreamIn:
       loop: the pytree structure of the user's loop around it, as in `Repeat`.
     """
 
-    queue: Stream
+    queue: Infeed
     ipu: IpuId
     writes: tuple[ValueId, ...]
     count: int | None = None
@@ -122,7 +114,7 @@ class StreamOut:
       structure: the pytree structure of the element, whose leaves are `reads`.
     """
 
-    queue: Stream
+    queue: Outfeed
     ipu: IpuId
     reads: tuple[ValueId, ...]
     structure: Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lowering import user_ops
 from lowering.ir.program import (
     Carry,
     Copy,
@@ -25,6 +24,7 @@ from lowering.ir.program import (
     While,
 )
 from lowering.jaxpr import JaxprEqn, call_body
+from lowering.ops import user_ops
 from lowering.units import HOST, IpuId, ValueId
 
 _SHOWN = 6  # primitives named in one kernel's line; the rest are counted

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
-from lowering.pipelines.task import TaskSpec
+from lowering.ops.tasks import TaskSpec
 
 _NO_OPTIONS = PlanOptions()
 _DTYPES = {"half": "float16", "float": "float32"}

@@ -9,9 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.collectives import REPLICAS
 from lowering.errors import InternalError
-from lowering.first_callback import call_first, is_shared_callback
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -23,9 +21,11 @@ from lowering.jaxpr import (
     map_sub_jaxprs,
     trace_flat,
 )
+from lowering.ops.collectives import REPLICAS
+from lowering.ops.first_callback import call_first, is_shared_callback
+from lowering.ops.streams import repeat, repeat_p
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.streams import repeat, repeat_p
 
 
 def call_once(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lowering.errors import EnqueueError
 from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, sub_jaxprs, user_line
+from lowering.ops.streams import dequeue_p, enqueue_p, uses_streams
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.streams import dequeue_p, enqueue_p, uses_streams
 
 _RECOMPUTED = "rematted_computation"
 

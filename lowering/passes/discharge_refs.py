@@ -23,9 +23,9 @@ from lowering.jaxpr import (
     trace_flat,
     user_line,
 )
+from lowering.ops.streams import dequeue_p, repeat, repeat_p
+from lowering.ops.tasks import TaskSpec, task_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.pipelines.task import TaskSpec, task_p
-from lowering.streams import dequeue_p, repeat, repeat_p
 
 
 def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -16,7 +16,7 @@ from lowering.jaxpr import (
     sub_jaxprs,
     with_eqns,
 )
-from lowering.streams import repeat_p
+from lowering.ops.streams import repeat_p
 
 
 def drop_dead(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from lowering.avals import size_in_bytes
 from lowering.jaxpr import Atom, JaxprEqn, Literal, Var, is_ordered, name_stack
 from lowering.marks import joined, read
+from lowering.ops.storage import load_p, store_p
+from lowering.ops.streams import dequeue_p, enqueue_p
+from lowering.ops.tasks import is_task
 from lowering.passes.place import Home, PlacedBody
-from lowering.pipelines.task import is_task
-from lowering.storage import load_p, store_p
-from lowering.streams import dequeue_p, enqueue_p
 from lowering.units import HOST, IpuId
 
 # Primitives that are steps of their own wherever they stand.

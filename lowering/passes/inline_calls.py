@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lowering import marks
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, name_stack
+from lowering.ops.streams import uses_streams
+from lowering.ops.tasks import is_task
+from lowering.ops.user_ops import name_on_host
 from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.pipelines.task import is_task
-from lowering.streams import uses_streams
-from lowering.user_ops import name_on_host
 
 
 def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:

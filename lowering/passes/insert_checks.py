@@ -18,7 +18,6 @@ import numpy as np
 from jax import lax
 
 from lowering import marks
-from lowering.collectives import REPLICAS
 from lowering.ir.program import Fault
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -35,12 +34,13 @@ from lowering.jaxpr import (
     user_line,
 )
 from lowering.narrow import POLES, SCOPE
+from lowering.ops.collectives import REPLICAS
+from lowering.ops.streams import repeat, repeat_p, uses_streams
+from lowering.ops.tasks import TaskSpec, is_task, task_p
 from lowering.options import Options
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.facts import NEVER, Bits, Watch
 from lowering.passes.rewrite import Anywhere
-from lowering.pipelines.task import TaskSpec, is_task, task_p
-from lowering.streams import repeat, repeat_p, uses_streams
 
 # What was done to a result, and of which operation; see `lowering.narrow`.
 NARROWED = re.compile(rf"(?<![^/(]){SCOPE}\[([^\]]*)\]")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lowering.avals import size_in_bytes
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
+from lowering.ops.storage import load_p, store_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.storage import load_p, store_p
 
 
 def keep_small(closed: ClosedJaxpr, minimum_bytes: int) -> ClosedJaxpr:

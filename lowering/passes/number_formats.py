@@ -17,7 +17,6 @@ from jax import lax
 
 from lowering import marks
 from lowering.avals import dtype_name
-from lowering.collectives import REPLICAS
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -29,11 +28,12 @@ from lowering.jaxpr import (
     trace_flat,
 )
 from lowering.narrow import Format, narrow
+from lowering.ops.collectives import REPLICAS
+from lowering.ops.streams import repeat_p
+from lowering.ops.tasks import task_p
 from lowering.options import Options
 from lowering.partials import in_float16, in_float32
 from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.pipelines.task import task_p
-from lowering.streams import repeat_p
 
 _HALF = np.dtype(np.float16)
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})

@@ -10,10 +10,10 @@ import jax
 
 from lowering import marks
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
+from lowering.ops.storage import Storage, load, store
+from lowering.ops.tasks import Kind, is_task
 from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
 from lowering.pipelines.slices import renamed, variables
-from lowering.pipelines.task import Kind, is_task
-from lowering.storage import Storage, load, store
 
 _REMOTE = Storage(remote=True)
 

@@ -19,13 +19,13 @@ from lowering.jaxpr import (
     user_line,
 )
 from lowering.marks import joined
+from lowering.ops.storage import load_p, store_p
+from lowering.ops.streams import dequeue_p, repeat_p
+from lowering.ops.tasks import PipelineSpec, task_p
+from lowering.ops.user_ops import name_on_host
 from lowering.passes.group import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
-from lowering.pipelines.task import PipelineSpec, task_p
-from lowering.storage import load_p, store_p
-from lowering.streams import dequeue_p, repeat_p
 from lowering.units import HOST, IpuId, ValueId
-from lowering.user_ops import name_on_host
 
 
 def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.Program:

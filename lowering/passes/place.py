@@ -22,11 +22,11 @@ from lowering.jaxpr import (
     sub_jaxprs,
     user_line,
 )
-from lowering.pipelines.task import PipelineSpec, is_task, task_p
-from lowering.storage import load_p, store_p
-from lowering.streams import repeat_p, uses_streams
+from lowering.ops.storage import load_p, store_p
+from lowering.ops.streams import repeat_p, uses_streams
+from lowering.ops.tasks import PipelineSpec, is_task, task_p
+from lowering.ops.user_ops import name_on_host
 from lowering.units import HOST, IpuId
-from lowering.user_ops import name_on_host
 from lowering.workload import has_slow_convolution
 
 Home = IpuId | None

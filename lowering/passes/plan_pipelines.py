@@ -7,15 +7,15 @@ import itertools
 from typing import Any
 
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
+from lowering.ops.streams import dequeue_p, enqueue_p, queues_of, repeat_p
+from lowering.ops.tasks import PipelineSpec, TaskSpec
 from lowering.options import Options
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
 from lowering.passes.rewrite import Anywhere, rewritten
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines.edit import prune_tasks, without_constants
-from lowering.pipelines.task import PipelineSpec, TaskSpec
 from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
-from lowering.streams import dequeue_p, enqueue_p, queues_of, repeat_p
 
 
 def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJaxpr:

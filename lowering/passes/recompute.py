@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.draws import key_p
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
+from lowering.ops.draws import key_p
+from lowering.ops.tasks import Kind, Recomputation, TaskSpec, checkpoint_p, task_p
 from lowering.pipelines.edit import (
     call,
     readers,
@@ -25,7 +26,6 @@ from lowering.pipelines.slices import (
     values_of,
     variables,
 )
-from lowering.pipelines.task import Kind, Recomputation, TaskSpec, checkpoint_p, task_p
 
 
 def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:

@@ -9,8 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.collectives import REPLICAS
-from lowering.draws import SEED_WORDS, WORDS, draw_p, first_key, is_draw, key_of, keys_of
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -22,10 +20,12 @@ from lowering.jaxpr import (
     scan_counts,
     trace_flat,
 )
+from lowering.ops.collectives import REPLICAS
+from lowering.ops.draws import SEED_WORDS, WORDS, draw_p, first_key, is_draw, key_of, keys_of
+from lowering.ops.streams import repeat, repeat_p
+from lowering.ops.tasks import TaskSpec, is_task, task_p
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere
-from lowering.pipelines.task import TaskSpec, is_task, task_p
-from lowering.streams import repeat, repeat_p
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)
 _COUNTER = ShapedArray((), jnp.uint32.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.errors import CollectiveError
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat, user_line
-from lowering.norms import PRIMITIVES, resolved, square_p
+from lowering.ops.norms import PRIMITIVES, resolved, square_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 

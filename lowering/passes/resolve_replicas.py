@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lowering.collectives import PRIMITIVES, REPLICAS, resolved
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
+from lowering.ops.collectives import PRIMITIVES, REPLICAS, resolved
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 
 def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
-    """Replaces the primitives of `lowering.collectives`, at any depth.
+    """Replaces the primitives of `lowering.ops.collectives`, at any depth.
 
     Before: any jaxpr.
     After:  replicas speak through `lax` collectives over the axis `REPLICAS`, or, when there is

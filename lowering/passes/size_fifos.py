@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lowering.ir import program as ir
 from lowering.ir.liveness import Needs
 from lowering.ir.places import Place, births
-from lowering.pipelines.task import Kind
+from lowering.ops.tasks import Kind
 from lowering.schedules import simulate
 from lowering.units import IpuId, ValueId
 

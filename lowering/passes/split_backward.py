@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, fresh_var
+from lowering.ops.tasks import Kind, is_task
 from lowering.pipelines.edit import of_kind, rebuilt, with_tasks
 from lowering.pipelines.slices import needed_for, read_from_outside, sliced, with_actions
-from lowering.pipelines.task import Kind, is_task
 
 
 def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 
-from lowering.draws import is_draw
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -25,6 +24,8 @@ from lowering.jaxpr import (
     trace_flat,
     with_eqns,
 )
+from lowering.ops.draws import is_draw
+from lowering.ops.tasks import checkpoint_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 from lowering.pipelines.slices import (
     dependent,
@@ -36,7 +37,6 @@ from lowering.pipelines.slices import (
     variables,
     with_actions,
 )
-from lowering.pipelines.task import checkpoint_p
 
 # Cheap next to reading their result from memory: elementwise and short, or moving data only.
 _CHEAP = frozenset({

@@ -18,8 +18,8 @@ from lowering.jaxpr import (
     with_eqns,
     without_unused,
 )
+from lowering.ops.tasks import Kind, TaskSpec, is_task, task_p
 from lowering.passes.rewrite import Rewriter
-from lowering.pipelines.task import Kind, TaskSpec, is_task, task_p
 
 
 def stage_tasks(body: ClosedJaxpr, stage: int) -> dict[Kind, JaxprEqn]:

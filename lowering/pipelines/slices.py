@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from lowering.collectives import REPLICAS
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -15,6 +14,7 @@ from lowering.jaxpr import (
     Var,
     make_jaxpr_of,
 )
+from lowering.ops.collectives import REPLICAS
 
 
 def variables(atoms: Iterable[Atom]) -> list[Var]:

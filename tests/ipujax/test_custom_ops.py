@@ -23,7 +23,7 @@ import ipujax as ipu
 from ipujax.custom_ops import cpu_user_operation, precompiled_user_op
 from ipujax.errors import CustomOpError, LoweringError
 from ipujax.operators.custom.run import elsewhere, on_host
-from lowering import user_ops
+from lowering.ops import user_ops
 from tests.conftest import RunWithDevices
 from tests.harness import ROOT
 from tests.ipujax.building import built, compiler

@@ -18,7 +18,7 @@ from ipujax.errors import ScopeError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
 from ipujax.utils import reset_ipu_seed
-from lowering import collectives
+from lowering.ops import collectives
 
 HALF = jnp.float16
 LARGEST = 65504.0

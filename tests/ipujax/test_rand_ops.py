@@ -24,7 +24,7 @@ from ipujax.pipelining_ops import (
 )
 from ipujax.rand_ops import dropout
 from ipujax.utils import reset_ipu_seed
-from lowering import collectives
+from lowering.ops import collectives
 
 X = jnp.ones((64, 64, 4))
 ROW = jnp.ones(256)

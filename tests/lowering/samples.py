@@ -23,9 +23,17 @@ N = jax.ShapeDtypeStruct((), jnp.int32)
 
 @dataclass(frozen=True)
 class Queue:
-    """All that the compiler knows of a queue."""
+    """All that the compiler knows of a queue, an infeed or an outfeed."""
 
     name: str
+    prefetch_depth: int | None = None
+    keeps_last: bool = False
+
+    def pull(self, count: int | None) -> Any:
+        raise NotImplementedError
+
+    def push(self, structure: Any, leaves: Any, count: int | None) -> None:
+        raise NotImplementedError
 
 
 def shard(number: int) -> contextlib.AbstractContextManager[Any]:

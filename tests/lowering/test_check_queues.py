@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import jaxpr, streams
+from lowering import jaxpr
 from lowering.errors import EnqueueError
+from lowering.ops import streams
 from lowering.passes.check_queues import check_queues
 from lowering.passes.inline_calls import inline_calls
 from tests.lowering.samples import Queue, S, jaxpr_text, trace

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import collectives
 from lowering.errors import CollectiveError
+from lowering.ops import collectives
 
 X = np.arange(3, dtype=np.float32)
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, refs, streams
+from lowering import jaxpr, refs
 from lowering.errors import LoweringError
+from lowering.ops import streams
+from lowering.ops.tasks import Kind, TaskSpec, task
 from lowering.passes.discharge_refs import discharge_refs
-from lowering.pipelines.task import Kind, TaskSpec, task
 from tests.lowering.samples import Queue, S, V, jaxpr_text, shard, trace
 
 

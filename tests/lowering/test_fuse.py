@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import fuse, ir, is_one_kernel, streams
+from lowering import fuse, ir, is_one_kernel
 from lowering.fusion.emit import emit
+from lowering.ops import streams
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))

@@ -9,10 +9,10 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import ir, jaxpr, lower, schedules
+from lowering.ops.tasks import is_task
 from lowering.options import Options
 from lowering.passes.insert_checks import insert_checks
 from lowering.pipelines import Kind, TaskSpec, task
-from lowering.pipelines.task import is_task
 from tests.lowering.pipelines.samples import (
     dense,
     gated,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
+from lowering.ops.storage import Storage, load, store
 from lowering.passes.keep_small import keep_small
-from lowering.storage import Storage, load, store
 from tests.lowering.samples import V, jaxpr_text, trace
 
 REMOTE = Storage(remote=True)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering import ir
+from lowering.ops.storage import Storage, load, store
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.load_late import load_late
 from lowering.passes.partition import partition
 from lowering.passes.place import place
-from lowering.storage import Storage, load, store
 from tests.lowering.samples import N, V, W, shard, trace
 
 REMOTE = Storage(remote=True)

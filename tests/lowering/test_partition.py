@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import ir, streams
+from lowering import ir
+from lowering.ops import streams
+from lowering.ops.storage import Storage, load, store
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.partition import partition
 from lowering.passes.place import place
-from lowering.storage import Storage, load, store
 from tests.lowering.samples import N, Queue, S, V, W, X, kernels, outside, shard, trace
 
 

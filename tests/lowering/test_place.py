@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import streams
 from lowering.errors import OutsideCompilationError
+from lowering.ops import streams
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.place import place, shards_used

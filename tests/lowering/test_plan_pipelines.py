@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lowering import Options, collectives, ir, jaxpr, lower, schedules
+from lowering import Options, ir, jaxpr, lower, schedules
+from lowering.ops import collectives
 from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
 from lowering.pipelines import Kind, Recomputation
 from lowering.pipelines.edit import stage_tasks

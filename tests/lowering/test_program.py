@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import ir, streams
+from lowering import ir
 from lowering.ir.places import arguments, births, needs
 from lowering.ir.program import children
+from lowering.ops import streams
 from lowering.units import HOST, IpuId, ValueId
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import draws, jaxpr, lower
+from lowering import jaxpr, lower
+from lowering.ops import draws
 from lowering.options import Options
 from lowering.passes.resolve_draws import resolve_draws
 from tests.lowering.samples import V, trace

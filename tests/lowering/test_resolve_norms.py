@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, norms
+from lowering import jaxpr
 from lowering.errors import CollectiveError
+from lowering.ops import norms
 from lowering.passes.resolve_norms import resolve_norms
 from tests.lowering.samples import V, jaxpr_text, trace
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering import ir
-from lowering.storage import Storage, load, store
+from lowering.ops.storage import Storage, load, store
 from tests.lowering.samples import V, lowered, shard, text_of
 
 REMOTE = Storage(remote=True)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, streams
+from lowering import jaxpr
+from lowering.ops import streams
 from lowering.passes.take_turns import take_turns
 from tests.lowering.samples import Queue, V, jaxpr_text, trace
 

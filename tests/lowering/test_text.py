@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering import ir, streams
+from lowering import ir
 from lowering.ir.text import ipu_text, kernel_text
+from lowering.ops import streams
 from lowering.units import HOST, IpuId
 from tests.lowering.samples import N, Queue, V, kernels, lowered, outside, shard, trace
 

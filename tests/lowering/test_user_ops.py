@@ -12,8 +12,8 @@ import pytest
 from lowering import ir
 from lowering.compiler import lower
 from lowering.errors import LoweringError
+from lowering.ops.user_ops import UserOp, one_by_one, user_callback_p, user_op_p
 from lowering.options import Options
-from lowering.user_ops import UserOp, one_by_one, user_callback_p, user_op_p
 
 OP = UserOp("twice", "target", "", (((3,), "float32"), ((), "int32")))
 SILENT = dc.replace(OP, results=())

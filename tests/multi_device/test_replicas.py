@@ -21,7 +21,7 @@ def test_collectives_over_four_devices(run_with_devices: RunWithDevices) -> None
         START
         + HELPERS
         + """
-from lowering import collectives
+from lowering.ops import collectives
 
 use_ipus(4)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering import user_ops
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
+from lowering.ops import user_ops
 
 
 def describe(tensor: Shape) -> str:

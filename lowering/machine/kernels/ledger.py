@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from lowering import host_tables
 from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase
@@ -18,7 +17,8 @@ from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.links import host_cycles
-from lowering.user_ops import user_callback_p
+from lowering.ops import host_tables
+from lowering.ops.user_ops import user_callback_p
 
 _ON_TABLES = {primitive.name for primitive in host_tables.PRIMITIVES}
 _ON_HOST = {user_callback_p.name, *_ON_TABLES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lowering.ir.places import Place
 from lowering.ir.program import Copy, Execute, Load, Node, Program, Repeat, Store, While, walk
 from lowering.machine.cost import Shape
-from lowering.storage import Storage
+from lowering.ops.storage import Storage
 from lowering.units import HOST
 
 

@@ -42,7 +42,7 @@ from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, TaskKey, run_pipeline
 from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
-from lowering.pipelines.task import Kind
+from lowering.ops.tasks import Kind
 from lowering.schedules import Phase as TaskPhase
 from lowering.structure import structure_key
 from lowering.units import HOST, IpuId, ValueId

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import streams, user_ops
 from lowering.jaxpr import hoisted, trace_flat
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.fusing import fused
@@ -19,6 +18,7 @@ from lowering.machine.kernels.listing import PlanOptions, list_operations, marks
 from lowering.machine.kernels.scheduling import scheduled
 from lowering.machine.kernels.uses import uses_of
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
+from lowering.ops import streams, user_ops
 from tests.lowering.machine.samples import A, M, listed
 from tests.lowering.samples import N, V, X, trace
 

@@ -9,7 +9,7 @@ from lowering import ir
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.mapping import linear, spread
 from lowering.machine.programs.names import SharedLayouts
-from lowering.storage import Storage, load, store
+from lowering.ops.storage import Storage, load, store
 from tests.lowering.samples import N, V, lowered, shard
 
 HERE = Laid(spread(3, 4, 2, 16, layout="plan"))

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import schedules, streams
+from lowering import schedules
 from lowering.machine import TASK_PHASES, ProgramNode
 from lowering.machine.profile import Grid
+from lowering.ops import streams
+from lowering.ops.storage import Storage, load, store
 from lowering.schedules import Phase, simulate
-from lowering.storage import Storage, load, store
 from tests.lowering.machine.samples import CHIP, TILES, A, M, kernel, modelled, pipeline, profile
 from tests.lowering.machine.test_kernels import FUNCTIONS
 from tests.lowering.machine.test_residency import on, repeated

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import Options, ir, lower, schedules, streams
+from lowering import Options, ir, lower, schedules
 from lowering.jaxpr import trace_flat
 from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
 from lowering.machine.programs.residency import kept_bytes
+from lowering.ops import streams
+from lowering.ops.storage import Storage, load, store
 from lowering.pipelines import Recomputation
-from lowering.storage import Storage, load, store
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,

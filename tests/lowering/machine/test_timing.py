@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import ir, marks, schedules, streams
+from lowering import ir, marks, schedules
 from lowering.jaxpr import hoisted, trace_flat
 from lowering.machine import trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
+from lowering.ops import streams
+from lowering.ops.storage import Storage, load, store
 from lowering.pipelines import Kind, TaskSpec, task
-from lowering.storage import Storage, load, store
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,

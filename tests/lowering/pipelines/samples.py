@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import jaxpr, schedules, streams
+from lowering import jaxpr, schedules
+from lowering.ops import streams
 from lowering.pipelines import (
     Kind,
     PipelineSpec,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lowering import jaxpr
+from lowering.ops.tasks import is_task
 from lowering.pipelines import Kind, TaskSpec, checkpoint, task
-from lowering.pipelines.task import is_task
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, run, squares, values_for
 
 TABLE = np.arange(3.0, dtype=np.float32)

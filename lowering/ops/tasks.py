@@ -15,23 +15,9 @@ from typing import Any
 
 import jax
 
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    Primitive,
-    ad,
-    batching,
-    hoisted,
-    mlir,
-    run_equations,
-    trace_flat,
-)
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, hoisted, trace_flat
+from lowering.ops.define import define_body, define_mark, runs
 from lowering.refs import effects_of
-
-task_p = Primitive("ipu_task")
-task_p.multiple_results = True
-checkpoint_p = Primitive("ipu_recomputation_checkpoint")
-
 
 Options = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """Poplar options: `((group, ((name, value), ...)), ...)`."""
@@ -112,43 +98,23 @@ def checkpoint(x: Any) -> Any:
     return checkpoint_p.bind(x)
 
 
-@task_p.def_effectful_abstract_eval
-def _task_avals(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+def _effects(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> set[Any]:
     del operands, spec
-    return body.out_avals, effects_of(body)
+    return effects_of(body)
+
+
+def _function(body: ClosedJaxpr, spec: TaskSpec) -> Callable[..., list[Any]]:
+    del spec
+    return runs(body)
 
 
 def _run(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> list[Any]:
     del spec
-    return run_equations(body.jaxpr, body.consts, operands)
+    return runs(body)(*operands)
 
 
-def _opened(body: ClosedJaxpr) -> Callable[..., list[Any]]:
-    return lambda *operands: run_equations(body.jaxpr, body.consts, operands)
-
-
-def _task_jvp(primals: Any, tangents: Any, *, body: ClosedJaxpr, spec: TaskSpec) -> Any:
-    del spec
-    tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
-    return jax.jvp(_opened(body), tuple(primals), tangents)
-
-
-def _task_vmap(values: Any, dims: Any, *, body: ClosedJaxpr, spec: TaskSpec) -> Any:
-    del spec
-    results = jax.vmap(_opened(body), in_axes=tuple(dims))(*values)
-    return results, [0] * len(results)
-
-
-task_p.def_impl(_run)
-mlir.register_lowering(task_p, mlir.lower_fun(_run, multiple_results=True))
-ad.primitive_jvps[task_p] = _task_jvp
-batching.primitive_batchers[task_p] = _task_vmap
-
-checkpoint_p.def_impl(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
-checkpoint_p.def_abstract_eval(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
-mlir.register_lowering(checkpoint_p, lambda ctx, x: [x])  # pyright: ignore[reportUnknownLambdaType]
-ad.deflinear2(checkpoint_p, lambda ct, x: [ct])  # pyright: ignore[reportUnknownLambdaType]
-batching.defvectorized(checkpoint_p)
+task_p = define_body("ipu_task", _run, _effects, _function)
+checkpoint_p = define_mark("ipu_recomputation_checkpoint")
 
 
 def is_task(eqn: JaxprEqn) -> bool:

@@ -12,16 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import typeof
 
-from lowering import collectives
-from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad, batching, mlir
-
-square_p = Primitive("ipu_mean_square")
-group_mean_p = Primitive("ipu_norm_group_mean")
-correction_p = Primitive("ipu_norm_correction")
-
-PRIMITIVES = (square_p, group_mean_p, correction_p)
+from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad
+from lowering.ops import collectives
+from lowering.ops.define import at_front, define, first, itself, linear, no_tangent
 
 
 def mean_square(x: Any, mean: Any, axes: Sequence[int]) -> Any:
@@ -49,21 +43,14 @@ def correction(count: int) -> Any:
     return correction_p.bind(count=count)
 
 
-# --- shapes, and what they do -------------------------------------------------------------------
+# --- what they do ---------------------------------------------------------------------------------
 
 
-@square_p.def_abstract_eval
 def _square_aval(x: Any, mean: Any, *, axes: tuple[int, ...]) -> Any:
     del mean
     return ShapedArray(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
 
 
-@group_mean_p.def_abstract_eval
-def _group_aval(x: Any) -> Any:
-    return ShapedArray(x.shape, x.dtype)
-
-
-@correction_p.def_abstract_eval
 def _correction_aval(*, count: int) -> Any:
     del count
     return ShapedArray((), jnp.float32.dtype)
@@ -98,49 +85,24 @@ def resolved(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Any]:
     return lambda x: collectives.cross_replica_sum(x, group) / group
 
 
-_BY_DEFAULT: dict[Primitive, Callable[..., Any]] = {
-    square_p: _one_pass,
-    group_mean_p: lambda x: x,
-    correction_p: lambda *, count: _corrected(count),
-}
-for _primitive, _function in _BY_DEFAULT.items():
-    _primitive.def_impl(_function)
-    mlir.register_lowering(_primitive, mlir.lower_fun(_function, multiple_results=False))
-
-
 # --- differentiation and vmap -------------------------------------------------------------------
 
 
-def _square_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> Any:
+def _square_jvp(primitive: Primitive, primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> Any:
     # A variance does not change with its mean: deviations from it sum to nothing.
     (x, mean), (dx, _) = primals, tangents
-    value = mean_square(x, mean, axes)
+    value = primitive.bind(x, mean, axes=axes)
     if type(dx) is ad.Zero:
-        return value, ad.Zero(typeof(value).to_tangent_aval())
+        return value, no_tangent(value)
     return value, _mean(2 * (x - mean) * dx, axes)
 
 
-def _square_vmap(values: Any, dims: Any, *, axes: tuple[int, ...]) -> Any:
-    pairs = list(zip(values, dims, strict=True))
-    size = next(x.shape[dim] for x, dim in pairs if dim is not None)
-
-    def batched(x: Any, dim: int | None) -> Any:
-        return jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
-
-    x, mean = (batched(*pair) for pair in pairs)
-    return mean_square(x, mean, [axis + 1 for axis in axes]), 0
+def _square_vmap(primitive: Primitive, values: Any, dims: Any, *, axes: tuple[int, ...]) -> Any:
+    return primitive.bind(*at_front(values, dims), axes=tuple(axis + 1 for axis in axes)), 0
 
 
-def _group_transpose(cotangent: Any, x: Any) -> list[Any]:
-    del x
-    return [group_mean(cotangent)]
+square_p = define("ipu_mean_square", _square_aval, _one_pass, jvp=_square_jvp, vmap=_square_vmap)
+group_mean_p = define("ipu_norm_group_mean", first, first, jvp=linear, transpose=itself)
+correction_p = define("ipu_norm_correction", _correction_aval, lambda *, count: _corrected(count))
 
-
-def _group_vmap(values: Any, dims: Any) -> Any:
-    return group_mean(values[0]), dims[0]
-
-
-ad.primitive_jvps[square_p] = _square_jvp
-batching.primitive_batchers[square_p] = _square_vmap
-collectives.linear(group_mean_p, _group_transpose)
-batching.primitive_batchers[group_mean_p] = _group_vmap
+PRIMITIVES = (square_p, group_mean_p, correction_p)

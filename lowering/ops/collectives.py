@@ -12,33 +12,18 @@ part is selected from the whole.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from lowering.errors import CollectiveError
-from lowering.jaxpr import (
-    JaxprEqn,
-    Primitive,
-    ShapedArray,
-    ad,
-    batching,
-    mlir,
-    user_line,
-)
+from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, user_line
+from lowering.ops.define import define, first, itself, linear
 
 REPLICAS = "replicas"
-
-sum_p = Primitive("ipu_cross_replica_sum")
-gather_p = Primitive("ipu_all_gather")
-exchange_p = Primitive("ipu_all_to_all")
-index_p = Primitive("ipu_replication_index")
-count_p = Primitive("ipu_replica_count")
-
-PRIMITIVES = (sum_p, gather_p, exchange_p, index_p, count_p)
 
 
 def cross_replica_sum(x: Any, group: int | None = None) -> Any:
@@ -66,20 +51,7 @@ def replica_count() -> Any:
     return count_p.bind()
 
 
-# --- shapes, and what one replica does ----------------------------------------------------------
-
-
-sum_p.def_abstract_eval(lambda x, *, group: x)  # pyright: ignore[reportUnknownLambdaType]
-
-
-@gather_p.def_abstract_eval
-def _gather_aval(x: Any, *, group: int) -> Any:
-    return ShapedArray((group, *x.shape), x.dtype)
-
-
-exchange_p.def_abstract_eval(lambda x, *, group: x)  # pyright: ignore[reportUnknownLambdaType]
-index_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
-count_p.def_abstract_eval(lambda: ShapedArray((), jnp.int32.dtype))
+# --- what one replica does, derivatives and vmap ------------------------------------------------
 
 
 def _check_group(group: int | None, replicas: int, where: str) -> None:
@@ -92,76 +64,53 @@ def _check_group(group: int | None, replicas: int, where: str) -> None:
         )
 
 
-def _alone(params: dict[str, Any], value: Any) -> Any:
-    _check_group(params.get("group"), 1, "")
-    return value
+def _alone(x: Any, *, group: int | None) -> Any:
+    _check_group(group, 1, "")
+    return x
 
 
-_ONE_REPLICA: dict[Primitive, Callable[..., Any]] = {
-    sum_p: lambda x, **params: _alone(params, x),
-    gather_p: lambda x, **params: _alone(params, jnp.expand_dims(x, 0)),
-    exchange_p: lambda x, **params: _alone(params, x),
-    index_p: lambda: jnp.int32(0),
-    count_p: lambda: jnp.int32(1),
-}
-for _primitive, _function in _ONE_REPLICA.items():
-    _primitive.def_impl(_function)
-    mlir.register_lowering(_primitive, mlir.lower_fun(_function, multiple_results=False))
+def _gather_alone(x: Any, *, group: int) -> Any:
+    return jnp.expand_dims(_alone(x, group=group), 0)
 
 
-# --- differentiation and vmap -------------------------------------------------------------------
+def _gather_aval(x: Any, *, group: int) -> Any:
+    return ShapedArray((group, *x.shape), x.dtype)
 
 
-def _sum_transpose(cotangent: Any, x: Any, *, group: int | None) -> list[Any]:
-    del x
-    return [sum_p.bind(cotangent, group=group)]
+def _gather_transpose(primitive: Primitive, cotangent: Any, x: Any, *, group: int) -> list[Any]:
+    del primitive, x
+    total = cross_replica_sum(cotangent, group)
+    return [lax.dynamic_index_in_dim(total, replication_index() % group, keepdims=False)]
 
 
-def _gather_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
-    del x
-    total = sum_p.bind(cotangent, group=group)
-    return [lax.dynamic_index_in_dim(total, index_p.bind() % group, keepdims=False)]
+def _gather_vmap(primitive: Primitive, values: Any, dims: Any, *, group: int) -> Any:
+    return primitive.bind(*values, group=group), dims[0] + 1
 
 
-def _exchange_transpose(cotangent: Any, x: Any, *, group: int) -> list[Any]:
-    del x
-    return [exchange_p.bind(cotangent, group=group)]
+def _exchange_vmap(primitive: Primitive, values: Any, dims: Any, *, group: int) -> Any:
+    return primitive.bind(jnp.moveaxis(values[0], dims[0], 1), group=group), 1
 
 
-def linear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
-    """Gives a primitive of one operand, linear in it, its derivatives."""
-
-    def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-        (x,), (t,) = primals, tangents
-        result = primitive.bind(x, **params)
-        if type(t) is ad.Zero:
-            return result, ad.Zero(jax.typeof(result).to_tangent_aval())
-        return result, primitive.bind(t, **params)
-
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose
+def _number() -> Any:
+    return ShapedArray((), jnp.int32.dtype)
 
 
-linear(sum_p, _sum_transpose)
-linear(gather_p, _gather_transpose)
-linear(exchange_p, _exchange_transpose)
+sum_p = define("ipu_cross_replica_sum", first, _alone, jvp=linear, transpose=itself)
+gather_p = define(
+    "ipu_all_gather",
+    _gather_aval,
+    _gather_alone,
+    jvp=linear,
+    transpose=_gather_transpose,
+    vmap=_gather_vmap,
+)
+exchange_p = define(
+    "ipu_all_to_all", first, _alone, jvp=linear, transpose=itself, vmap=_exchange_vmap
+)
+index_p = define("ipu_replication_index", _number, lambda: jnp.int32(0))
+count_p = define("ipu_replica_count", _number, lambda: jnp.int32(1))
 
-
-def _sum_vmap(values: Any, dims: Any, *, group: int | None) -> Any:
-    return sum_p.bind(values[0], group=group), dims[0]
-
-
-def _gather_vmap(values: Any, dims: Any, *, group: int) -> Any:
-    return gather_p.bind(values[0], group=group), dims[0] + 1
-
-
-def _exchange_vmap(values: Any, dims: Any, *, group: int) -> Any:
-    return exchange_p.bind(jnp.moveaxis(values[0], dims[0], 1), group=group), 1
-
-
-batching.primitive_batchers[sum_p] = _sum_vmap
-batching.primitive_batchers[gather_p] = _gather_vmap
-batching.primitive_batchers[exchange_p] = _exchange_vmap
+PRIMITIVES = (sum_p, gather_p, exchange_p, index_p, count_p)
 
 
 # --- resolution ---------------------------------------------------------------------------------
@@ -178,8 +127,7 @@ def resolved(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
     group = eqn.params.get("group")
     _check_group(group, replicas, user_line(eqn))
     if replicas == 1:
-        alone = _ONE_REPLICA[eqn.primitive]
-        return lambda *operands: alone(*operands, **eqn.params)
+        return functools.partial(eqn.primitive.impl, **eqn.params)
     if eqn.primitive is index_p:
         return lambda: lax.axis_index(REPLICAS)
     if eqn.primitive is count_p:

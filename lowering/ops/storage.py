@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses as dc
 from typing import Any
 
-from lowering.jaxpr import Primitive, ad, batching, mlir
+from lowering.ops.define import define_mark
 
-store_p = Primitive("ipu_store")
-load_p = Primitive("ipu_load")
+store_p = define_mark("ipu_store")
+load_p = define_mark("ipu_load")
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -45,31 +45,3 @@ def store(x: Any, storage: Storage) -> Any:
 def load(x: Any, storage: Storage) -> Any:
     """The value of a stored `x`, brought back to the IPU that reads it."""
     return load_p.bind(x, storage=storage) if storage else x
-
-
-def _identity(x: Any, *, storage: Storage) -> Any:
-    del storage
-    return x
-
-
-def _linear(primitive: Primitive) -> None:
-    def transpose(cotangent: Any, x: Any, *, storage: Storage) -> list[Any]:
-        del x, storage
-        return [cotangent]
-
-    def jvp(primals: Any, tangents: Any, *, storage: Storage) -> Any:
-        return primitive.bind(*primals, storage=storage), tangents[0]
-
-    def vmap(values: Any, dims: Any, *, storage: Storage) -> Any:
-        return primitive.bind(*values, storage=storage), dims[0]
-
-    primitive.def_impl(_identity)
-    primitive.def_abstract_eval(_identity)
-    mlir.register_lowering(primitive, mlir.lower_fun(_identity, multiple_results=False))
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose
-    batching.primitive_batchers[primitive] = vmap
-
-
-_linear(store_p)
-_linear(load_p)

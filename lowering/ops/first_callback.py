@@ -14,21 +14,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import marks
-from lowering.collectives import REPLICAS
 from lowering.jaxpr import (
     FIRST,
     FIRST_IN_ORDER,
+    Aval,
     JaxprEqn,
     Primitive,
-    batching,
     bind_equation,
     is_ordered,
     mlir,
     name_stack,
 )
-
-first_callback_p = Primitive("ipu_first_callback")
-first_callback_p.multiple_results = True
+from lowering.ops.collectives import REPLICAS
+from lowering.ops.define import define
 
 _CALLBACKS = frozenset({"io_callback", "debug_callback", "debug_print"})
 
@@ -63,20 +61,20 @@ def call_first(eqn: JaxprEqn, operands: Sequence[Any], here: Any) -> list[Any]:
     return [lax.all_gather(result, REPLICAS)[0] for result in results]
 
 
-@first_callback_p.def_effectful_abstract_eval
-def _abstract(calls: Any, *operands: Any, eqn: JaxprEqn) -> Any:
-    del calls, operands
-    effect = FIRST_IN_ORDER if is_ordered(eqn) else FIRST
-    return [var.aval for var in eqn.outvars], {effect}
+def _avals(*operands: Any, eqn: JaxprEqn) -> list[Aval]:
+    del operands
+    return [var.aval for var in eqn.outvars]
 
 
-def _vmap(values: Sequence[Any], dims: Sequence[Any], *, eqn: JaxprEqn) -> Any:
+def _effects(*operands: Any, eqn: JaxprEqn) -> set[Any]:
+    del operands
+    return {FIRST_IN_ORDER if is_ordered(eqn) else FIRST}
+
+
+def _vmap(primitive: Primitive, values: Any, dims: Any, *, eqn: JaxprEqn) -> Any:
     pairs = zip(values, dims, strict=True)
     first = [x if dim is None else lax.index_in_dim(x, 0, dim, False) for x, dim in pairs]
-    return first_callback_p.bind(*first, eqn=eqn), [None] * len(eqn.outvars)
-
-
-batching.primitive_batchers[first_callback_p] = _vmap
+    return primitive.bind(*first, eqn=eqn), [None] * len(eqn.outvars)
 
 
 def _lower(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
@@ -99,4 +97,5 @@ def _lower(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
     return results
 
 
+first_callback_p = define("ipu_first_callback", _avals, several=True, effects=_effects, vmap=_vmap)
 mlir.register_lowering(first_callback_p, _lower, cacheable=False)

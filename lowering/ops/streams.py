@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from lowering.errors import EnqueueError, LoweringError
-from lowering.host_calls import ordered_host_call
 from lowering.jaxpr import (
     STREAM,
     Aval,
@@ -25,25 +24,52 @@ from lowering.jaxpr import (
     Literal,
     Primitive,
     ShapedArray,
-    ad,
-    batching,
     bind_equation,
     call_body,
     current_user_line,
-    mlir,
     run_equations,
     sub_jaxprs,
     trace_flat,
     user_line,
     with_eqns,
 )
+from lowering.ops.define import constant, define, define_body, runs
 from lowering.refs import effects_of
 
-dequeue_p = Primitive("ipu_dequeue")
-enqueue_p = Primitive("ipu_enqueue")
-repeat_p = Primitive("ipu_repeat")
-for _primitive in (dequeue_p, enqueue_p, repeat_p):
-    _primitive.multiple_results = True
+
+class Stream(Protocol):
+    """A queue, as the compiler knows it; it is compared by identity."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the queues of the process."""
+        ...
+
+
+class Infeed(Stream, Protocol):
+    """A queue that gives elements to compiled code."""
+
+    @property
+    def prefetch_depth(self) -> int | None:
+        """At most so many elements may be fetched ahead; None if that is left open."""
+        ...
+
+    def pull(self, count: int | None) -> Sequence[np.ndarray]:
+        """Takes the next element (`count` stacked ones), flat, for plain `jax.jit`."""
+        ...
+
+
+class Outfeed(Stream, Protocol):
+    """A queue that takes elements from compiled code."""
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether only the last element is kept, so that a loop need not send the others."""
+        ...
+
+    def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
+        """Sends one element (`count` stacked ones), flat, for plain `jax.jit`."""
+        ...
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +99,7 @@ class Variables:
 
 
 def dequeue(
-    queue: Any, avals: Sequence[Aval], count: int | None = None, loop: Any = None
+    queue: Infeed, avals: Sequence[Aval], count: int | None = None, loop: Any = None
 ) -> list[Any]:
     """Takes the queue's next element, as flat arrays.
 
@@ -86,7 +112,9 @@ def dequeue(
     return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=Variables.of(loop))
 
 
-def enqueue(queue: Any, leaves: Sequence[Any], structure: Any, count: int | None = None) -> None:
+def enqueue(
+    queue: Outfeed, leaves: Sequence[Any], structure: Any, count: int | None = None
+) -> None:
     """Sends one element (`count` stacked ones) to the queue."""
     enqueue_p.bind(*leaves, queue=queue, structure=structure, count=count)
 
@@ -144,40 +172,41 @@ def _stacked(aval: Aval, count: int | None) -> Aval:
     return aval if count is None else ShapedArray((count, *aval.shape), aval.dtype)
 
 
-# --- shapes ---------------------------------------------------------------------------------
+# --- what the primitives do -------------------------------------------------------------------
 
 
-@dequeue_p.def_effectful_abstract_eval
-def _dequeue_avals(*, queue: Any, avals: Any, count: Any, loop: Any) -> Any:
-    del queue, loop
-    return [_stacked(aval, count) for aval in avals], {STREAM}
+def _elements(*, avals: Sequence[Aval], count: int | None, **rest: Any) -> list[Aval]:
+    del rest
+    return [_stacked(aval, count) for aval in avals]
 
 
-@enqueue_p.def_effectful_abstract_eval
-def _enqueue_avals(*leaves: Any, queue: Any, structure: Any, count: Any) -> Any:
-    del leaves, queue, structure, count
-    return [], {STREAM}
+def _pull(*, queue: Infeed, count: int | None, **rest: Any) -> Sequence[Any]:
+    del rest
+    return queue.pull(count)
 
 
-@repeat_p.def_effectful_abstract_eval
-def _repeat_avals(*operands: Any, body: ClosedJaxpr, count: Any, **rest: Any) -> Any:
-    del operands, rest
-    return body.out_avals, effects_of(body, 0 if count is not None else 1)
-
-
-# --- eager calls, and plain `jax.jit` ---------------------------------------------------------
-
-
-@dequeue_p.def_impl
-def _dequeue_now(*, queue: Any, avals: Any, count: Any, loop: Any) -> list[Any]:
-    del avals, loop
-    return [jnp.asarray(leaf) for leaf in queue.pull(count)]
-
-
-@enqueue_p.def_impl
-def _enqueue_now(*leaves: Any, queue: Any, structure: Any, count: Any) -> list[Any]:
+def _push(*leaves: Any, queue: Outfeed, structure: Any, count: int | None) -> list[Any]:
     queue.push(structure, leaves, count)
     return []
+
+
+def _enqueue_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+    del primitive, values, dims
+    raise EnqueueError(
+        f"{params['queue'].name}: enqueue under `jax.vmap`: one element, or one per example?",
+        where=current_user_line(),
+        fix="enqueue outside the vmapped function, where the whole batch is one array",
+    )
+
+
+def _no_avals(*leaves: Any, **params: Any) -> list[Aval]:
+    del leaves, params
+    return []
+
+
+def _repeat_effects(*operands: Any, body: ClosedJaxpr, count: Any, **rest: Any) -> set[Any]:
+    del operands, rest
+    return effects_of(body, 0 if count is not None else 1)
 
 
 def _split(operands: Sequence[Any], num_consts: int, count: int | None) -> tuple[Any, Any, Any]:
@@ -187,22 +216,12 @@ def _split(operands: Sequence[Any], num_consts: int, count: int | None) -> tuple
     return trips, list(rest[:num_consts]), list(rest[num_consts:])
 
 
-@repeat_p.def_impl
 def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, **rest: Any) -> list[Any]:
     del rest
     trips, consts, carry = _split(operands, num_consts, count)
     for _ in range(int(trips)):
-        carry = run_equations(body.jaxpr, body.consts, [*consts, *carry])
+        carry = runs(body)(*consts, *carry)
     return carry
-
-
-def _pull(*, queue: Any, avals: Any, count: Any, loop: Any) -> Sequence[Any]:
-    del avals, loop
-    return queue.pull(count)
-
-
-mlir.register_lowering(dequeue_p, ordered_host_call(STREAM, _pull), cacheable=False)
-mlir.register_lowering(enqueue_p, ordered_host_call(STREAM, _enqueue_now), cacheable=False)
 
 
 def _repeat_inside_xla(
@@ -210,84 +229,15 @@ def _repeat_inside_xla(
 ) -> list[Any]:
     del rest
     trips, consts, carry = _split(operands, num_consts, count)
-
-    def step(_: Any, carry: Any) -> Any:
-        return run_equations(body.jaxpr, body.consts, [*consts, *carry])
-
-    return jax.lax.fori_loop(0, trips, step, carry)
+    return jax.lax.fori_loop(0, trips, lambda _, carry: runs(body)(*consts, *carry), carry)
 
 
-mlir.register_lowering(repeat_p, mlir.lower_fun(_repeat_inside_xla, multiple_results=True))
-
-
-# --- differentiation and vmap -----------------------------------------------------------------
-
-
-def _dequeue_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    del primals, tangents
-    elements = dequeue_p.bind(**params)
-    return elements, [ad.Zero(jax.typeof(e).to_tangent_aval()) for e in elements]
-
-
-def _enqueue_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    del tangents
-    return enqueue_p.bind(*primals, **params), []
-
-
-def _enqueue_vmap(values: Any, dims: Any, **params: Any) -> Any:
-    if all(dim is None for dim in dims):
-        return enqueue_p.bind(*values, **params), []
-    raise EnqueueError(
-        f"{params['queue'].name}: enqueue under `jax.vmap`: one element, or one per example?",
-        where=current_user_line(),
-        fix="enqueue outside the vmapped function, where the whole batch is one array",
-    )
-
-
-def _dequeue_vmap(values: Any, dims: Any, **params: Any) -> Any:
-    del values, dims
-    elements = dequeue_p.bind(**params)
-    return elements, [None] * len(elements)
-
-
-def _need_static(count: int | None, what: str) -> int:
-    if count is None:
-        raise LoweringError(
-            f"{what} of a `loops.repeat` with queues whose trip count is known at run time only",
-            where=current_user_line(),
-            fix="give `repeat` a Python int as `n`",
-        )
-    return count
-
-
-def _repeat_jvp(
-    primals: Any, tangents: Any, *, body: Any, num_consts: int, count: Any, **rest: Any
-) -> Any:
-    del rest
-    length = _need_static(count, "the derivative")
-    tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
-    return jax.jvp(_as_scan(body, num_consts, length), tuple(primals), tangents)
-
-
-def _repeat_vmap(
-    values: Any, dims: Any, *, body: Any, num_consts: int, count: Any, **rest: Any
-) -> Any:
-    del rest
-    length = _need_static(count, "a vmap")
-    mapped = jax.vmap(_as_scan(body, num_consts, length), in_axes=tuple(dims))
-    return mapped(*values), [0] * len(body.out_avals)
-
-
-ad.primitive_jvps[dequeue_p] = _dequeue_jvp
-ad.primitive_jvps[enqueue_p] = _enqueue_jvp
-ad.primitive_jvps[repeat_p] = _repeat_jvp
-batching.primitive_batchers[dequeue_p] = _dequeue_vmap
-batching.primitive_batchers[enqueue_p] = _enqueue_vmap
-batching.primitive_batchers[repeat_p] = _repeat_vmap
-
-
-def _as_scan(body: ClosedJaxpr, num_consts: int, length: int) -> Callable[..., list[Any]]:
+def _as_scan(
+    body: ClosedJaxpr, num_consts: int, count: int | None, **rest: Any
+) -> Callable[..., list[Any]]:
     """The same loop as a `lax.scan`: all elements dequeued before, all results enqueued after."""
+    del rest
+    length = _need_static(count)
     flat = trace_flat(lambda *operands: _flattened(body, operands), body.in_avals)
     dequeues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is dequeue_p]
     enqueues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is enqueue_p]
@@ -311,6 +261,17 @@ def _as_scan(body: ClosedJaxpr, num_consts: int, length: int) -> Callable[..., l
     return run
 
 
+def _need_static(count: int | None) -> int:
+    if count is None:
+        raise LoweringError(
+            "the derivative or a vmap of a `loops.repeat` with queues whose trip count is known at "
+            "run time only",
+            where=current_user_line(),
+            fix="give `repeat` a Python int as `n`",
+        )
+    return count
+
+
 def _flattened(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
     """Evaluates a body so that its queue operations all come out at its top level."""
     jaxpr = body.jaxpr
@@ -330,8 +291,7 @@ def _flattened_equation(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
     if eqn.primitive in (dequeue_p, enqueue_p) or not uses_streams(eqn):
         return bind_equation(eqn, inputs)
     if eqn.primitive is repeat_p:
-        length = _need_static(eqn.params["count"], "the derivative")
-        return _as_scan(eqn.params["body"], eqn.params["num_consts"], length)(*inputs)
+        return _as_scan(**eqn.params)(*inputs)
     inner = call_body(eqn)
     if inner is not None:
         return _flattened(inner, inputs)
@@ -373,3 +333,16 @@ def _enqueue_all(eqn: JaxprEqn, stacked: Sequence[Any], length: int) -> None:
     total = length if inner is None else length * inner
     leaves = [s if inner is None else s.reshape(total, *s.shape[2:]) for s in stacked]
     enqueue(params["queue"], leaves, params["structure"], total)
+
+
+dequeue_p = define("ipu_dequeue", _elements, _pull, several=True, on_host=STREAM)
+enqueue_p = define(
+    "ipu_enqueue",
+    _no_avals,
+    _push,
+    several=True,
+    on_host=STREAM,
+    jvp=constant,
+    vmap=_enqueue_vmap,
+)
+repeat_p = define_body("ipu_repeat", _repeat_now, _repeat_effects, _as_scan, _repeat_inside_xla)

@@ -18,28 +18,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import partial_eval
 
-from lowering.avals import shape_of
 from lowering.errors import LoweringError
-from lowering.jaxpr import (
-    JaxprEqn,
-    Primitive,
-    ShapedArray,
-    ad,
-    batching,
-    current_user_line,
-    mlir,
-    threefry_2x32,
-)
+from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
+from lowering.ops.define import constant, define, leading
 
 # A key's algorithm must not depend on what the user sets for keys of his own.
 ALGORITHM = "threefry2x32"
 WORDS = 2
 SEED_WORDS = 4
-
-draw_p = Primitive("ipu_draw")
-# One operation each, whatever they are on a CPU: a tile of an IPU has a generator of its own.
-key_p = Primitive("ipu_draw_key")
-halves_p = Primitive("ipu_random_halves")
 
 
 def draw(like: Any = None) -> Any:
@@ -92,7 +78,6 @@ def random_halves(key: Any, shape: Sequence[int]) -> Any:
     return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
 
 
-@draw_p.def_abstract_eval
 def _draw_aval(*like: Any, examples: tuple[int, ...]) -> Any:
     del like
     return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
@@ -107,23 +92,9 @@ def _refused(*operands: Any, **params: Any) -> Any:
     )
 
 
-draw_p.def_impl(_refused)
-mlir.register_lowering(draw_p, _refused)
-
-
-def _draw_jvp(primals: Any, tangents: Any, *, examples: tuple[int, ...]) -> Any:
-    del tangents
-    words = draw_p.bind(*primals, examples=examples)
-    return words, ad.Zero(jax.typeof(words).to_tangent_aval())
-
-
-def _draw_vmap(values: Any, dims: Any, *, examples: tuple[int, ...]) -> Any:
+def _draw_vmap(primitive: Primitive, values: Any, dims: Any, *, examples: tuple[int, ...]) -> Any:
     count = values[0].shape[dims[0]]
-    return draw_p.bind(*values, examples=(count, *examples)), 0
-
-
-ad.primitive_jvps[draw_p] = _draw_jvp
-batching.primitive_batchers[draw_p] = _draw_vmap
+    return primitive.bind(*values, examples=(count, *examples)), 0
 
 
 def _draw_remat(saveable: Any, unknown: Any, there: Any, eqn: JaxprEqn) -> Any:
@@ -135,30 +106,15 @@ def _draw_remat(saveable: Any, unknown: Any, there: Any, eqn: JaxprEqn) -> Any:
     return None, eqn, [True], [True], missing
 
 
-partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _draw_remat
-
-
 def _fold(words: Any, number: Any) -> Any:
     if words.ndim > 1:
         return jax.vmap(_fold)(words, number)
     return jax.random.key_data(jax.random.fold_in(as_key(words), number))
 
 
-def _fold_vmap(values: Any, dims: Any) -> Any:
-    pairs = list(zip(values, dims, strict=True))
-    count = next(shape_of(x)[dim] for x, dim in pairs if dim is not None)
-    return key_p.bind(*(batching.bdim_at_front(x, dim, count) for x, dim in pairs)), 0
-
-
-@key_p.def_abstract_eval
 def _key_aval(words: Any, number: Any) -> Any:
     del number
     return ShapedArray(words.shape, jnp.uint32.dtype)
-
-
-key_p.def_impl(_fold)
-mlir.register_lowering(key_p, mlir.lower_fun(_fold, multiple_results=False))
-batching.primitive_batchers[key_p] = _fold_vmap
 
 
 def _halves(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
@@ -175,19 +131,16 @@ def _halves(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
     return halves[:size].reshape(shape)
 
 
-def _halves_vmap(values: Any, dims: Any, **params: Any) -> Any:
-    return halves_p.bind(jnp.moveaxis(values[0], dims[0], 0), **params), 0
-
-
-@halves_p.def_abstract_eval
 def _halves_aval(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
     del algorithm
     return ShapedArray((*words.shape[:-1], *shape), jnp.uint16.dtype)
 
 
-halves_p.def_impl(_halves)
-mlir.register_lowering(halves_p, mlir.lower_fun(_halves, multiple_results=False))
-batching.primitive_batchers[halves_p] = _halves_vmap
+draw_p = define("ipu_draw", _draw_aval, _refused, jvp=constant, vmap=_draw_vmap)
+partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _draw_remat
+# One operation each, whatever they are on a CPU: a tile of an IPU has a generator of its own.
+key_p = define("ipu_draw_key", _key_aval, _fold, vmap=leading)
+halves_p = define("ipu_random_halves", _halves_aval, _halves, vmap=leading)
 
 
 def is_draw(eqn: JaxprEqn) -> bool:
