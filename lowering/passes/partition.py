@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.ir import program as ir
+from lowering import ir
 from lowering.jaxpr import (
     Atom,
     Aval,
