@@ -98,7 +98,7 @@ def _modelled(
     times: int = 1,
 ) -> Alternative | None:
     """None for what is not faster, or does not fit although the program as it is does."""
-    body = _rescheduled(program.body, schedule)
+    body = ir.with_nodes(program.body, lambda node: _rescheduled(node, schedule))
     other = machine.model(dc.replace(program, body=body), options)
     if other.cycles >= times * profile.cycles or other.pipeline is None:
         return None
@@ -137,32 +137,14 @@ def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> sc
     }
 
 
-def _rescheduled(body: ir.Sequence, schedule: schedules.Schedule) -> ir.Sequence:
-    """A body whose pipelines, if they have as many stages, follow another schedule."""
-    steps: list[ir.Node] = []
-    for node in body.steps:
-        match node:
-            case ir.Repeat() if node.pipeline is not None:
-                steps.append(_followed(node, node.pipeline, schedule))
-            case ir.Repeat() | ir.While() | ir.Task():
-                steps.append(dc.replace(node, body=_rescheduled(node.body, schedule)))
-            case ir.Switch():
-                branches = tuple(
-                    dc.replace(branch, body=_rescheduled(branch.body, schedule))
-                    for branch in node.branches
-                )
-                steps.append(dc.replace(node, branches=branches))
-            case _:
-                steps.append(node)
-    return ir.Sequence(tuple(steps))
-
-
-def _followed(loop: ir.Repeat, pipeline: ir.Pipeline, schedule: schedules.Schedule) -> ir.Repeat:
-    was = pipeline.schedule
+def _rescheduled(node: ir.Node, schedule: schedules.Schedule) -> ir.Node:
+    """A node; a pipeline, if it has as many stages, follows another schedule."""
+    if not isinstance(node, ir.Repeat) or node.pipeline is None:
+        return node
+    pipeline, was = node.pipeline, node.pipeline.schedule
     if (was.stages, was.ipus, was.training) != (schedule.stages, schedule.ipus, schedule.training):
-        return loop  # another pipeline
+        return node  # another pipeline
     depths = schedules.simulate(schedule).fifo_depth
     fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in pipeline.fifos)
     followed = dc.replace(pipeline, schedule=schedule, fifos=fifos)
-    count = schedule.micro_batches if loop.count is not None else None
-    return dc.replace(loop, pipeline=followed, count=count)
+    return dc.replace(node, pipeline=followed, count=schedule.micro_batches)

@@ -35,8 +35,8 @@ def _count(body: ir.Sequence, times: int, taken: _Counts) -> None:
             case ir.Switch():
                 _count_branches(node, times, taken)
             case _:
-                for child in ir.children(node):
-                    _count(child, times, taken)
+                for own in ir.bodies(node):
+                    _count(own.sequence, times, taken)
 
 
 def _count_branches(node: ir.Switch, times: int, taken: _Counts) -> None:

@@ -66,7 +66,9 @@ def gather(
     others = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
     idle = None
     if any(isinstance(n, ir.Repeat) and n.pipeline is not None for n in ir.walk(program.body)):
-        idle = machine.model(dc.replace(program, body=_idle(program.body)), options).memory
+        idle = machine.model(
+            dc.replace(program, body=ir.with_nodes(program.body, _idle)), options
+        ).memory
     return tuple(_of(program, profile, idle, ipu, needs[ipu]) for ipu in (worst, *others))
 
 
@@ -122,23 +124,12 @@ def _outside(profile: machine.Profile, idle: machine.Memory, ipu: int) -> int:
     return int(profile.memory.always_live_bytes[ipu] + beside)
 
 
-def _idle(body: ir.Sequence) -> ir.Sequence:
-    """A body whose pipelines leave their accumulators as they were."""
-    steps: list[ir.Node] = []
-    for node in body.steps:
-        match node:
-            case ir.Repeat() if node.pipeline is not None:
-                kept = tuple(dc.replace(carry, leaving=carry.entering) for carry in node.carry)
-                nothing = ir.Sequence(())
-                steps.append(dc.replace(node, body=nothing, carry=kept, stacks=(), pipeline=None))
-            case ir.Repeat() | ir.While() | ir.Task():
-                steps.append(dc.replace(node, body=_idle(node.body)))
-            case ir.Switch():
-                branches = tuple(dc.replace(b, body=_idle(b.body)) for b in node.branches)
-                steps.append(dc.replace(node, branches=branches))
-            case _:
-                steps.append(node)
-    return ir.Sequence(tuple(steps))
+def _idle(node: ir.Node) -> ir.Node:
+    """A node; a pipeline leaves its accumulators as they were."""
+    if not isinstance(node, ir.Repeat) or node.pipeline is None:
+        return node
+    kept = tuple(dc.replace(carry, leaving=carry.entering) for carry in node.carry)
+    return dc.replace(node, body=ir.Sequence(()), carry=kept, stacks=(), pipeline=None)
 
 
 def _trained(program: ir.Program, updates: Iterable[ir.Task], derivatives: Derivatives) -> set[str]:

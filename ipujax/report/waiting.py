@@ -109,8 +109,8 @@ def _pipelines(body: ir.Sequence, times: int) -> Iterator[tuple[schedules.Schedu
         inside = times
         if isinstance(node, ir.Repeat):
             inside *= 1 if node.count is None else node.count
-        for child in ir.children(node):
-            yield from _pipelines(child, inside)
+        for own in ir.bodies(node):
+            yield from _pipelines(own.sequence, inside)
 
 
 def _ipus(schedule: schedules.Schedule) -> list[int]:

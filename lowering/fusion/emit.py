@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import lax
 
-from lowering.ir import program as ir
+from lowering import ir
 from lowering.jaxpr import run_equations
 from lowering.units import ValueId
 

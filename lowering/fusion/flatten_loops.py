@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from lowering import ir
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.merge_iterations import MERGES, Merged, as_accumulation
-from lowering.ir import program as ir
 from lowering.jaxpr import (
     Aval,
     ShapedArray,

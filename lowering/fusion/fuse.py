@@ -6,9 +6,9 @@ import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lowering import ir
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.flatten_loops import flatten_loops
-from lowering.ir import program as ir
 from lowering.jaxpr import trace_flat
 from lowering.ops.collectives import REPLICAS
 from lowering.passes.insert_copies import insert_copies
@@ -42,35 +42,24 @@ def _collapse(body: ir.Sequence) -> ir.Sequence:
         if isinstance(node, ir.Task):
             steps.extend(_collapse(node.body).steps)
         elif not isinstance(node, ir.Copy):
-            steps.append(_collapsed(node))
+            inside = ir.with_bodies(node, lambda own: _collapse(own.sequence))
+            steps.append(_collapsed(inside))
     return ir.Sequence(tuple(steps))
 
 
 def _collapsed(node: ir.Node) -> ir.Node:
+    """The node on one IPU; its bodies are already."""
     match node:
         case ir.Execute() | ir.StreamIn() | ir.StreamOut() | ir.Load() | ir.Store():
             return dc.replace(node, ipu=_ONE)
         case ir.Repeat():
-            return dc.replace(
-                node,
-                pipeline=None,
-                body=_collapse(node.body),
-                carry=_moved(node.carry),
-                slices=_moved(node.slices),
-                stacks=_moved(node.stacks),
-            )
+            slices, stacks = _moved(node.slices), _moved(node.stacks)
+            carry = _moved(node.carry)
+            return dc.replace(node, pipeline=None, carry=carry, slices=slices, stacks=stacks)
         case ir.While():
-            return dc.replace(
-                node,
-                condition=_collapse(node.condition),
-                body=_collapse(node.body),
-                carry=_moved(node.carry),
-            )
+            return dc.replace(node, carry=_moved(node.carry))
         case ir.Switch():
-            branches = tuple(dc.replace(b, body=_collapse(b.body)) for b in node.branches)
-            return dc.replace(node, branches=branches, ipus=(_ONE,) * len(node.ipus))
-        case ir.Sequence():
-            return _collapse(node)
+            return dc.replace(node, ipus=(_ONE,) * len(node.ipus))
         case _:
             return node
 
@@ -96,7 +85,7 @@ class _Fuser:
                 fused.append(self.kernel(run, after[index]))
                 run = []
             else:
-                fused.append(self.inside(node))
+                fused.append(ir.with_bodies(node, self.inside))
         return ir.Sequence(tuple(fused))
 
     def ordered(self, steps: Sequence[ir.Node]) -> list[ir.Node]:
@@ -139,26 +128,8 @@ class _Fuser:
         origin = next((n.kernel.origin for n in run if isinstance(n, ir.Execute)), "")
         return ir.Execute(ir.Kernel(trace_flat(function, avals, axis), origin), _ONE, reads, writes)
 
-    def inside(self, node: ir.Node) -> ir.Node:
-        """A hosted branch, with its bodies fused."""
-        match node:
-            case ir.Repeat():
-                results = [c.leaving for c in node.carry] + [s.element for s in node.stacks]
-                return dc.replace(node, body=self.sequence(node.body, results))
-            case ir.While():
-                leaving = [c.leaving for c in node.carry]
-                return dc.replace(
-                    node,
-                    condition=self.sequence(node.condition, [node.predicate]),
-                    body=self.sequence(node.body, leaving),
-                )
-            case ir.Switch():
-                branches = tuple(
-                    dc.replace(b, body=self.sequence(b.body, b.results)) for b in node.branches
-                )
-                return dc.replace(node, branches=branches)
-            case _:
-                return node
+    def inside(self, body: ir.Body) -> ir.Sequence:
+        return self.sequence(body.sequence, body.leaving)
 
 
 def is_one_kernel(program: ir.Program) -> bool:

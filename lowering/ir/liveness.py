@@ -7,20 +7,8 @@ import dataclasses as dc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lowering.ir.places import Place, arguments, births, needs
-from lowering.ir.program import (
-    Copy,
-    Node,
-    Program,
-    Repeat,
-    Sequence,
-    StreamIn,
-    StreamOut,
-    Switch,
-    While,
-    reads,
-    walk,
-)
+from lowering.ir.program import Copy, Node, Program, Repeat, Sequence, StreamIn, StreamOut
+from lowering.ir.tree import Place, births, bodies, needs, reads, steering, walk
 from lowering.units import HOST, IpuId, ValueId
 
 
@@ -39,22 +27,10 @@ class Needs:
     def __call__(self, node: Node) -> frozenset[Place]:
         """The places of one node."""
         if id(node) not in self._known:
-            steering = _steering(node) if self._homes is not None else ()
-            read = ((value, (self._homes or {})[value]) for value in steering)
+            scalars = steering(node) if self._homes is not None else ()
+            read = ((value, (self._homes or {})[value]) for value in scalars)
             self._known[id(node)] = frozenset((*needs(node, self), *read))
         return self._known[id(node)]
-
-
-def _steering(node: Node) -> tuple[ValueId, ...]:
-    match node:
-        case Repeat() if node.trips is not None:
-            return (node.trips,)
-        case While():
-            return (node.predicate,)
-        case Switch():
-            return (node.index,)
-        case _:
-            return ()
 
 
 def homes(program: Program) -> dict[ValueId, IpuId]:
@@ -64,7 +40,7 @@ def homes(program: Program) -> dict[ValueId, IpuId]:
     for node in walk(program.body):
         if not isinstance(node, Copy):
             found.update(births(node))
-        found.update(arguments(node))
+        found.update(place for body in bodies(node) for place in body.arguments)
     return found
 
 

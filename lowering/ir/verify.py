@@ -25,6 +25,7 @@ from lowering.ir.program import (
     While,
 )
 from lowering.ir.text import ipu_text
+from lowering.ir.tree import births, bodies
 from lowering.jaxpr import Aval
 from lowering.units import HOST, IpuId, ValueId
 
@@ -95,7 +96,8 @@ class _Verifier:
             case Repeat():
                 self.repeat(node)
             case While():
-                self.while_loop(node)
+                self.carried(node.carry)
+                self.inside(node)
             case Switch():
                 self.switch(node)
 
@@ -124,19 +126,9 @@ class _Verifier:
         for s in node.slices:
             self.need((s.stacked,), s.ipu, "slice")
             self.sliced(s.stacked, s.element, node.count)
-        mark = len(self.added)
-        self.enter(node.carry)
-        for s in node.slices:
-            self.write((s.element,), s.ipu, "slice")
-        self.sequence(node.body)
-        self.leave(node.carry)
         for s in node.stacks:
-            self.need((s.element,), s.ipu, "stack")
             self.sliced(s.stacked, s.element, node.count)
-        self.forget_since(mark)
-        self.finish(node.carry)
-        for s in node.stacks:
-            self.write((s.stacked,), s.ipu, "stack")
+        self.inside(node)
 
     def pipeline(self, node: Repeat) -> None:
         """A pipelined body is tasks and the copies in front of them; each phase occurs once."""
@@ -149,52 +141,39 @@ class _Verifier:
         if node.pipeline is not None and node.pipeline.schedule.micro_batches != node.count:
             raise InternalError("a pipeline's schedule is for another number of micro-batches")
 
-    def while_loop(self, node: While) -> None:
-        self.carried(node.carry)
-        mark = len(self.added)
-        self.enter(node.carry)
-        self.sequence(node.condition)
-        self.known(node.predicate, "while")
-        self.forget_since(mark)
-        for c in node.carry:
-            self.put((c.entering,), c.ipu)
-        self.sequence(node.body)
-        self.leave(node.carry)
-        self.forget_since(mark)
-        self.finish(node.carry)
-
     def switch(self, node: Switch) -> None:
         self.known(node.index, "switch")
         counts = {len(node.writes), len(node.ipus), *(len(b.results) for b in node.branches)}
         if len(counts) > 1:
             raise InternalError("switch: results, IPUs and branches' results do not pair up")
         for branch in node.branches:
-            mark = len(self.added)
-            self.sequence(branch.body)
-            for value, ipu in zip(branch.results, node.ipus, strict=True):
-                self.need((value,), ipu, "branch")
             self.same(self.avals(branch.results), self.avals(node.writes), "branch gives")
+        self.inside(node)
+
+    def inside(self, node: Repeat | While | Switch) -> None:
+        """Bodies read what enters them, and leave what the branch goes on with."""
+        what = type(node).__name__.lower()
+        for number, body in enumerate(bodies(node)):
+            mark = len(self.added)
+            for value, ipu in body.arguments:
+                if number:  # a loop's condition has been given it as well
+                    self.put((value,), ipu)
+                else:
+                    self.write((value,), ipu, what)
+            self.sequence(body.sequence)
+            if body.answer is not None:
+                self.known(body.answer, what)
+            for value, ipu in body.results:
+                self.need((value,), ipu, what)
             self.forget_since(mark)
-        for value, ipu in zip(node.writes, node.ipus, strict=True):
-            self.write((value,), ipu, "switch")
+        for value, ipu in births(node):
+            self.write((value,), ipu, what)
 
     def carried(self, carry: tuple[Carry, ...]) -> None:
         for c in carry:
             self.need((c.initial,), c.ipu, "carry")
             avals = self.avals((c.initial, c.entering, c.leaving, c.final))
             self.same(avals[1:], [avals[0]] * 3, "carry")
-
-    def enter(self, carry: tuple[Carry, ...]) -> None:
-        for c in carry:
-            self.write((c.entering,), c.ipu, "carry")
-
-    def leave(self, carry: tuple[Carry, ...]) -> None:
-        for c in carry:
-            self.need((c.leaving,), c.ipu, "carry")
-
-    def finish(self, carry: tuple[Carry, ...]) -> None:
-        for c in carry:
-            self.write((c.final,), c.ipu, "carry")
 
     def sliced(self, stacked: ValueId, element: ValueId, count: int | None) -> None:
         whole, part = self.avals((stacked, element))

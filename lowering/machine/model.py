@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.ir.places import Place, arguments, births
-from lowering.ir.program import Program, walk
+from lowering.ir.program import Program
+from lowering.ir.tree import Place, births, bodies, walk
 from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
@@ -56,8 +56,9 @@ def model(program: Program, options: ModelOptions | None = None) -> Profile:
 
 def _places(program: Program) -> set[Place]:
     """Every value on every IPU that it is on."""
-    nodes = walk(program.body)
-    found = {place for node in nodes for place in (*births(node), *arguments(node))}
+    nodes = list(walk(program.body))
+    found = {place for node in nodes for place in births(node)}
+    found.update(place for node in nodes for body in bodies(node) for place in body.arguments)
     return {place for place in found if place[1] != HOST}
 
 

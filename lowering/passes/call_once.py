@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
-    ShapedArray,
     at_source_of,
     bind_equation,
     call_body,
@@ -23,9 +22,9 @@ from lowering.jaxpr import (
 )
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.first_callback import call_first, is_shared_callback
-from lowering.ops.streams import repeat, repeat_p
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.passes.thread import threaded
 
 
 def call_once(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -93,81 +92,35 @@ class _Caller:
         """Evaluates a callback, or an equation with callbacks inside."""
         if self.calls.test(eqn):
             return call_first(eqn, inputs, here)
-        branch = _BRANCHES.get(eqn.primitive.name)
-        if branch is not None:
-            return branch(self, eqn, inputs, here)
         body = call_body(eqn)
-        if body is None:
-            raise InternalError(f"`{eqn.primitive.name}` calls the host inside a condition")
-        return self.run(body, inputs, here)
+        if body is not None:
+            return self.run(body, inputs, here)
+        if is_control_flow(eqn):
+            return self.control_flow(eqn, inputs, here)
+        raise InternalError(f"`{eqn.primitive.name}` calls the host inside a condition")
 
+    def control_flow(self, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
+        """The condition of a loop is evaluated at the end of an iteration, for the next one."""
+        flow = ControlFlow.of(eqn)
+        if flow.pipeline is not None:
+            return bind_equation(map_sub_jaxprs(eqn, self.body), inputs)
 
-def _cond(caller: _Caller, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
-    def chosen(number: int, branch: ClosedJaxpr) -> Callable[..., list[Any]]:
-        def function(index: Any, *operands: Any) -> list[Any]:
-            return caller.run(branch, operands, here & (index == number))
+        def goes_on(variables: Sequence[Any], here: Any) -> Any:
+            return self.run(flow.bodies[0], [*inputs[flow.constants[0]], *variables], here)[0]
 
-        return function
+        def run(
+            number: int, closed: ClosedJaxpr, operands: list[Any], going: Sequence[Any]
+        ) -> tuple[Sequence[Any], Sequence[Any]]:
+            if flow.is_condition(number):
+                return going, going
+            told = here & (inputs[0] == number) if flow.kind == "cond" else here
+            for goes in going:
+                told = told & goes
+            results = self.run(closed, operands, told)
+            return results, [goes_on(results, told) for _ in going]
 
-    branches = [chosen(n, branch) for n, branch in enumerate(eqn.params["branches"])]
-    return lax.switch(inputs[0], branches, jnp.int32(inputs[0]), *inputs[1:])
+        start = [goes_on(inputs[flow.carried], here)] if flow.kind == "while" else []
+        return threaded(eqn, inputs, start, run, self.axis)[0]
 
-
-def _while(caller: _Caller, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
-    """The condition is evaluated at the end of an iteration: the next one knows whether it is."""
-    p = eqn.params
-    first, second = p["cond_nconsts"], p["body_nconsts"]
-
-    def goes_on(state: Sequence[Any], here: Any) -> Any:
-        return caller.run(p["cond_jaxpr"], [*inputs[:first], *state], here)[0]
-
-    def step(carried: Any) -> Any:
-        going, *state = carried
-        operands = [*inputs[first : first + second], *state]
-        state = caller.run(p["body_jaxpr"], operands, here & going)
-        return [goes_on(state, here & going), *state]
-
-    initial = inputs[first + second :]
-    start = [goes_on(initial, here), *initial]
-    return lax.while_loop(lambda carried: carried[0], step, start)[1:]
-
-
-def _scan(caller: _Caller, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
-    p = eqn.params
-    consts, carry = p["num_consts"], p["num_carry"]
-
-    def step(carried: Any, sliced: Any) -> Any:
-        results = caller.run(p["jaxpr"], [*inputs[:consts], *carried, *sliced], here)
-        return results[:carry], results[carry:]
-
-    start, rows = list(inputs[consts : consts + carry]), list(inputs[consts + carry :])
-    how = {name: p[name] for name in ("length", "reverse", "unroll")}
-    state, stacked = lax.scan(step, start, rows, **how)
-    return [*state, *stacked]
-
-
-def _repeat(caller: _Caller, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
-    p = eqn.params
-    if p["pipeline"] is not None:
-        return bind_equation(map_sub_jaxprs(eqn, caller.body), inputs)
-    trips = p["count"] if p["count"] is not None else inputs[0]
-    operands = inputs if p["count"] is not None else inputs[1:]
-    consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
-
-    def told(here: Any, *operands: Any) -> list[Any]:
-        return caller.run(p["body"], operands, here)
-
-    body = trace_flat(told, [_FLAG, *p["body"].in_avals], caller.axis)
-    return repeat(body, [here, *consts], carry, trips, p["loop"])
-
-
-_FLAG = ShapedArray((), jnp.bool_.dtype)
 
 _PARTING = ("cond", "while")  # whose conditions may differ between replicas
-
-_BRANCHES: dict[str, Callable[[_Caller, JaxprEqn, Sequence[Any], Any], Sequence[Any]]] = {
-    "cond": _cond,
-    "while": _while,
-    "scan": _scan,
-    repeat_p.name: _repeat,
-}

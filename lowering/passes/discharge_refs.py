@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from lowering.control_flow import ControlFlow
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     AbstractRef,
@@ -64,7 +65,7 @@ def _refs_first(eqn: JaxprEqn) -> int:
     """
     if eqn.primitive.name != "while":
         return 0
-    body = eqn.params["body_jaxpr"].jaxpr
+    body = ControlFlow.of(eqn).bodies[1].jaxpr
     loops = (e.params["loop"].structure for e in body.eqns if e.primitive is dequeue_p)
     own = next((loop.num_leaves for loop in loops if loop is not None), None)
     return 0 if own is None else len(body.outvars) - 1 - own
@@ -75,28 +76,25 @@ def _has_refs_first(eqn: JaxprEqn) -> bool:
 
 
 def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-    refs, params = _refs_first(eqn), eqn.params
-    consts = params["cond_nconsts"], params["body_nconsts"]
+    refs, flow = _refs_first(eqn), ControlFlow.of(eqn)
+    constants = [eqn.invars[own] for own in flow.constants]
 
     def turned(atoms: Sequence[Any], first: int = 0) -> list[Any]:
         return [*atoms[:first], *atoms[first + refs :], *atoms[first : first + refs]]
 
-    def body(name: str, first: int, gives_variables: bool) -> ClosedJaxpr:
-        jaxpr = params[name].jaxpr
-        outvars = turned(jaxpr.outvars) if gives_variables else jaxpr.outvars
+    def body(number: int) -> ClosedJaxpr:
+        closed = flow.bodies[number]
+        jaxpr = closed.jaxpr
+        outvars = jaxpr.outvars if flow.is_condition(number) else turned(jaxpr.outvars)
         names = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-        invars = turned(jaxpr.invars, first)
-        jaxpr = jaxpr.replace(invars=invars, outvars=outvars, debug_info=names)
-        return ClosedJaxpr(jaxpr, params[name].consts)
+        invars = turned(jaxpr.invars, len(constants[number]))
+        return ClosedJaxpr(
+            jaxpr.replace(invars=invars, outvars=outvars, debug_info=names), closed.consts
+        )
 
-    bodies = {
-        "cond_jaxpr": body("cond_jaxpr", consts[0], gives_variables=False),
-        "body_jaxpr": body("body_jaxpr", consts[1], gives_variables=True),
-    }
-    invars = turned(eqn.invars, sum(consts))
-    rewriter.keep(
-        eqn.replace(invars=invars, outvars=turned(eqn.outvars), params={**params, **bodies})
-    )
+    loop = flow.rebuilt([body(0), body(1)], constants)
+    invars = turned(eqn.invars, flow.carried.start)
+    rewriter.keep(loop.replace(invars=invars, outvars=turned(eqn.outvars)))
 
 
 def _repeat_without_refs(

@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
+from lowering.control_flow import ControlFlow
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -61,34 +62,16 @@ class _Dropper:
         """An equation with smaller bodies; None for one that nobody needs."""
         if any(True for _ in sub_jaxprs(eqn)):
             eqn = map_sub_jaxprs(eqn, self.body)
-        if eqn.primitive.name == "while":
-            return _while_without_unread(eqn)
-        if eqn.primitive is repeat_p and eqn.params["pipeline"] is None:
-            return _repeat_without_unread(eqn)
+        if eqn.primitive.name in ("while", repeat_p.name) and eqn.params.get("pipeline") is None:
+            return _loop_without_unread(eqn)
         return prune_equation(eqn, used)
 
 
-def _while_without_unread(eqn: JaxprEqn) -> JaxprEqn:
-    p = eqn.params
-    first, second = p["cond_nconsts"], p["body_nconsts"]
-    condition, own = _without_unread(p["cond_jaxpr"], eqn.invars[:first])
-    body, others = _without_unread(p["body_jaxpr"], eqn.invars[first : first + second])
-    params = {
-        "cond_jaxpr": condition,
-        "cond_nconsts": len(own),
-        "body_jaxpr": body,
-        "body_nconsts": len(others),
-    }
-    return eqn.replace(params=params, invars=[*own, *others, *eqn.invars[first + second :]])
-
-
-def _repeat_without_unread(eqn: JaxprEqn) -> JaxprEqn:
-    p = eqn.params
-    first = 0 if p["count"] is not None else 1
-    last = first + p["num_consts"]
-    body, own = _without_unread(p["body"], eqn.invars[first:last])
-    params = {**p, "body": body, "num_consts": len(own)}
-    return eqn.replace(params=params, invars=[*eqn.invars[:first], *own, *eqn.invars[last:]])
+def _loop_without_unread(eqn: JaxprEqn) -> JaxprEqn:
+    flow = ControlFlow.of(eqn)
+    pairs = zip(flow.bodies, flow.constants, strict=True)
+    bodies, constants = zip(*(_without_unread(b, eqn.invars[own]) for b, own in pairs), strict=True)
+    return flow.rebuilt(bodies, constants)
 
 
 def _without_unread(body: ClosedJaxpr, constants: Sequence[Atom]) -> tuple[ClosedJaxpr, list[Atom]]:

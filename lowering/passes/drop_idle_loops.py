@@ -6,9 +6,10 @@ from typing import Any
 
 from jax import lax
 
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
+from lowering.ops.streams import uses_streams
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.streams import repeat_p, uses_streams
 
 
 def drop_idle_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -23,19 +24,18 @@ def drop_idle_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _is_idle(eqn: JaxprEqn) -> bool:
-    if eqn.primitive is repeat_p:
-        return eqn.params["count"] == 0 and not uses_streams(eqn)
-    return eqn.primitive.name == "scan" and eqn.params["length"] == 0 and not uses_streams(eqn)
+    if not is_control_flow(eqn) or uses_streams(eqn):
+        return False
+    return ControlFlow.of(eqn).trips == 0
 
 
 def _open(rewriter: Rewriter, eqn: JaxprEqn) -> None:
     """The loop variables as they are, and arrays without a row."""
-    first = eqn.params["num_consts"]
-    carried = eqn.params.get("num_carry", len(eqn.outvars))  # ours has nothing but loop variables
-    rows: list[Any] = [row.aval for row in eqn.outvars[carried:]]
+    loop = ControlFlow.of(eqn)
+    rows: list[Any] = [row.aval for row in eqn.outvars[loop.variables :]]
 
     def results(*operands: Any) -> list[Any]:
         empty = [lax.full(row.shape, 0, row.dtype) for row in rows]
-        return [*operands[first : first + carried], *empty]
+        return [*operands[loop.carried], *empty]
 
     rewriter.open(eqn, trace_flat(results, [a.aval for a in eqn.invars]))

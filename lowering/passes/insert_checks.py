@@ -8,8 +8,9 @@ operation that did what `floating_point_behaviour.inv`, `div0` or `oflo` forbids
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from lowering import marks
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.ir.program import Fault
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -25,22 +27,21 @@ from lowering.jaxpr import (
     JaxprEqn,
     bind_equation,
     call_body,
-    hoisted,
     is_tracer,
     name_stack,
     run_equations,
-    scan_counts,
     trace_flat,
     user_line,
 )
 from lowering.narrow import POLES, SCOPE
 from lowering.ops.collectives import REPLICAS
-from lowering.ops.streams import repeat, repeat_p, uses_streams
-from lowering.ops.tasks import TaskSpec, is_task, task_p
+from lowering.ops.streams import uses_streams
+from lowering.ops.tasks import task_p
 from lowering.options import Options
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.facts import NEVER, Bits, Watch
 from lowering.passes.rewrite import Anywhere
+from lowering.passes.thread import threaded
 
 # What was done to a result, and of which operation; see `lowering.narrow`.
 NARROWED = re.compile(rf"(?<![^/(]){SCOPE}\[([^\]]*)\]")
@@ -122,10 +123,9 @@ class _Watcher:
     def equation(
         self, watch: Watch, inner: list[Any], eqn: JaxprEqn, inputs: list[Any]
     ) -> list[Any]:
-        branch = _BRANCHES.get(eqn.primitive.name)
-        if branch is not None:
+        if is_control_flow(eqn):
             before = len(self.faults)
-            outputs, fault = branch(self, eqn, inputs)
+            outputs, fault = self.inside(eqn, inputs)
             if len(self.faults) > before:
                 inner.append(fault)
             return outputs
@@ -192,182 +192,57 @@ class _Watcher:
         self.faults.append(Fault(kind, name, user_line(eqn)))
         return len(self.faults)
 
-    def body(self, closed: ClosedJaxpr, avals: Sequence[Any], carried: int) -> ClosedJaxpr:
-        """A loop body with the fault as its last loop variable, after `carried` others."""
+    def inside(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+        """The results of control flow, and the first fault in it."""
+        flow = ControlFlow.of(eqn)
+        tested = self.condition(flow)
+
+        def after_condition(variables: Sequence[Any], state: Sequence[Any]) -> Sequence[Any]:
+            if tested is None:
+                return state
+            operands = [*inputs[flow.constants[0]], *variables, *state]
+            return run_equations(tested.jaxpr, tested.consts, operands)
+
+        def run(
+            number: int, closed: ClosedJaxpr, operands: list[Any], state: Sequence[Any]
+        ) -> tuple[Sequence[Any], Sequence[Any]]:
+            if flow.is_condition(number):
+                return run_equations(closed.jaxpr, closed.consts, operands), state
+            if tested is not None:
+                state = after_condition(operands[-flow.variables :], state)
+            before = len(self.faults)
+            spread = flow.kind == task_p.name
+            outputs, found = self.run(closed.jaxpr, closed.consts, operands, spread=spread)
+            if state and len(self.faults) == before:
+                return outputs, state
+            return outputs, [_first(*state, found)]
+
+        start = [jnp.int32(0)] if flow.is_loop else []
+        outputs, state = threaded(eqn, inputs, start, run, self.axis)
+        state = after_condition(outputs, state)
+        return outputs, _first(*state) if state else jnp.int32(0)
+
+    def condition(self, flow: ControlFlow) -> ClosedJaxpr | None:
+        """A loop's condition as a fault that follows another; None if it has none to find.
+
+        A condition can return nothing but its answer, so it is evaluated once more for its fault.
+        """
+        test = flow.bodies[0]
+        if not flow.is_condition(0) or uses_streams(test.jaxpr):
+            return None  # once more would take another element
 
         def watched(*operands: Any) -> list[Any]:
             *given, fault = operands
-            outputs, found = self.run(closed.jaxpr, closed.consts, given)
-            fault = jnp.where(fault == 0, found, fault)
-            return [*outputs[:carried], fault, *outputs[carried:]]
+            return [_first(fault, self.run(test.jaxpr, test.consts, given)[1])]
 
-        return trace_flat(watched, [*avals, jax.typeof(jnp.int32(0))], self.axis)
-
-
-def _scan(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    p = eqn.params
-    consts, carry = scan_counts(eqn)
-    body = watcher.body(p["jaxpr"], p["jaxpr"].in_avals, carry)
-
-    def step(carried: Any, sliced: Any) -> Any:
-        *state, fault = carried
-        operands = [*inputs[:consts], *state, *sliced, fault]
-        results = _evaluate(body, operands)
-        return results[: carry + 1], results[carry + 1 :]
-
-    start = [*inputs[consts : consts + carry], jnp.int32(0)]
-    (*state, fault), stacked = lax.scan(
-        step, start, inputs[consts + carry :], length=p["length"], reverse=p["reverse"]
-    )
-    return [*state, *stacked], fault
+        before = len(self.faults)
+        tested = trace_flat(watched, [*test.in_avals, jax.typeof(jnp.int32(0))], self.axis)
+        return tested if len(self.faults) > before else None
 
 
-def _while(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    p = eqn.params
-    first, second = p["cond_nconsts"], p["body_nconsts"]
-    test = p["cond_jaxpr"]
-    body = watcher.body(p["body_jaxpr"], p["body_jaxpr"].in_avals, len(eqn.outvars))
-    tested = _watched_condition(watcher, test)
-
-    def condition(carried: Any) -> Any:
-        return _evaluate(test, [*inputs[:first], *carried[:-1]])[0]
-
-    def after_condition(carried: Sequence[Any]) -> Sequence[Any]:
-        if tested is None:
-            return carried
-        _, fault = _evaluate(tested, [*inputs[:first], *carried])
-        return [*carried[:-1], fault]
-
-    def step(carried: Any) -> Any:
-        return _evaluate(body, [*inputs[first : first + second], *after_condition(carried)])
-
-    final = lax.while_loop(condition, step, [*inputs[first + second :], jnp.int32(0)])
-    *state, fault = after_condition(final)
-    return state, fault
-
-
-def _watched_condition(watcher: _Watcher, test: ClosedJaxpr) -> ClosedJaxpr | None:
-    """A loop's condition with its fault, to be evaluated once more; None if it has none to find.
-
-    A condition can return nothing but its answer, so a fault in it is found beside it.
-    """
-    if uses_streams(test.jaxpr):  # once more would take another element
-        return None
-    before = len(watcher.faults)
-    tested = watcher.body(test, test.in_avals, 1)
-    return tested if len(watcher.faults) > before else None
-
-
-def _cond(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    def watched(branch: ClosedJaxpr) -> Callable[..., list[Any]]:
-        def function(*operands: Any) -> list[Any]:
-            outputs, fault = watcher.run(branch.jaxpr, branch.consts, operands)
-            return [*outputs, fault]
-
-        return function
-
-    branches = [watched(branch) for branch in eqn.params["branches"]]
-    *outputs, fault = lax.switch(inputs[0], branches, *inputs[1:])
-    return outputs, fault
-
-
-def _repeat(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    p = eqn.params
-    if p["pipeline"] is not None:
-        return _pipeline(watcher, eqn, inputs)
-    trips = p["count"] if p["count"] is not None else inputs[0]
-    operands = inputs if p["count"] is not None else inputs[1:]
-    consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
-    body = watcher.body(p["body"], p["body"].in_avals, len(carry))
-    body, tables = hoisted(body)
-    start = [*carry, jnp.int32(0)]
-    *state, fault = repeat(body, [*tables, *consts], start, trips, p["loop"])
-    return state, fault
-
-
-def _pipeline(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    """A loop whose body still is tasks; each that may fail has a loop variable for its faults."""
-    p = eqn.params
-    body: ClosedJaxpr = p["body"]
-    consts, carry = inputs[: p["num_consts"]], inputs[p["num_consts"] :]
-    tasks = {id(e): _watched_task(watcher, e) for e in body.jaxpr.eqns if is_task(e)}
-    count = sum(task is not None for task in tasks.values())
-
-    def watched(*operands: Any) -> list[Any]:
-        faults = list(operands[len(inputs) :])
-
-        def run(e: JaxprEqn, given: list[Any]) -> list[Any]:
-            task = tasks.get(id(e))
-            if task is None:
-                return bind_equation(e, given)
-            *outputs, fault = task.run([*given, faults.pop(0)])
-            faults.append(fault)
-            return outputs
-
-        return [*evaluate_with(body, operands[: len(inputs)], run), *faults]
-
-    number = jax.typeof(jnp.int32(0))
-    whole = trace_flat(watched, [*body.in_avals, *([number] * count)], watcher.axis)
-    start = [*carry, *([jnp.int32(0)] * count)]
-    whole, tables = hoisted(whole)
-    results = repeat(whole, [*tables, *consts], start, p["count"], p["loop"], p["pipeline"])
-    fault: Any = None
-    for found in results[len(carry) :]:
-        fault = found if fault is None else jnp.where(fault == 0, found, fault)
-    return results[: len(carry)], fault
-
-
-def _watched_task(watcher: _Watcher, eqn: JaxprEqn) -> _Task | None:
-    """A task whose last operand and last result are its fault number; None if it cannot fail."""
-    body: ClosedJaxpr = eqn.params["body"]
-    before = len(watcher.faults)
-    watched = watcher.body(body, body.in_avals, len(body.out_avals))
-    if len(watcher.faults) == before:
-        return None
-    return _Task.of(eqn, watched, (len(body.in_avals), len(body.out_avals)))
-
-
-def _task(watcher: _Watcher, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
-    """A task outside of pipelines, as the weight update is: its last result is its fault."""
-    body: ClosedJaxpr = eqn.params["body"]
-
-    def function(*operands: Any) -> list[Any]:
-        outputs, fault = watcher.run(body.jaxpr, body.consts, operands, spread=True)
-        return [*outputs, fault]
-
-    watched = trace_flat(function, body.in_avals, watcher.axis)
-    *outputs, fault = _Task.of(eqn, watched).run(inputs)
-    return outputs, fault
-
-
-@dc.dataclass(frozen=True, slots=True)
-class _Task:
-    """A task that watches, and the constants that are its first operands."""
-
-    eqn: JaxprEqn
-    consts: Sequence[Any]
-
-    @staticmethod
-    def of(eqn: JaxprEqn, watched: ClosedJaxpr, *accumulated: tuple[int, int]) -> _Task:
-        """The task with another body, which has one more buffer for each pair."""
-        body, consts = hoisted(watched)
-        spec: TaskSpec = eqn.params["spec"]
-        pairs = (*spec.accumulated, *accumulated)
-        shifted = tuple((operand + len(consts), result) for operand, result in pairs)
-        params = {"body": body, "spec": dc.replace(spec, accumulated=shifted)}
-        return _Task(eqn.replace(params=params), consts)
-
-    def run(self, operands: Sequence[Any]) -> list[Any]:
-        return bind_equation(self.eqn, [*self.consts, *operands])
-
-
-_BRANCHES: dict[str, Callable[[_Watcher, JaxprEqn, list[Any]], tuple[list[Any], Any]]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    repeat_p.name: _repeat,
-    task_p.name: _task,
-}
+def _first(*faults: Any) -> Any:
+    """The first fault that happened, of those in order."""
+    return functools.reduce(lambda first, then: jnp.where(first == 0, then, first), faults)
 
 
 def _pole(
@@ -390,10 +265,6 @@ def _pole(
 
 def _has_shard(eqn: JaxprEqn) -> bool:
     return marks.read(name_stack(eqn)).shard is not None
-
-
-def _evaluate(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
-    return run_equations(closed.jaxpr, closed.consts, operands)
 
 
 def _is_float(x: Any) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterable, Iterator
 
-from lowering.ir import program as ir
-from lowering.ir.liveness import Needs
-from lowering.ir.places import Place, births
+from lowering import ir
 from lowering.ops.tasks import Kind
 from lowering.units import HOST, IpuId, ValueId
 
@@ -30,16 +28,16 @@ class _Places:
 
     def __init__(self) -> None:
         self.home: dict[ValueId, IpuId] = {}
-        self._present: set[Place] = set()
-        self._added: list[Place] = []  # in order, so that leaving a body can forget its places
-        self.needs = Needs()
+        self._present: set[ir.Place] = set()
+        self._added: list[ir.Place] = []  # in order, so that leaving a body can forget its places
+        self.needs = ir.Needs()
 
     def born(self, values: Iterable[ValueId], ipu: IpuId) -> None:
         for value in values:
             self.home[value] = ipu
             self.put((value, ipu))
 
-    def put(self, place: Place) -> None:
+    def put(self, place: ir.Place) -> None:
         if place not in self._present:
             self._present.add(place)
             self._added.append(place)
@@ -48,7 +46,7 @@ class _Places:
         while len(self._added) > mark:
             self._present.discard(self._added.pop())
 
-    def sequence(self, body: ir.Sequence, at_end: Iterable[Place] = ()) -> ir.Sequence:
+    def sequence(self, body: ir.Sequence, at_end: Iterable[ir.Place] = ()) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
             mark = len(self._added)
@@ -56,12 +54,12 @@ class _Places:
             steps.append(self.rebuilt(node))
             if isinstance(node, ir.Task) and node.spec.kind is Kind.WEIGHTS:
                 self.forget_since(mark)  # a schedule may run it after tasks that stand behind it
-            for value, ipu in births(node):
+            for value, ipu in ir.births(node):
                 self.born((value,), ipu)
         steps.extend(self.copies(at_end))
         return ir.Sequence(tuple(steps))
 
-    def copies(self, places: Iterable[Place]) -> Iterator[ir.Copy]:
+    def copies(self, places: Iterable[ir.Place]) -> Iterator[ir.Copy]:
         """The copies that make the places true, one per route."""
         routes: dict[tuple[IpuId, IpuId], list[ValueId]] = {}
         for value, ipu in sorted(places):
@@ -73,41 +71,15 @@ class _Places:
 
     def rebuilt(self, node: ir.Node) -> ir.Node:
         """The node with copies inside its bodies."""
-        match node:
-            case ir.Repeat():
-                arguments = [(c.entering, c.ipu) for c in node.carry]
-                arguments += [(s.element, s.ipu) for s in node.slices]
-                results = [(c.leaving, c.ipu) for c in node.carry]
-                results += [(s.element, s.ipu) for s in node.stacks]
-                return dc.replace(node, body=self.inside(node.body, arguments, results))
-            case ir.While():
-                arguments = [(c.entering, c.ipu) for c in node.carry]
-                results = [(c.leaving, c.ipu) for c in node.carry]
-                return dc.replace(
-                    node,
-                    condition=self.inside(node.condition, arguments, ()),
-                    body=self.inside(node.body, arguments, results),
-                )
-            case ir.Switch():
-                branches = tuple(self.branch(b, node.ipus) for b in node.branches)
-                return dc.replace(node, branches=branches)
-            case ir.Task():
-                return dc.replace(node, body=self.sequence(node.body))
-            case _:
-                return node
+        if isinstance(node, ir.Task):  # what it brings is seen by all that follows
+            return ir.with_bodies(node, lambda body: self.sequence(body.sequence))
+        return ir.with_bodies(node, self.inside)
 
-    def branch(self, branch: ir.Branch, ipus: tuple[IpuId, ...]) -> ir.Branch:
-        """A branch whose results are where the switch leaves them."""
-        results = zip(branch.results, ipus, strict=True)
-        return dc.replace(branch, body=self.inside(branch.body, (), results))
-
-    def inside(
-        self, body: ir.Sequence, arguments: Iterable[Place], results: Iterable[Place]
-    ) -> ir.Sequence:
-        """A body whose arguments are born at the given places and whose results must be there."""
+    def inside(self, body: ir.Body) -> ir.Sequence:
+        """A body whose arguments are born at their places and whose results must be there."""
         mark = len(self._added)
-        for value, ipu in arguments:
+        for value, ipu in body.arguments:
             self.born((value,), ipu)
-        sequence = self.sequence(body, results)
+        sequence = self.sequence(body.sequence, body.results)
         self.forget_since(mark)
         return sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 
-from lowering.ir import program as ir
+from lowering import ir
 from lowering.units import ValueId
 
 
@@ -19,7 +19,7 @@ def load_late(program: ir.Program) -> ir.Program:
 
 
 def _sequence(body: ir.Sequence) -> ir.Sequence:
-    steps = [_inside(node) for node in body.steps]
+    steps = [ir.with_bodies(node, lambda own: _sequence(own.sequence)) for node in body.steps]
     made = {value for node in steps for value in ir.writes(node)}
     stores: dict[ValueId, list[ir.Store]] = {}
     for node in steps:
@@ -45,16 +45,3 @@ def _sequence(body: ir.Sequence) -> ir.Sequence:
     while waiting:
         place(waiting.pop(next(iter(waiting))))
     return ir.Sequence(tuple(placed))
-
-
-def _inside(node: ir.Node) -> ir.Node:
-    match node:
-        case ir.Repeat() | ir.Task():
-            return dc.replace(node, body=_sequence(node.body))
-        case ir.While():
-            return dc.replace(node, condition=_sequence(node.condition), body=_sequence(node.body))
-        case ir.Switch():
-            branches = tuple(dc.replace(b, body=_sequence(b.body)) for b in node.branches)
-            return dc.replace(node, branches=branches)
-        case _:
-            return node

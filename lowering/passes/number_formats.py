@@ -17,6 +17,7 @@ from jax import lax
 
 from lowering import marks
 from lowering.avals import dtype_name
+from lowering.control_flow import is_control_flow
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -29,8 +30,6 @@ from lowering.jaxpr import (
 )
 from lowering.narrow import Format, narrow
 from lowering.ops.collectives import REPLICAS
-from lowering.ops.streams import repeat_p
-from lowering.ops.tasks import task_p
 from lowering.options import Options
 from lowering.partials import in_float16, in_float32
 from lowering.passes.rewrite import Anywhere, Rewriter
@@ -55,8 +54,6 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
     "scatter-mul": lax.scatter_mul,
     "scatter-sub": lax.scatter_sub,
 }
-
-_BODIES = frozenset({"scan", "while", "cond", repeat_p.name, task_p.name})
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ class _Formats:
                 rewriter.keep(eqn)
                 continue
             own = asked.of(eqn)
-            if eqn.primitive.name in _BODIES or call_body(eqn) is not None:
+            if is_control_flow(eqn) or call_body(eqn) is not None:
                 new = map_sub_jaxprs(eqn, lambda inner, own=own: self.body(inner, own))
                 pairs = zip(sub_jaxprs(new), sub_jaxprs(eqn), strict=True)
                 same = all(mine is theirs for mine, theirs in pairs)

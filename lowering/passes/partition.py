@@ -6,7 +6,8 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.ir import program as ir
+from lowering import ir
+from lowering.control_flow import ControlFlow
 from lowering.jaxpr import (
     Atom,
     Aval,
@@ -15,7 +16,6 @@ from lowering.jaxpr import (
     Var,
     make_jaxpr_of,
     name_stack,
-    scan_counts,
     user_line,
 )
 from lowering.marks import joined
@@ -178,10 +178,12 @@ class _Inner:
 
     def carry(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
         """The loop variables, given their four names; they are the first results."""
-        homes = self.homes[: len(names[0])]
-        return tuple(
-            ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(homes, *names, strict=True)
-        )
+        own = (each[: self.flow.variables] for each in (self.homes, *names))
+        return tuple(ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*own, strict=True))
+
+    @property
+    def flow(self) -> ControlFlow:
+        return ControlFlow.of(self.eqn)
 
     @property
     def origin(self) -> str:
@@ -192,46 +194,26 @@ def _ipu(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
-def _scan(inner: _Inner) -> ir.Node:
-    params = inner.eqn.params
-    consts, carry = scan_counts(inner.eqn)
-    operands = inner.operands()
-    entering = inner.enter(0, operands[:consts])
+def _repeat(inner: _Inner) -> ir.Node:
+    flow, operands = inner.flow, inner.operands()
+    entering = inner.enter(0, operands[flow.constants[0]])
     sequence, leaving = inner.body(0)
-    results = inner.results()
-    slice_homes = inner.bodies[0].wanted[consts + carry :]
-    slices = zip(operands[consts + carry :], entering[carry:], slice_homes, strict=True)
-    stacks = zip(leaving[carry:], results[carry:], inner.homes[carry:], strict=True)
+    results, own, params = inner.results(), flow.variables, inner.eqn.params
+    rows = operands[flow.elements]
+    wanted = inner.bodies[0].wanted
+    slices = zip(rows, entering[own:], wanted[len(wanted) - len(rows) :], strict=True)
+    stacks = zip(leaving[own:], results[own:], inner.homes[own:], strict=True)
+    loop = params.get("loop")
     return ir.Repeat(
-        count=params["length"],
+        count=flow.trips,
+        trips=operands[0] if flow.trips is None else None,
         body=sequence,
-        carry=inner.carry(
-            operands[consts : consts + carry],
-            entering[:carry],
-            leaving[:carry],
-            results[:carry],
-        ),
+        carry=inner.carry(operands[flow.carried], entering, leaving, results),
         slices=tuple(ir.Slice(stacked, e, _ipu(home)) for stacked, e, home in slices),
         stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
-        reverse=params["reverse"],
-        origin=inner.origin,
-    )
-
-
-def _repeat(inner: _Inner) -> ir.Node:
-    params = inner.eqn.params
-    operands = inner.operands()
-    trips = None if params["count"] is not None else operands.pop(0)
-    consts = params["num_consts"]
-    entering = inner.enter(0, operands[:consts])
-    sequence, leaving = inner.body(0)
-    return ir.Repeat(
-        count=params["count"],
-        trips=trips,
-        body=sequence,
-        carry=inner.carry(operands[consts:], entering, leaving, inner.results()),
-        loop=params["loop"].structure,
-        pipeline=_pipeline(params["pipeline"]),
+        reverse=params.get("reverse", False),
+        loop=None if loop is None else loop.structure,
+        pipeline=_pipeline(flow.pipeline),
         origin=inner.origin,
     )
 
@@ -241,12 +223,11 @@ def _pipeline(spec: PipelineSpec | None) -> ir.Pipeline | None:
 
 
 def _while(inner: _Inner) -> ir.Node:
-    params = inner.eqn.params
-    first, second = params["cond_nconsts"], params["body_nconsts"]
     operands = inner.operands()
-    entering = inner.enter(1, operands[first : first + second])
+    tested, stepped = (operands[own] for own in inner.flow.constants)
+    entering = inner.enter(1, stepped)
     condition = inner.bodies[0].jaxpr.jaxpr
-    inner.table.ids.update(zip(condition.invars, [*operands[:first], *entering], strict=True))
+    inner.table.ids.update(zip(condition.invars, [*tested, *entering], strict=True))
     _bind_constants(inner.table, inner.bodies[0])
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
@@ -256,7 +237,7 @@ def _while(inner: _Inner) -> ir.Node:
         condition=test,
         predicate=predicate,
         body=sequence,
-        carry=inner.carry(operands[first + second :], entering, leaving, inner.results()),
+        carry=inner.carry(operands[inner.flow.carried], entering, leaving, inner.results()),
         origin=inner.origin,
     )
 
@@ -285,7 +266,7 @@ def _task(inner: _Inner) -> ir.Node:
 
 
 _BRANCHES = {
-    "scan": _scan,
+    "scan": _repeat,
     repeat_p.name: _repeat,
     task_p.name: _task,
     "while": _while,

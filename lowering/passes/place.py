@@ -8,6 +8,7 @@ from typing import Any
 
 from lowering import marks
 from lowering.avals import shape_of
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.errors import OutsideCompilationError
 from lowering.jaxpr import (
     Atom,
@@ -18,21 +19,18 @@ from lowering.jaxpr import (
     Var,
     frames_key,
     name_stack,
-    scan_counts,
     sub_jaxprs,
     user_line,
 )
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import repeat_p, uses_streams
-from lowering.ops.tasks import PipelineSpec, is_task, task_p
+from lowering.ops.tasks import PipelineSpec, is_task
 from lowering.ops.user_ops import name_on_host
 from lowering.units import HOST, IpuId
 from lowering.workload import has_slow_convolution
 
 Home = IpuId | None
 """Where a value is born; None for arguments and constants, which live on the host."""
-
-CONTROL_FLOW = ("scan", "while", "cond", repeat_p.name)
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ class _Placer:
         """Whether this is control flow that runs on several IPUs or whose steps the host sees."""
         if is_task(eqn):
             return True
-        if eqn.primitive.name not in CONTROL_FLOW or found.outside is not None:
+        if not is_control_flow(eqn) or found.outside is not None:
             return False
         _forbid_host_operations(eqn)
         if uses_streams(eqn) or eqn.primitive is repeat_p:
@@ -219,9 +217,7 @@ class _Placer:
         def place_inner(body: ClosedJaxpr, homes: Sequence[Home]) -> PlacedBody:
             return _place(body, stack, homes, self.shards)
 
-        self.bodies[index], results, self.wants[index] = _SPLITTERS[eqn.primitive.name](
-            eqn, operands, place_inner
-        )
+        self.bodies[index], results, self.wants[index] = _split(eqn, operands, place_inner)
         self.results[index] = tuple(results)
         for var, home in zip(eqn.outvars, results, strict=True):
             if home is not None:
@@ -332,64 +328,36 @@ def _elements(aval: Any) -> int:
     return size
 
 
-# How each kind of control flow hands homes to its bodies and takes them back: equation, homes of
-# its operands, and a function that places a body -> placed bodies, homes of its results, and where
-# its operands are wanted.
-
 _PlaceInner = Callable[[ClosedJaxpr, Sequence[Home]], PlacedBody]
-_Split = tuple[tuple[PlacedBody, ...], Sequence[Home], Sequence[Home]]
+
+
+def _split(
+    eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner
+) -> tuple[tuple[PlacedBody, ...], Sequence[Home], Sequence[Home]]:
+    """Hands homes to the bodies of control flow and takes them back.
+
+    Returns:
+      The placed bodies, homes of the results, and where the operands are wanted.
+    """
+    flow = ControlFlow.of(eqn)
+    placed = [
+        place_inner(body, flow.arguments(number, operands))
+        for number, body in enumerate(flow.bodies)
+        if not flow.is_condition(number)
+    ]
+    wanted = [_first(*homes) for homes in zip(*(body.wanted for body in placed), strict=True)]
+    results = [_first(*homes) for homes in zip(*(body.outputs for body in placed), strict=True)]
+    first, count = len(operands[flow.constants[-1]]), flow.variables
+    entering = wanted[first : first + count]
+    # A loop variable lives where the body computes it, else where it is wanted or came from.
+    homes = [_first(new, old) for new, old in zip(results[:count], entering, strict=True)]
+    wanted[first : first + count] = results[:count] = homes
+    if flow.is_condition(0):
+        constants = operands[flow.constants[0]]
+        placed.insert(0, place_inner(flow.bodies[0], [*constants, *homes]))
+        wanted[:0] = placed[0].wanted[: len(constants)]
+    return tuple(placed), results, [*operands[: flow.constants[0].start], *wanted]
 
 
 def _first(*homes: Home) -> Home:
     return next((home for home in homes if home is not None), None)
-
-
-def _loop_homes(entering: Sequence[Home], leaving: Sequence[Home]) -> list[Home]:
-    """A loop variable lives where the body computes it, else where it is wanted or came from."""
-    return [_first(new, old) for new, old in zip(leaving, entering, strict=True)]
-
-
-def _split_scan(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    consts, carry = scan_counts(eqn)
-    body = place_inner(eqn.params["jaxpr"], operands)
-    homes = _loop_homes(body.wanted[consts : consts + carry], body.outputs[:carry])
-    wanted = [*body.wanted[:consts], *homes, *body.wanted[consts + carry :]]
-    return (body,), [*homes, *body.outputs[carry:]], wanted
-
-
-def _split_repeat(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    trips = 0 if eqn.params["count"] is not None else 1
-    consts = eqn.params["num_consts"]
-    body = place_inner(eqn.params["body"], operands[trips:])
-    homes = _loop_homes(body.wanted[consts:], body.outputs)
-    return (body,), homes, [*operands[:trips], *body.wanted[:consts], *homes]
-
-
-def _split_while(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    body = place_inner(eqn.params["body_jaxpr"], operands[first:])
-    homes = _loop_homes(body.wanted[second:], body.outputs)
-    condition = place_inner(eqn.params["cond_jaxpr"], [*operands[:first], *homes])
-    wanted = [*condition.wanted[:first], *body.wanted[:second], *homes]
-    return (condition, body), homes, wanted
-
-
-def _split_cond(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    branches = tuple(place_inner(branch, operands[1:]) for branch in eqn.params["branches"])
-    results = [_first(*homes) for homes in zip(*(b.outputs for b in branches), strict=True)]
-    wanted = [_first(*homes) for homes in zip(*(b.wanted for b in branches), strict=True)]
-    return branches, results, [operands[0], *wanted]
-
-
-def _split_task(eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner) -> _Split:
-    body = place_inner(eqn.params["body"], operands)
-    return (body,), body.outputs, body.wanted
-
-
-_SPLITTERS: dict[str, Callable[[JaxprEqn, Sequence[Home], _PlaceInner], _Split]] = {
-    "scan": _split_scan,
-    "while": _split_while,
-    "cond": _split_cond,
-    repeat_p.name: _split_repeat,
-    task_p.name: _split_task,
-}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -17,18 +18,16 @@ from lowering.jaxpr import (
     at_source_of,
     bind_equation,
     call_body,
-    scan_counts,
+    run_equations,
     trace_flat,
 )
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.draws import SEED_WORDS, WORDS, draw_p, first_key, is_draw, key_of, keys_of
-from lowering.ops.streams import repeat, repeat_p
-from lowering.ops.tasks import TaskSpec, is_task, task_p
 from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere
+from lowering.passes.thread import threaded
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)
-_COUNTER = ShapedArray((), jnp.uint32.dtype)
 
 
 def resolve_draws(closed: ClosedJaxpr, replicas: int) -> tuple[ClosedJaxpr, bool]:
@@ -88,12 +87,12 @@ class _Resolver:
 
     def inside(self, eqn: JaxprEqn, inputs: list[Any], words: Any) -> Sequence[Any]:
         """Evaluates an equation with bodies that draw."""
-        branch, body = _BRANCHES.get(eqn.primitive.name), call_body(eqn)
-        if branch is None and body is not None and eqn.primitive.name == "jit":
+        body = call_body(eqn)
+        if body is not None and eqn.primitive.name == "jit":
             return bind_equation(self.shared(eqn, body), [words, *inputs])
         with at_source_of(eqn):
-            if branch is not None:
-                return branch(self, eqn, inputs, words)
+            if is_control_flow(eqn):
+                return self.control_flow(eqn, inputs, words)
             if body is not None:
                 return self.run(body, inputs, words)
         raise InternalError(f"`{eqn.primitive.name}` draws from the device's seed")
@@ -117,141 +116,23 @@ class _Resolver:
         }
         return eqn.replace(params={**p, **more})
 
-    def body(self, closed: ClosedJaxpr, results: int) -> ClosedJaxpr:
-        """words, operands, counter -> `results` results, the counter plus one, the others."""
+    def control_flow(self, eqn: JaxprEqn, inputs: list[Any], words: Any) -> Sequence[Any]:
+        """Counts the iterations of a loop (or of each task of a pipeline) for their keys."""
+        flow = ControlFlow.of(eqn)
+        of_body = [key_of(words, n) for n in range(2)] if flow.kind == "while" else []
 
-        def counted(words: Any, *operands: Any) -> list[Any]:
-            *given, counter = operands
-            outputs = self.run(closed, given, key_of(words, counter))
-            return [*outputs[:results], counter + 1, *outputs[results:]]
+        def run(
+            number: int, closed: ClosedJaxpr, operands: list[Any], counter: Sequence[Any]
+        ) -> tuple[Sequence[Any], Sequence[Any]]:
+            own = of_body[number] if of_body else words
+            if flow.pipeline is not None:
+                if not self.draws(closed.jaxpr):
+                    return run_equations(closed.jaxpr, closed.consts, operands), counter
+                own = key_of(words, number)
+            for count in counter:
+                own = key_of(own, count)
+            results = self.run(closed, operands, own)
+            return results, [] if flow.is_condition(number) else [count + 1 for count in counter]
 
-        return trace_flat(counted, [_WORDS, *closed.in_avals, _COUNTER], self.axis)
-
-
-def _scan(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
-    p = eqn.params
-    (consts, carry), closed = scan_counts(eqn), p["jaxpr"]
-
-    def step(carried: Any, sliced: Any) -> Any:
-        *state, counter = carried
-        operands = [*inputs[:consts], *state, *sliced]
-        results = resolver.run(closed, operands, key_of(words, counter))
-        return [*results[:carry], counter + 1], results[carry:]
-
-    start = [*inputs[consts : consts + carry], jnp.uint32(0)]
-    (*state, _), stacked = lax.scan(
-        step,
-        start,
-        inputs[consts + carry :],
-        length=p["length"],
-        reverse=p["reverse"],
-        unroll=p["unroll"],
-    )
-    return [*state, *stacked]
-
-
-def _while(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
-    p = eqn.params
-    first, second = p["cond_nconsts"], p["body_nconsts"]
-    tested, stepped = key_of(words, 0), key_of(words, 1)
-
-    def condition(carried: Any) -> Any:
-        *state, counter = carried
-        own = key_of(tested, counter)
-        return resolver.run(p["cond_jaxpr"], [*inputs[:first], *state], own)[0]
-
-    def step(carried: Any) -> Any:
-        *state, counter = carried
-        operands = [*inputs[first : first + second], *state]
-        return [*resolver.run(p["body_jaxpr"], operands, key_of(stepped, counter)), counter + 1]
-
-    start = [*inputs[first + second :], jnp.uint32(0)]
-    return list(lax.while_loop(condition, step, start)[:-1])
-
-
-def _cond(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
-    def seeded(branch: ClosedJaxpr) -> Callable[..., list[Any]]:
-        return lambda own, *operands: resolver.run(branch, operands, own)
-
-    branches = [seeded(branch) for branch in eqn.params["branches"]]
-    return list(lax.switch(inputs[0], branches, words, *inputs[1:]))
-
-
-def _repeat(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
-    p = eqn.params
-    trips = p["count"] if p["count"] is not None else inputs[0]
-    operands = inputs if p["count"] is not None else inputs[1:]
-    consts, carry = operands[: p["num_consts"]], operands[p["num_consts"] :]
-    if p["pipeline"] is not None:
-        body, counters = _pipeline_body(resolver, p["body"], len(inputs))
-    else:
-        body, counters = resolver.body(p["body"], len(carry)), 1
-    start = [*carry, *([jnp.uint32(0)] * counters)]
-    final = repeat(body, [words, *consts], start, trips, p["loop"], p["pipeline"])
-    return final[: len(carry)]
-
-
-def _pipeline_body(
-    resolver: _Resolver, body: ClosedJaxpr, operands: int
-) -> tuple[ClosedJaxpr, int]:
-    """The tasks of a micro-batch; each that draws counts its micro-batches in a buffer."""
-    numbers: dict[int, int] = {}
-    for eqn in body.jaxpr.eqns:
-        if is_task(eqn) and resolver.draws.inside(eqn):
-            numbers[id(eqn)] = len(numbers)
-
-    def whole(words: Any, *given: Any) -> list[Any]:
-        counters = list(given[operands:])
-
-        def run(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
-            number = numbers.get(id(eqn))
-            if number is None:
-                return bind_equation(eqn, inputs)
-            task = _counting_task(resolver, eqn, number)
-            *outputs, counters[number] = bind_equation(task, [words, *inputs, counters[number]])
-            return outputs
-
-        return [*evaluate_with(body, given[:operands], run), *counters]
-
-    avals = [_WORDS, *body.in_avals, *([_COUNTER] * len(numbers))]
-    return trace_flat(whole, avals, resolver.axis), len(numbers)
-
-
-def _counting_task(resolver: _Resolver, eqn: JaxprEqn, number: int) -> JaxprEqn:
-    """A task that is given words and, last, the number of its micro-batch, to which it adds."""
-    body: ClosedJaxpr = eqn.params["body"]
-    spec: TaskSpec = eqn.params["spec"]
-    outputs = len(body.out_avals)
-
-    def seeded(words: Any, *operands: Any) -> list[Any]:
-        *given, counter = operands
-        own = key_of(key_of(words, number), counter)
-        return [*resolver.run(body, given, own), counter + 1]
-
-    closed = trace_flat(seeded, [_WORDS, *body.in_avals, _COUNTER], resolver.axis)
-    moved = tuple((operand + 1, result) for operand, result in spec.accumulated)
-    pairs = (*moved, (len(body.in_avals) + 1, outputs))
-    return eqn.replace(params={"body": closed, "spec": dc.replace(spec, accumulated=pairs)})
-
-
-def _task(resolver: _Resolver, eqn: JaxprEqn, inputs: list[Any], words: Any) -> list[Any]:
-    """A task outside of pipelines, as the weight update is."""
-    body: ClosedJaxpr = eqn.params["body"]
-    spec: TaskSpec = eqn.params["spec"]
-
-    def seeded(own: Any, *operands: Any) -> list[Any]:
-        return resolver.run(body, operands, own)
-
-    closed = trace_flat(seeded, [_WORDS, *body.in_avals], resolver.axis)
-    moved = tuple((operand + 1, result) for operand, result in spec.accumulated)
-    params = {"body": closed, "spec": dc.replace(spec, accumulated=moved)}
-    return bind_equation(eqn.replace(params=params), [words, *inputs])
-
-
-_BRANCHES: dict[str, Callable[[_Resolver, JaxprEqn, list[Any], Any], list[Any]]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    repeat_p.name: _repeat,
-    task_p.name: _task,
-}
+        start = [jnp.uint32(0)] if flow.is_loop else []
+        return threaded(eqn, inputs, start, run, self.axis)[0]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering.avals import shape_of
+from lowering.control_flow import ControlFlow
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, run_equations, trace_flat
 from lowering.passes.rewrite import Anywhere, rewritten
 
@@ -27,15 +28,16 @@ def scalar_predicates(closed: ClosedJaxpr) -> ClosedJaxpr:
 def _is_batched(eqn: JaxprEqn) -> bool:
     if eqn.primitive.name != "while":
         return False
-    (predicate,) = eqn.params["cond_jaxpr"].out_avals
+    (predicate,) = ControlFlow.of(eqn).bodies[0].out_avals
     return shape_of(predicate) != ()
 
 
 def _scalar(eqn: JaxprEqn) -> JaxprEqn:
     """The loop with a scalar condition; its body tests as well, so it takes those constants too."""
-    p = eqn.params
-    first, second = p["cond_nconsts"], p["body_nconsts"]
-    test, body = p["cond_jaxpr"], p["body_jaxpr"]
+    flow = ControlFlow.of(eqn)
+    test, body = flow.bodies
+    tested, stepped = (eqn.invars[own] for own in flow.constants)
+    first, last = len(tested), len(tested) + len(stepped)
 
     def evaluate(closed: ClosedJaxpr, *operands: Any) -> list[Any]:
         return run_equations(closed.jaxpr, closed.consts, operands)
@@ -44,18 +46,16 @@ def _scalar(eqn: JaxprEqn) -> JaxprEqn:
         return jnp.any(evaluate(test, *operands)[0])
 
     def step(*operands: Any) -> list[Any]:
-        consts, carry = operands[: first + second], operands[first + second :]
+        consts, carry = operands[:last], operands[last:]
         (going,) = evaluate(test, *consts[:first], *carry)
         stepped = evaluate(body, *consts[first:], *carry)
         return [_selected(going, new, old) for new, old in zip(stepped, carry, strict=True)]
 
-    params = {
-        **p,
-        "cond_jaxpr": trace_flat(any_left, test.in_avals),
-        "body_jaxpr": trace_flat(step, [*test.in_avals[:first], *body.in_avals]),
-        "body_nconsts": first + second,
-    }
-    return eqn.replace(params=params, invars=[*eqn.invars[:first], *eqn.invars])
+    bodies = (
+        trace_flat(any_left, test.in_avals),
+        trace_flat(step, [*test.in_avals[:first], *body.in_avals]),
+    )
+    return flow.rebuilt(bodies, (tested, [*tested, *stepped]))
 
 
 def _selected(going: Any, new: Any, old: Any) -> Any:

@@ -8,8 +8,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ir.places import arguments, births, needs
-from lowering.ir.program import children
+from lowering.ir.tree import births, bodies, needs, with_bodies, with_nodes
 from lowering.ops import streams
 from lowering.units import HOST, IpuId, ValueId
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
@@ -52,12 +51,30 @@ def test_walk_gives_parents_before_children_in_order():
     assert names.count("Switch") == names.count("While") == 1
 
 
-def test_children():
+def test_bodies():
     program = lowered(branched, V, N)
-    assert len(children(only(program, ir.Switch))) == 2
+    assert len(bodies(only(program, ir.Switch))) == 2
     loop = only(program, ir.While)
-    assert children(loop) == (loop.condition, loop.body)
-    assert children(kernels(program)[0]) == ()
+    condition, body = bodies(loop)
+    assert (condition.sequence, body.sequence) == (loop.condition, loop.body)
+    assert condition.leaving == (loop.predicate,)
+    assert body.leaving == tuple(carry.leaving for carry in loop.carry)
+    assert bodies(kernels(program)[0]) == ()
+
+
+def test_every_body_can_be_changed():
+    """That of a loop's condition too."""
+    program = lowered(branched, V, N)
+    loop = only(program, ir.While)
+    empty = with_bodies(loop, lambda body: ir.Sequence(()))
+    assert empty == dc.replace(loop, condition=ir.Sequence(()), body=ir.Sequence(()))
+    seen = []
+    same = with_nodes(program.body, lambda node: seen.append(node) or node)
+    assert same == program.body
+    assert sorted(map(id, map(type, seen))) == sorted(
+        id(type(node)) for node in ir.walk(program.body)
+    )
+    assert seen.index(loop) < seen.index(only(program, ir.Switch))
 
 
 def test_reads_and_writes_of_a_loop():
@@ -105,7 +122,7 @@ def test_places_of_a_loop():
     assert set(births(loop)) == {(carry.final, carry.ipu), (stack.stacked, stack.ipu)}
     (element,) = loop.slices
     entering = {(carry.entering, carry.ipu), (element.element, element.ipu)}
-    assert set(arguments(loop)) == entering
+    assert set(bodies(loop)[0].arguments) == entering
     read = set(ir.Needs()(loop))
     assert {(carry.initial, carry.ipu), (carry.leaving, carry.ipu)} <= read
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering import Options, ir, lower, schedules
+from lowering.passes.size_fifos import size_fifos
+from lowering.units import ValueId
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, X, text_of
 
@@ -68,3 +72,14 @@ def test_with_recomputation_less_waits():
 
 def test_programs_without_pipelines_have_none():
     assert "fifo" not in text_of(lambda x: x + 1, X)
+
+
+def test_a_pipeline_in_the_condition_of_a_loop():
+    whole = program(2, schedules.grouped, 4)
+    (found,) = (n for n in whole.body.steps if isinstance(n, ir.Repeat))
+    unsized = dc.replace(found, pipeline=dc.replace(found.pipeline, fifos=()))
+    empty = ir.Sequence(())
+    loop = ir.While(condition=ir.Sequence((unsized,)), predicate=ValueId(0), body=empty, carry=())
+    sized = size_fifos(dc.replace(whole, body=ir.Sequence((loop,))))
+    assert found.pipeline.fifos
+    assert sized.body.steps[0].condition.steps == (found,)

@@ -129,7 +129,7 @@ BROKEN: dict[str, tuple[ir.Program, str]] = {
         program(HERE, loop_of_one_step(), avals=[VECTOR, VECTOR, VECTOR, MATRIX]),
         "carry",
     ),
-    "loop variable never computed": (program(HERE, repeat()), "carry reads %2 on ipu 0"),
+    "loop variable never computed": (program(HERE, repeat()), "repeat reads %2 on ipu 0"),
     "loop without a count": (program(HERE, loop_of_one_step(count=None)), "either a static count"),
     "loop with two counts": (
         program(HERE, loop_of_one_step(trips=ValueId(0))),
@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[ir.Program, str]] = {
             repeat(run(1, 2), stacks=(ir.Stack(*ids(2, 4), ipu=ONE),)),
             avals=[VECTOR] * 4 + [MATRIX],
         ),
-        "stack reads %2 on ipu 1",
+        "repeat reads %2 on ipu 1",
     ),
 }
 
@@ -222,10 +222,10 @@ def test_good_control_flow_passes():
     [
         (while_loop(predicate=8), "while reads %8 before it is written"),
         (while_loop(body=run(7, 2)), "execute reads %7 on ipu 0"),
-        (switch(results=(1, 1)), "branch reads %1 on ipu 0"),
-        (switch(results=(1, 7)), "branch reads %7 on ipu 0"),
+        (switch(results=(1, 1)), "switch reads %1 on ipu 0"),
+        (switch(results=(1, 7)), "switch reads %7 on ipu 0"),
         (switch(results=(1, 4)), "branch gives"),
-        (switch(ipus=(ONE,)), "branch reads %1 on ipu 1"),
+        (switch(ipus=(ONE,)), "switch reads %1 on ipu 1"),
         (dc.replace(switch(), index=ValueId(8)), "switch reads %8 before it is written"),
         (dc.replace(switch(), writes=ids(0)), "switch writes %0"),
     ],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lowering import marks
 from lowering.avals import dtype_name, shape_of
+from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.jaxpr import (
     Atom,
     Aval,
@@ -19,7 +20,6 @@ from lowering.jaxpr import (
     call_body,
     is_jaxpr,
     name_stack,
-    scan_counts,
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
@@ -150,7 +150,7 @@ class _Lister:
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self._number(known, var) for var in eqn.outvars)
-            make = _BRANCHES.get(eqn.primitive.name, self._operation)
+            make = _control_flow if is_control_flow(eqn) else self._operation
             item = make(eqn, reads, writes, self._options)
             self._items.append(belonging(item, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
@@ -224,60 +224,17 @@ def _is_plain(value: Any) -> bool:
     return not (isinstance(value, tuple) and any(map(is_jaxpr, value)))
 
 
-def _scan(
+def _control_flow(
     eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Loop:
-    body = list_operations(eqn.params["jaxpr"], options, eqn)
-    consts, carries = scan_counts(eqn)
+) -> Loop | Choice:
+    flow = ControlFlow.of(eqn)
+    bodies = tuple(list_operations(body, options, eqn) for body in flow.bodies)
+    first = flow.constants[0].start
+    if not flow.is_loop:
+        return Choice(bodies, reads[first:], writes, eqn)
+    numbers = range(-first, len(reads) - first)
+    inner = (flow.arguments(number, numbers) for number in range(len(bodies)))
+    carried = ((operand, i) for i, operand in enumerate(numbers[flow.carried]))
     return Loop(
-        bodies=(body,),
-        trips=eqn.params["length"],
-        reads=reads,
-        inner=(tuple(range(len(reads))),),
-        carried=tuple((consts + i, i) for i in range(carries)),
-        writes=writes,
-        eqn=eqn,
+        bodies, flow.trips, reads[first:], tuple(map(tuple, inner)), tuple(carried), writes, eqn
     )
-
-
-def _while(
-    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Loop:
-    condition = list_operations(eqn.params["cond_jaxpr"], options, eqn)
-    body = list_operations(eqn.params["body_jaxpr"], options, eqn)
-    first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    state = range(first + second, len(reads))
-    return Loop(
-        bodies=(condition, body),
-        trips=None,
-        reads=reads,
-        inner=((*range(first), *state), (*range(first, first + second), *state)),
-        carried=tuple((operand, i) for i, operand in enumerate(state)),
-        writes=writes,
-        eqn=eqn,
-    )
-
-
-def _cond(
-    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Choice:
-    branches = tuple(list_operations(branch, options, eqn) for branch in eqn.params["branches"])
-    return Choice(branches, reads[1:], writes, eqn)
-
-
-def _repeat(
-    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Loop:
-    trips, consts = eqn.params["count"], eqn.params["num_consts"]
-    reads = reads if trips is not None else reads[1:]
-    listing = list_operations(eqn.params["body"], options, eqn)
-    carried = tuple((consts + i, i) for i in range(len(reads) - consts))
-    return Loop((listing,), trips, reads, (tuple(range(len(reads))),), carried, writes, eqn)
-
-
-_BRANCHES: dict[str, Callable[..., Item | Loop | Choice]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "ipu_repeat": _repeat,
-}

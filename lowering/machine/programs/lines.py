@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lowering import marks
-from lowering.ir.program import Execute, Program, Store, walk
+from lowering.ir.program import Execute, Program, Store
+from lowering.ir.tree import walk
 from lowering.jaxpr import Jaxpr, Literal, name_stack, sub_jaxprs, user_line
 from lowering.units import ValueId
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lowering.ir.program import Execute, Program, walk
+from lowering.ir.program import Execute, Program
+from lowering.ir.tree import walk
 from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.code import CodeUse, code_bytes
 from lowering.machine.kernels.totals import KernelCost

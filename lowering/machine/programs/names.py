@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.ir.places import Place
-from lowering.ir.program import Copy, Load, Program, Repeat, Store, While, walk
+from lowering.ir.program import Copy, Load, Program, Repeat, Store, While
+from lowering.ir.tree import Place, walk
 from lowering.machine.kernels.layouts import Laid
 from lowering.units import HOST
 

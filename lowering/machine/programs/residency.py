@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from lowering.ir.liveness import Needs, dead_after
-from lowering.ir.places import Place, births
 from lowering.ir.program import (
     Copy,
     Execute,
@@ -21,11 +20,9 @@ from lowering.ir.program import (
     StreamOut,
     Switch,
     While,
-    children,
-    opened,
-    walk,
 )
 from lowering.ir.program import Sequence as Steps
+from lowering.ir.tree import Place, births, bodies, opened, walk
 from lowering.jaxpr import JaxprEqn, Literal, user_line
 from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.items import describe
@@ -286,8 +283,8 @@ class _Walker:
 
     def _carried(self, node: Repeat | While, dying: set[Place]) -> None:
         """Loop variables take over the memory of what they start with, if they may."""
-        bodies = [step for body in children(node) for step in body.steps]
-        others = {place for step in bodies for place in self.needs(step)}
+        steps = [step for body in bodies(node) for step in body.sequence.steps]
+        others = {place for step in steps for place in self.needs(step)}
         others.update((carry.leaving, carry.ipu) for carry in node.carry)
         if isinstance(node, Repeat):
             others.update((s.element, s.ipu) for s in node.stacks)

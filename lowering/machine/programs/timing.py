@@ -21,9 +21,9 @@ from lowering.ir.program import (
     Switch,
     Task,
     While,
-    walk,
 )
 from lowering.ir.program import Sequence as Steps
+from lowering.ir.tree import walk
 from lowering.machine import trace as tr
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
