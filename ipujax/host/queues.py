@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import FeedError
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
@@ -23,17 +24,17 @@ def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
     )
 
 
+check = Checks(FeedError, FeedError)
+
+
 class Queue:
     """A queue between the host and a device; `name` is unique among the living ones."""
 
     kind = "queue"
 
     def __init__(self, feed_name: str | None, device_ordinal: int):
-        if isinstance(device_ordinal, bool) or not isinstance(device_ordinal, int):
-            raise FeedError(f"device_ordinal must be an int, not {device_ordinal!r}")
-        if device_ordinal < 0:
-            raise FeedError(f"device_ordinal must not be negative, it is {device_ordinal}")
-        self.device_ordinal = device_ordinal
+        check.text(feed_name, "feed_name", optional=True)
+        self.device_ordinal = check.integer(device_ordinal, "device_ordinal", 0)
         self.changed = threading.Condition(threading.RLock())
         self.running = 0
         self.deleted = False
