@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_array, group_size, refuse
-from ipujax.operators.operands import scope, whole_number
+from ipujax.operators.collectives import as_array, check
 from lowering import collectives
 
 
@@ -29,8 +28,8 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
       CollectiveError: (a `ValueError`) if it is less than 1; when the program is compiled, if it
         does not divide the number of replicas.
     """
-    factor = group_size(replication_factor, "the replication_factor of all_gather")
-    with scope(name):
+    factor = check.integer(replication_factor, "the replication_factor of all_gather", 1)
+    with check.scope(name):
         if isinstance(x, (list, tuple)):
             return [_gathered(part, factor) for part in x]
         return _gathered(x, factor)
@@ -69,20 +68,20 @@ def all_to_all(
         `x`, or `split_dimension` cannot be cut evenly; when the program is compiled, if the
         factor does not divide the number of replicas.
     """
-    factor = group_size(replication_factor, "the replication_factor of all_to_all")
+    factor = check.integer(replication_factor, "the replication_factor of all_to_all", 1)
     array = as_array(x, "all_to_all")
     split = _dimension(array, split_dimension, "split_dimension")
     concat = _dimension(array, concat_dimension, "concat_dimension")
     extent = array.shape[split]
     if extent % factor:
-        raise refuse(
+        raise check.refuse(
             f"all_to_all cuts dimension {split} of an array {list(array.shape)} into {factor} "
             f"blocks, but {factor} does not divide {extent}",
             f"split another dimension, or pad this one to a multiple of {factor}",
         )
     shape = list(array.shape)
     shape[split] //= factor
-    with scope(name):
+    with check.scope(name):
         blocks = array.reshape(*shape[:split], factor, *shape[split:])
         received = collectives.all_to_all(jnp.moveaxis(blocks, split, 0), factor)
         shape[concat] *= factor
@@ -90,9 +89,9 @@ def all_to_all(
 
 
 def _dimension(array: jax.Array, value: Any, name: str) -> int:
-    dimension = whole_number(value, f"the {name} of all_to_all")
+    dimension = check.integer(value, f"the {name} of all_to_all")
     if not 0 <= dimension < array.ndim:
-        raise refuse(
+        raise check.refuse(
             f"the {name} of all_to_all is {dimension}, but the array {list(array.shape)} has "
             f"{array.ndim} dimension{'' if array.ndim == 1 else 's'}",
             f"use one of 0 to {array.ndim - 1}" if array.ndim else "give an array, not a scalar",

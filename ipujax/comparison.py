@@ -16,6 +16,7 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
+from ipujax.checks.arguments import Checks
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.compiler import compile as _compile
 from ipujax.driver.stages import Lowered
@@ -27,6 +28,7 @@ from ipujax.report.report import Report
 from ipujax.report.text import duration
 from lowering import ir
 
+_check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -136,12 +138,8 @@ def compare(
         schedules for a function without a pipeline, args that fn does not take, or nothing to
         compare.
     """
-    if not callable(fn):
-        raise ComparisonError(
-            f"fn is the function to model, or what ipu.compile made of one, not {fn!r}"
-        )
-    if not isinstance(args, (list, tuple)):
-        raise ComparisonError(f"args is a list or tuple of fn's arguments, not {args!r}")
+    _check.function(fn, "fn")
+    _check.sequence(args, "args", "fn's arguments")
     _check_arguments(fn, args)
     chips = _chips(targets)
     labels = _labels(chips)
@@ -168,9 +166,9 @@ def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
     except TypeError as error:
         raise ComparisonError(
             f"args is a list or tuple of fn's arguments, and fn{signature} does not take these "
-            f"{len(args)}: {error}\n"
-            "  fix:   pass compare(fn, [params, x]) for fn(params, x), compare(fn, [params]) for "
-            "fn(params)"
+            f"{len(args)}: {error}",
+            fix="pass compare(fn, [params, x]) for fn(params, x), compare(fn, [params]) for "
+            "fn(params)",
         ) from None
 
 
@@ -194,8 +192,8 @@ def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lo
         raise
     if schedule is not None and not _has_pipeline(lowered.program):
         raise ComparisonError(
-            f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare\n"
-            "  fix:   leave out schedules, or give a function that calls pipelining_ops.pipeline"
+            f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare",
+            fix="leave out schedules, or give a function that calls pipelining_ops.pipeline",
         )
     return lowered
 
@@ -251,7 +249,7 @@ def _chips(given: Iterable[str | _targets.Target] | None) -> list[_targets.Targe
         given = [given]
     chips = [_targets.target_of(each) for each in given]
     if not chips:
-        raise ComparisonError("targets is empty\n  fix:   leave it out for all chips")
+        raise ComparisonError("targets is empty", fix="leave it out for all chips")
     return chips
 
 
@@ -262,7 +260,7 @@ def _chosen(given: Iterable[Any] | None) -> list[tuple[str, Any]]:
     alone = isinstance(given, (str, PipelineSchedule, _schedules.Schedule)) or callable(given)
     chosen = [_schedule(each) for each in ([given] if alone else given)]
     if not chosen:
-        raise ComparisonError("schedules is empty\n  fix:   leave it out for the program's own")
+        raise ComparisonError("schedules is empty", fix="leave it out for the program's own")
     return chosen
 
 
@@ -274,8 +272,9 @@ def _schedule(given: Any) -> tuple[str, Any]:
     if callable(given):
         return getattr(given, "__name__", type(given).__name__), given
     raise ComparisonError(
-        f"there is no schedule {given!r}\n  fix:   use one of {', '.join(map(repr, _NAMED))}, or a "
-        "function or Schedule of ipujax.schedules"
+        f"there is no schedule {given!r}",
+        fix=f"use one of {', '.join(map(repr, _NAMED))}, or a "
+        "function or Schedule of ipujax.schedules",
     )
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_number, divided, group_size
-from ipujax.operators.operands import flag, scope, whole_number
+from ipujax.operators.collectives import as_number, check, divided
 from lowering import collectives
 
 
@@ -36,8 +35,8 @@ def cross_replica_sum(
     """
     group = replica_group_size
     if group is not None:
-        group = group_size(group, "the replica_group_size of cross_replica_sum")
-    with scope(name):
+        group = check.integer(group, "the replica_group_size of cross_replica_sum", 1)
+    with check.scope(name):
         return collectives.cross_replica_sum(as_number(x, "cross_replica_sum"), group)
 
 
@@ -63,8 +62,8 @@ def cross_replica_mean(
     what = "the replica_group_size of cross_replica_mean"
     group = replica_group_size
     if group is not None:
-        group = group_size(group, what) if whole_number(group, what) else None
-    with scope(name):
+        group = check.integer(group, what, 1) if check.integer(group, what) else None
+    with check.scope(name):
         total = collectives.cross_replica_sum(as_number(x, "cross_replica_mean"), group)
         return divided(total, collectives.replica_count() if group is None else group)
 
@@ -87,6 +86,6 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
     """
-    same = flag(inplace, "the inplace of assume_equal_across_replicas")
-    with scope("assume_equal_across_replicas"):
+    same = check.flag(inplace, "the inplace of assume_equal_across_replicas")
+    with check.scope("assume_equal_across_replicas"):
         return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)

@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import ConfigTypeError, CustomOpFileError
+from ipujax.checks import arrays as operands
+from ipujax.errors import CustomOpFileError
 from ipujax.operators.custom import calls, expression
-from ipujax.operators.custom.arguments import checked_function, checked_inputs
-from ipujax.operators.custom.error import error
+from ipujax.operators.custom.arguments import check, checked_function, checked_inputs
 from ipujax.system.log import get_logger
 from lowering import jaxpr
 
@@ -41,8 +41,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
 
     Source: section 18.14.1; fact custom_ops.expression.
     """
-    if not callable(vertex_expression):
-        raise ConfigTypeError(f"vertex_expression is {vertex_expression!r}, but must be a function")
+    operands.check.function(vertex_expression, "vertex_expression")
     arrays = expression.checked_arrays(args)
     closed = expression.traced(vertex_expression, arrays)
     return expression.applied(closed, vertex_expression, arrays)
@@ -164,15 +163,15 @@ def precompiled_user_op(
 
 
 def _check_codelet(gp_path: Any, name: str) -> None:
-    where = jaxpr.current_user_line()
-    if not isinstance(gp_path, (str, Path)):
-        raise error(f"`{name}`: gp_path is {gp_path!r}", "give a path, or leave it out", where)
+    check.instance(gp_path, (str, Path), f"`{name}`: gp_path", "a path")
     if gp_path == "":
         return
     if not Path(gp_path).is_file():
-        what = f"`{name}`: there is no codelet {str(gp_path)!r}"
-        fix = "leave gp_path out: the code is in the library"
-        raise error(what, fix, where, CustomOpFileError)
+        raise CustomOpFileError(
+            f"`{name}`: there is no codelet {str(gp_path)!r}",
+            where=jaxpr.current_user_line(),
+            fix="leave gp_path out: the code is in the library",
+        )
     get_logger().warning(
         "`%s`: nothing is read from the codelet %s; what runs is in the library", name, gp_path
     )

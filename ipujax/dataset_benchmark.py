@@ -13,10 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
 from ipujax.host.elements import as_array, iterate
 from ipujax.host.worker import Worker
 
+_check = Checks(ConfigTypeError, FeedError)
 _PREFETCH_DEPTH = 8
 # An interrupted benchmark waits so long for its thread: a data set may never answer.
 _END_SECONDS = 1.0
@@ -113,15 +115,8 @@ def _is_infeed(value: Any) -> bool:
 
 
 def _total(number_of_epochs: Any, elements_per_epochs: Any) -> int:
-    for name, count in (
-        ("number_of_epochs", number_of_epochs),
-        ("elements_per_epochs", elements_per_epochs),
-    ):
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-            raise ConfigTypeError(f"{name} is {count!r}, but must be an integer")
-        if count < 1:
-            raise FeedError(f"{name} is {count}, but must be at least 1")
-    return int(number_of_epochs) * int(elements_per_epochs)
+    epochs = _check.integer(number_of_epochs, "number_of_epochs", 1)
+    return epochs * _check.integer(elements_per_epochs, "elements_per_epochs", 1)
 
 
 def _benchmark(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arrays import check, known
 from ipujax.operators.embedding.initial import fill
 from ipujax.operators.embedding.optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
@@ -19,7 +20,6 @@ from ipujax.operators.embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from ipujax.operators.embedding.table import HostTable
-from ipujax.operators.operands import array, flag, known, refuse, refuse_type, scope, whole_number
 from lowering import host_tables, jaxpr
 
 STRATEGIES = ("TOKEN", "ENCODING")
@@ -55,16 +55,16 @@ def embedding_lookup(
         1 (fact `embedding.factor_min`) or that does not divide the rows.
       ConfigTypeError: (a `TypeError`) for a factor that is no int, or a flag that is no bool.
     """
-    is_sorted = flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
-    table = array(params, "the params of embedding_lookup")
+    is_sorted = check.flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
+    table = check.array(params, "the params of embedding_lookup")
     if not table.ndim or not len(table):
-        raise refuse(
+        raise check.refuse(
             f"the params of embedding_lookup have shape {list(table.shape)}",
             "give a table, whose first dimension is its rows, with at least one row",
         )
     parts = _parts(serialization_factor, len(table))
     flat = _indices(ids, "the ids of embedding_lookup", len(table)).reshape(-1)
-    with scope(name):
+    with check.scope(name):
         flat = jnp.clip(flat, 0, len(table) - 1)
         lookup = _rows if parts == 1 else functools.partial(_in_parts, parts)
         taken = lookup(is_sorted, table, flat)
@@ -73,11 +73,9 @@ def embedding_lookup(
 
 def _parts(factor: Any, rows: int) -> int:
     what = "the serialization_factor of embedding_lookup"
-    parts = whole_number(factor, what)
-    if parts < 1:
-        raise refuse(f"{what} is {parts}, but has to be at least 1", "leave it out for no parts")
+    parts = check.integer(factor, what, 1)
     if rows % parts:
-        raise refuse(
+        raise check.refuse(
             f"{what} is {parts}, but it must divide the {rows} rows of the table",
             "use a divisor, or give the table more rows",
         )
@@ -123,11 +121,11 @@ def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
     values = known(indices)
     found: Any = jnp.asarray(indices) if values is None else values
     if not jnp.issubdtype(found.dtype, jnp.integer):
-        raise refuse(f"{what} are {found.dtype}", "give integers, int32 say")
+        raise check.refuse(f"{what} are {found.dtype}", "give integers, int32 say")
     if rows is not None and values is not None:
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:
-            raise refuse(
+            raise check.refuse(
                 f"{what} contain {outside.flat[0]}, but the table has {rows} rows",
                 f"rows are counted from 0 to {rows - 1}",
             )
@@ -192,17 +190,13 @@ class HostEmbedding:
         partition_strategy: str = "TOKEN",
         optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     ):
-        if not isinstance(name, str):
-            raise refuse_type(f"the name of a host embedding is {name!r}", "give a string")
-        if partition_strategy not in STRATEGIES:
-            raise refuse(
-                f"the partition_strategy of host embedding `{name}` is {partition_strategy!r}",
-                f"choose one of {', '.join(map(repr, STRATEGIES))}",
-            )
+        check.text(name, "the name of a host embedding")
+        what = f"the partition_strategy of host embedding `{name}`"
+        check.one_of(partition_strategy, STRATEGIES, what)
         if optimizer_spec is not None and not isinstance(
             optimizer_spec, HostEmbeddingOptimizerSpec
         ):
-            raise refuse(
+            raise check.refuse(
                 f"the optimizer_spec of host embedding `{name}` is {optimizer_spec!r}",
                 "give a HostEmbeddingOptimizerSpec, a HostEmbeddingSGDGAOptimizerSpec, or None",
             )
@@ -239,7 +233,7 @@ class HostEmbedding:
           ConfigTypeError: (a `TypeError`) if a session is given.
         """
         if session is not None:
-            raise refuse_type(f"register got the session {session!r}", "leave it out")
+            raise check.refuse_type(f"register got the session {session!r}", "leave it out")
         self.table.register()
         try:
             yield self
@@ -267,12 +261,14 @@ class HostEmbedding:
             scalar.
           ConfigTypeError: (a `TypeError`) if `clip_indices` is no bool.
         """
-        clips = flag(clip_indices, "the clip_indices of lookup")
+        clips = check.flag(clip_indices, "the clip_indices of lookup")
         rows = len(self.table.values)
         places = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
-        own = self.handle if handle is None else array(handle, f"the handle for `{self.name}`")
+        own = (
+            self.handle if handle is None else check.array(handle, f"the handle for `{self.name}`")
+        )
         if own.shape != () or own.dtype != jnp.float32:
-            raise refuse(
+            raise check.refuse(
                 f"the handle for `{self.name}` is {own.dtype}{list(own.shape)}",
                 "give `embedding.handle`, a float32 scalar",
             )
@@ -310,10 +306,8 @@ def create_host_embedding(
     """
     what = f"the shape of host embedding `{name}`"
     if not isinstance(shape, Iterable):
-        raise refuse_type(f"{what} is {shape!r}", "give a list of two lengths")
-    lengths = [whole_number(length, what) for length in shape]
-    if any(length < 0 for length in lengths):
-        raise refuse(f"{what} is {lengths}", "give lengths of axes")
+        raise check.other_than("a list of two lengths", shape, what)
+    lengths = [check.integer(length, what, 0) for length in shape]
     nothing = np.broadcast_to(np.zeros((), _dtype(dtype, name)), lengths)
     embedding = HostEmbedding(name, nothing, partition_strategy, optimizer_spec)
     fill(embedding.table.values, initializer, name)
@@ -324,7 +318,7 @@ def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         return jnp.dtype("None" if dtype is None else dtype)  # NumPy takes None for float64
     except TypeError:
-        raise refuse_type(
+        raise check.refuse_type(
             f"the dtype of host embedding `{name}` is {dtype!r}", "give jnp.float32, say"
         ) from None
 
@@ -333,15 +327,15 @@ def _checked(tensor: Any, name: str) -> np.ndarray:
     what = f"the embedding_tensor of host embedding `{name}`"
     values = known(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
     if values is None:
-        raise refuse(
+        raise check.refuse(
             f"{what} is a {type(tensor).__name__}",
             "give an array of NumPy or JAX whose values are there",
         )
     if values.ndim != 2 or not len(values):
-        raise refuse(
+        raise check.refuse(
             f"{what} has shape {list(values.shape)}",
             "give it two dimensions, tokens and encoding, and at least one token",
         )
     if not jnp.issubdtype(values.dtype, jnp.floating):
-        raise refuse(f"{what} is {values.dtype}", "give floats: float32, float16 or bfloat16")
+        raise check.refuse(f"{what} is {values.dtype}", "give floats: float32, float16 or bfloat16")
     return values

@@ -91,14 +91,15 @@ class OutOfRangeError(IPUError, EOFError):
 
     def __init__(
         self,
-        message: str,
+        what: str,
         *,
         requested: int,
         available: int,
         carried: Any = None,
         infeed: Any = None,
+        fix: str | None = None,
     ):
-        super().__init__(message)
+        super().__init__(what, fix=fix)
         self.infeed = infeed
         self.requested = requested
         self.available = available
@@ -141,6 +142,8 @@ class CustomOpError(IPUError, ValueError):
 class CustomOpFileError(FileNotFoundError, CustomOpError):
     """The library or codelet of a custom operation is not there."""
 
+    __init__ = IPUError.__init__  # the built-in one comes first, and takes no keywords
+
 
 class OperatorError(LoweringError):
     """An operator was given arrays or values that it cannot work with."""
@@ -169,6 +172,8 @@ class ReportError(IPUError, ValueError):
 class ReportFileError(FileNotFoundError, ReportError):
     """The file of a report is not there."""
 
+    __init__ = IPUError.__init__
+
 
 class OutOfMemoryError(IPUError, MemoryError):
     """A program that does not fit its IPUs, where `debug.allowOutOfMemory` is "false".
@@ -177,6 +182,6 @@ class OutOfMemoryError(IPUError, MemoryError):
       report: the program's `Report`: what does not fit, where, and what would help.
     """
 
-    def __init__(self, message: str, *, report: Any):
-        super().__init__(message)
+    def __init__(self, what: str, *, report: Any, fix: str | None = None):
+        super().__init__(what, fix=fix)
         self.report = report

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ipujax.operators.operands import check_arrays, flag, refuse, refuse_type
+from ipujax.checks.arrays import check
 from lowering import marks
 
 
@@ -54,11 +54,11 @@ def outlined_function(
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            raise refuse_type(
+            raise check.refuse_type(
                 f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
-        check_arrays(args, f"outlined function `{label}`")
+        check.leaves(args, f"outlined function `{label}`")
         with contextlib.ExitStack() as stack:
             for scope in scopes:
                 stack.enter_context(jax.named_scope(scope))
@@ -71,7 +71,7 @@ def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         results = func(*args)
         if not jax.tree.leaves(results):
-            raise refuse(
+            raise check.refuse(
                 f"outlined function `{label}` returned {results!r}, without an array",
                 "return at least one array",
             )
@@ -91,10 +91,7 @@ def _scopes(label: str, unique_sharding: bool, keep_input_layouts: bool | None) 
 
 
 def _check(func: Any, unique_sharding: Any, keep_input_layouts: Any, name: Any) -> None:
-    if func is not None and not callable(func):
-        raise refuse_type(f"the func of outlined_function is {func!r}", "give a function")
-    flag(unique_sharding, "the unique_sharding of outlined_function")
-    if keep_input_layouts is not None:
-        flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
-    if name is not None and not isinstance(name, str):
-        raise refuse_type(f"the name of outlined_function is {name!r}", "give a string, or None")
+    check.function(func, "the func of outlined_function", optional=True)
+    check.flag(unique_sharding, "the unique_sharding of outlined_function")
+    check.optional_flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
+    check.text(name, "the name of outlined_function", optional=True)

@@ -38,11 +38,12 @@ def parse_reduction_method(method: Any) -> GradientAccumulationReductionMethod:
     if not isinstance(method, str):
         raise OptimizerTypeError(
             f"a reduction method is a GradientAccumulationReductionMethod or its name, not "
-            f"{method!r}\n  fix:   give one of {names}"
+            f"{method!r}",
+            fix=f"give one of {names}",
         )
     try:
         return GradientAccumulationReductionMethod[method.upper()]
     except KeyError:
         raise OptimizerError(
-            f"there is no reduction method {method!r}\n  fix:   give one of {names}"
+            f"there is no reduction method {method!r}", fix=f"give one of {names}"
         ) from None

@@ -18,7 +18,10 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from ipujax import events
-from ipujax.errors import ConfigTypeError
+from ipujax.checks.arguments import Checks
+from ipujax.errors import ConfigError, ConfigTypeError
+
+_check = Checks(ConfigTypeError, ConfigError)
 
 KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report")
 """What ipujax records of itself; see `record`."""
@@ -142,10 +145,8 @@ def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[eve
     Raises:
       ConfigTypeError: (a `TypeError`) a name or kind that is no text.
     """
-    if not isinstance(name, str) or not isinstance(kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigTypeError(
-            f"host_trace.span({name!r}, kind={kind!r}): the name and the kind of a span are texts"
-        )
+    _check.text(name, "the name of a span")
+    _check.text(kind, "the kind of a span")
     return events.span(kind, name)
 
 
@@ -155,12 +156,8 @@ def checked(trace: Any) -> HostTrace:
     Raises:
       ConfigTypeError: (a `TypeError`) otherwise.
     """
-    if not isinstance(trace, HostTrace):
-        raise ConfigTypeError(
-            f"host={trace!r} is no HostTrace; pass what `with ipu.host_trace.record() as trace:` "
-            "gives"
-        )
-    return trace
+    wanted = "the HostTrace that `with ipu.host_trace.record() as trace:` gives"
+    return _check.instance(trace, HostTrace, "host", wanted)
 
 
 class _ThreadNames:

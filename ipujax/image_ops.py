@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.operators.operands import array, refuse, refuse_type, scope
+from ipujax.checks.arrays import check
 
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
@@ -39,13 +39,13 @@ def normalise_image(
       ConfigTypeError: (a `TypeError`) for an image of another dtype, as in the original, and for
         arguments that are no arrays.
     """
-    pixels = array(image, "the image of normalise_image")
+    pixels = check.array(image, "the image of normalise_image")
     if pixels.dtype.name not in _DTYPES:
-        raise refuse_type(
+        raise check.refuse_type(
             f"normalise_image got an image of {pixels.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
     if pixels.shape[-1:] != (CHANNELS,):
-        raise refuse(
+        raise check.refuse(
             f"normalise_image got an image of shape {list(pixels.shape)}, but expected {CHANNELS} "
             "channels",
             "give it 3 channels, as its last axis",
@@ -54,16 +54,16 @@ def normalise_image(
     offsets = _fitted(channel_offsets, "channel_offsets", (CHANNELS,), dtype)
     scales = _fitted(channel_scales, "channel_scales", (CHANNELS,), dtype)
     factor = _fitted(scale, "scale", (), dtype)
-    with scope(name):
+    with check.scope(name):
         normal = (pixels.astype(dtype) * factor - offsets) * scales
         fourth = [(0, 0, 0)] * (pixels.ndim - 1) + [(0, 1, 0)]
         return lax.pad(normal, np.zeros((), dtype), fourth)
 
 
 def _fitted(values: Any, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    fitted = array(values, f"the {name} of normalise_image", dtype)
+    fitted = check.array(values, f"the {name} of normalise_image", dtype)
     if fitted.shape != shape:
-        raise refuse(
+        raise check.refuse(
             f"the {name} of normalise_image has shape {list(fitted.shape)}",
             f"give it the shape {list(shape)}",
         )

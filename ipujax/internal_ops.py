@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from ipujax.operators.operands import array, refuse_type
+from ipujax.checks.arrays import check
 from lowering import collectives, marks
 
 _Array = TypeVar("_Array")
@@ -34,9 +34,8 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     Raises:
       ConfigTypeError: (a `TypeError`) if `input` is no array, or `name` no string.
     """
-    if not isinstance(name, str):
-        raise refuse_type(f"the name of print_tensor is {name!r}", "give a string")
-    printed = array(input, "the input of print_tensor")
+    check.text(name, "the name of print_tensor")
+    printed = check.array(input, "the input of print_tensor")
     prefix = f"{name}: " if name else ""
 
     def show(value: Any, number: Any) -> None:

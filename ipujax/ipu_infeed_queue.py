@@ -11,7 +11,7 @@ import numpy as np
 from ipujax.errors import FeedError, OutOfRangeError
 from ipujax.host.elements import Elements, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
-from ipujax.host.queues import Queue, deprecated
+from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import poplar_flags
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -226,8 +226,7 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
 def _checked_depth(depth: int | None) -> int | None:
     if depth is None:
         return None
-    if isinstance(depth, bool) or not isinstance(depth, int):
-        raise FeedError(f"prefetch_depth must be an int or None, not {depth!r}")
+    check.integer(depth, "prefetch_depth")
     if not 0 < depth < 256:
         raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
     return depth

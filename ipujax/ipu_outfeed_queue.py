@@ -14,7 +14,7 @@ import numpy as np
 from ipujax import events
 from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
-from ipujax.host.queues import Queue, deprecated
+from ipujax.host.queues import Queue, check, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import avals, jaxpr, streams
 
@@ -54,10 +54,7 @@ class IPUOutfeedQueue(Queue):
         io_batch_size: int = 1,
     ):
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
-        if not isinstance(mode, IPUOutfeedMode):
-            raise FeedError(
-                f"outfeed_mode must be an IPUOutfeedMode, ALL or LAST, not {outfeed_mode!r}"
-            )
+        check.instance(mode, IPUOutfeedMode, "outfeed_mode", "an IPUOutfeedMode, ALL or LAST")
         if io_batch_size != 1:
             raise FeedError(
                 f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "

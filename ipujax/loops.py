@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
+from ipujax.checks.arguments import Checks
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, streams
+
+_check = Checks(LoopTypeError, LoopTypeError)
 
 
 def repeat(
@@ -46,7 +46,7 @@ def repeat(
       LoopTypeError: (a `TypeError`) a body with other arguments or results than the loop needs.
       OutOfRangeError: when run, if the data set ends before the loop.
     """
-    _check_flag(use_while_v1)
+    _check.flag(use_while_v1, "use_while_v1")
     count = _count(n)
     with tracing.loop(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
@@ -79,7 +79,8 @@ def while_loop(
     Raises:
       LoopTypeError: (a `TypeError`) wrong signature of `condition` or `body`.
     """
-    _check_flag(use_while_v1)
+    _check.flag(use_while_v1, "use_while_v1")
+    _check.function(condition, "the condition of while_loop")
     loop = _Loop("while_loop", body, inputs, infeed_queue)
     _check_arity("the condition", condition, loop.variables, [], {})
 
@@ -112,10 +113,8 @@ class _Loop:
     def __init__(
         self, name: str, body: Callable[..., Any], inputs: Any, infeed_queue: IPUInfeedQueue | None
     ):
-        if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
-            raise LoopTypeError(f"infeed_queue must be an IPUInfeedQueue, not {infeed_queue!r}")
-        if not callable(body):
-            raise LoopTypeError(f"the body of {name} must be a function, not {body!r}")
+        _check.instance(infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
+        _check.function(body, f"the body of {name}")
         self.name = name
         self.variables = _as_list(inputs)
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
@@ -145,8 +144,8 @@ class _Loop:
             raise LoopTypeError(
                 f"the body of {self.name} returned another structure than it got:\n"
                 f"  got      {self.structure}\n"
-                f"  returned {'nothing' if results is None else structure}\n"
-                "  fix:   return the loop variables in the order and structure of `inputs`"
+                f"  returned {'nothing' if results is None else structure}",
+                fix="return the loop variables in the order and structure of `inputs`",
             )
         arrays = [jnp.asarray(leaf) for leaf in leaves]
         for number, (array, aval) in enumerate(zip(arrays, self.avals, strict=True)):
@@ -155,8 +154,8 @@ class _Loop:
             if given != wanted:
                 raise LoopTypeError(
                     f"leaf {number} of the loop variables of {self.name} went in as {wanted} and "
-                    f"came out of the body as {given}\n"
-                    "  fix:   keep shapes, and cast in the body (`.astype`) or the initial value"
+                    f"came out of the body as {given}",
+                    fix="keep shapes, and cast in the body (`.astype`) or the initial value",
                 )
         return arrays
 
@@ -210,16 +209,7 @@ def _count(n: Any) -> Any:
     if jaxpr.is_tracer(n):
         if n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
             return n.astype(jnp.int32)
-    elif not isinstance(n, (bool, np.bool_)):
-        with contextlib.suppress(TypeError):
-            if (count := operator.index(n)) >= 0:
-                return count
-    raise LoopTypeError(f"a number of iterations is an integer >= 0, not {n!r}")
-
-
-def _check_flag(use_while_v1: Any) -> None:
-    if not isinstance(use_while_v1, bool):
-        raise LoopTypeError(f"use_while_v1 must be True or False, not {use_while_v1!r}")
+    return _check.integer(n, "a number of iterations", 0)
 
 
 def _check_arity(

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.operands import array, flag, refuse, scope, whole_number
+from ipujax.checks.arrays import check
 
 # Which dimension each name splits, and where it is in a, in b and in the product (counted from
 # the end). The names are the original's (fact math.dims_meaning).
@@ -57,20 +57,20 @@ def serialized_matmul(
     right = _matrix(b, "b", transpose_b)
     _check_pair(left, right)
     if serialization_dimension not in tuple(_DIMENSIONS):
-        raise refuse(
+        raise check.refuse(
             f"serialized_matmul has no serialization_dimension {serialization_dimension!r}",
             f"use one of {', '.join(_DIMENSIONS)}",
         )
     letter, *_ = _DIMENSIONS[serialization_dimension]
     extent = {"m": left.shape[-2], "k": left.shape[-1], "n": right.shape[-1]}[letter]
-    factor = whole_number(serialization_factor, "the serialization_factor of serialized_matmul")
+    factor = check.integer(serialization_factor, "the serialization_factor of serialized_matmul")
     if factor < 1 or extent % factor:
-        raise refuse(
+        raise check.refuse(
             f"the serialization_factor of serialized_matmul is {factor}, but "
             f"{serialization_dimension} splits {letter}, which is {extent}",
             f"use a divisor of {extent}",
         )
-    with scope(name):
+    with check.scope(name):
         if factor == 1:
             return jnp.matmul(left, right)
         return _in_parts(left, right, factor, serialization_dimension)
@@ -112,30 +112,32 @@ def _joined(parts: jax.Array, axis: int) -> jax.Array:
 
 
 def _matrix(x: Any, name: str, transpose: bool) -> jax.Array:
-    matrix = array(x, f"the {name} of serialized_matmul")
+    matrix = check.array(x, f"the {name} of serialized_matmul")
     if matrix.dtype.name not in _DTYPES:
-        raise refuse(
+        raise check.refuse(
             f"the {name} of serialized_matmul is {matrix.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
     if matrix.ndim < 2:
-        raise refuse(
+        raise check.refuse(
             f"the {name} of serialized_matmul has shape {list(matrix.shape)}",
             "give it at least two dimensions",
         )
-    swap = flag(transpose, f"the transpose_{name} of serialized_matmul")
+    swap = check.flag(transpose, f"the transpose_{name} of serialized_matmul")
     return jnp.swapaxes(matrix, -1, -2) if swap else matrix
 
 
 def _check_pair(a: jax.Array, b: jax.Array) -> None:
     shapes = f"{list(a.shape)} and {list(b.shape)}, after transpositions,"
     if a.dtype != b.dtype:
-        raise refuse(f"serialized_matmul got {a.dtype} and {b.dtype}", "cast one of them")
+        raise check.refuse(f"serialized_matmul got {a.dtype} and {b.dtype}", "cast one of them")
     if a.shape[-1] != b.shape[-2]:
-        raise refuse(f"the shapes {shapes} do not multiply", "a is [..., m, k] and b [..., k, n]")
+        raise check.refuse(
+            f"the shapes {shapes} do not multiply", "a is [..., m, k] and b [..., k, n]"
+        )
     try:
         jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise refuse(
+        raise check.refuse(
             f"the shapes {shapes} do not fit in front of their matrices",
             "give both the same batch dimensions",
         ) from None

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.operators.operands import flag, floats, refuse, refuse_type, scope, whole_number
+from ipujax.checks.arrays import check
 from lowering import norms
 
 
@@ -75,10 +75,10 @@ def group_norm(
     """
     _refuse_variables("group_norm", param_initializers, reuse, variables_collections)
     call = _Call("group_norm", inputs, channels_axis, epsilon, scope)
-    flag(training, "the training of group_norm")
+    check.flag(training, "the training of group_norm")
     parameters = call.parameters(gamma, beta, center, scale, trainable)
-    strided = flag(strided_channel_grouping, "the strided_channel_grouping of group_norm")
-    return _by_groups(call, whole_number(groups, "the groups of group_norm"), strided, parameters)
+    strided = check.flag(strided_channel_grouping, "the strided_channel_grouping of group_norm")
+    return _by_groups(call, check.integer(groups, "the groups of group_norm"), strided, parameters)
 
 
 def layer_norm(
@@ -104,7 +104,7 @@ def layer_norm(
     """
     _refuse_variables("layer_norm", param_initializers, reuse, variables_collections)
     call = _Call("layer_norm", inputs, channels_axis, epsilon, scope)
-    flag(training, "the training of layer_norm")
+    check.flag(training, "the training of layer_norm")
     parameters = call.parameters(gamma, beta, center, scale, trainable)
     return _by_groups(call, 1, True, parameters)
 
@@ -132,7 +132,7 @@ def instance_norm(
     """
     _refuse_variables("instance_norm", param_initializers, reuse, variables_collections)
     call = _Call("instance_norm", inputs, channels_axis, epsilon, scope)
-    flag(training, "the training of instance_norm")
+    check.flag(training, "the training of instance_norm")
     parameters = call.parameters(gamma, beta, center, scale, trainable)
     return _by_groups(call, call.channels, True, parameters)
 
@@ -178,16 +178,16 @@ def batch_norm(
     """
     call = _Call("batch_norm", inputs, channels_axis, epsilon, None)
     parameters = call.parameters(gamma, beta, True, True, True)
-    if not flag(training, "the training of batch_norm"):
+    if not check.flag(training, "the training of batch_norm"):
         if mean is None or variance is None:
-            raise refuse(
+            raise check.refuse(
                 "batch_norm without training needs a mean and a variance", "give both of them"
             )
         given = call.channelwise(mean, "mean"), call.channelwise(variance, "variance")
         outputs = call.normalised(*given, parameters)
         return outputs, jnp.ravel(given[0]), jnp.ravel(given[1])
     if mean is not None or variance is not None:
-        raise refuse(
+        raise check.refuse(
             "batch_norm was given a mean or a variance for training",
             "leave them out; update moving averages with the mean and variance that it returns",
         )
@@ -203,7 +203,7 @@ def _by_groups(
 ) -> jax.Array:
     axis, channels = call.axis, call.channels
     if groups < 1 or channels % groups:
-        raise refuse(
+        raise check.refuse(
             f"{call.function} has {groups} groups, which are not commensurate with {channels} "
             "channels",
             "the number of groups must divide that of channels",
@@ -217,7 +217,7 @@ def _by_groups(
         mean = jnp.mean(grouped, axis if strided else axis + 1, keepdims=True)
         return jnp.broadcast_to(mean, grouped.shape).reshape(moment.shape)
 
-    with scope(call.scope):
+    with check.scope(call.scope):
         return call.normalised(*call.moments(call.spatial, share), parameters)
 
 
@@ -228,34 +228,32 @@ class _Call:
         self, function: str, inputs: Any, channels_axis: Any, epsilon: Any, scope: Any
     ) -> None:
         self.function = function
-        self.inputs = floats(inputs, f"the inputs of {function}")
+        self.inputs = check.floats(inputs, f"the inputs of {function}")
         self.epsilon = _epsilon(epsilon, function)
-        given = whole_number(channels_axis, f"the channels_axis of {function}")
+        given = check.integer(channels_axis, f"the channels_axis of {function}")
         rank = self.inputs.ndim
         if rank < 2:
-            raise refuse(
+            raise check.refuse(
                 f"{function} got inputs of shape {list(self.inputs.shape)}",
                 "give at least two axes, the batch and the channels",
             )
         self.axis = given + rank if given < 0 else given
         if self.axis not in (1, rank - 1):
-            raise refuse(
+            raise check.refuse(
                 f"the channels_axis of {function} is {given}, but inputs have {rank} axes, "
                 "and only axis 1 and the last axis are supported",
                 "move the channels: jnp.moveaxis(inputs, axis, -1)",
             )
-        if scope is not None and not isinstance(scope, str):
-            raise refuse_type(f"the scope of {function} is {scope!r}", "give a string")
-        self.scope = scope
+        self.scope = check.text(scope, f"the scope of {function}", optional=True)
         self.channels: int = self.inputs.shape[self.axis]
         self.spatial = tuple(axis for axis in range(1, rank) if axis != self.axis)
         self.wide = self.inputs.astype(jnp.promote_types(self.inputs.dtype, jnp.float32))
 
     def channelwise(self, values: Any, name: str) -> jax.Array:
         """`[channels]` as it fits the inputs, in the type of statistics."""
-        array = floats(values, f"the {name} of {self.function}")
+        array = check.floats(values, f"the {name} of {self.function}")
         if array.shape != (self.channels,):
-            raise refuse(
+            raise check.refuse(
                 f"the {name} of {self.function} has shape {list(array.shape)}",
                 f"give one value for each channel, [{self.channels}]",
             )
@@ -266,14 +264,14 @@ class _Call:
         self, gamma: Any, beta: Any, center: bool, scale: bool, trainable: bool
     ) -> tuple[jax.Array | None, ...]:
         """Scale and offset, as they fit the inputs; None where there is none."""
-        fixed = not flag(trainable, f"the trainable of {self.function}")
+        fixed = not check.flag(trainable, f"the trainable of {self.function}")
         found: list[jax.Array | None] = []
         for values, on, name, switch in (
             (gamma, scale, "gamma", "scale"),
             (beta, center, "beta", "center"),
         ):
-            if not flag(on, f"the {switch} of {self.function}") and values is not None:
-                raise refuse(
+            if not check.flag(on, f"the {switch} of {self.function}") and values is not None:
+                raise check.refuse(
                     f"{self.function} was given a {name}, which {switch}=False switches off",
                     "leave out one of the two",
                 )
@@ -311,12 +309,12 @@ class _Call:
 
 def _epsilon(given: Any, function: str) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float, np.integer, np.floating)):
-        raise refuse_type(
+        raise check.refuse_type(
             f"the epsilon of {function} is {given!r}, but must be a number known while tracing",
             "give a Python float, as in epsilon=1e-3",
         )
     if not 0 <= given < math.inf:
-        raise refuse(
+        raise check.refuse(
             f"the epsilon of {function} is {given}, but must be finite and not negative",
             "give a small number, as in epsilon=1e-3",
         )
@@ -327,7 +325,7 @@ def _refuse_variables(function: str, *given: Any) -> None:
     names = ("param_initializers", "reuse", "variables_collections")
     for name, value in zip(names, given, strict=True):
         if value is not None:
-            raise refuse_type(
+            raise check.refuse_type(
                 f"{function} was given {name}, but makes no variables",
                 "give their values: gamma=..., beta=...",
             )

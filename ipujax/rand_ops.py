@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.operators.operands import floats, refuse, refuse_type, scope
+from ipujax.checks.arrays import check
 from ipujax.operators.random_keys import draw_key
 from lowering import draws
 
@@ -54,10 +54,10 @@ def dropout(
         seed of another shape.
       ConfigTypeError: (a `TypeError`) a rate that is no number, or a seed or key that is none.
     """
-    array = floats(x, "the input of dropout")
+    array = check.floats(x, "the input of dropout")
     share = _rate(rate)
     shape = _noise_shape(noise_shape, array.shape)
-    with scope(name or "dropout"):
+    with check.scope(name or "dropout"):
         if not share:
             return array
         start = draw_key(seed, key, "dropout", like=array)
@@ -93,12 +93,12 @@ def _rate(rate: Any) -> float:
     except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
         share = math.nan
     if isinstance(rate, (bool, str)) or math.isnan(share):
-        raise refuse_type(
+        raise check.refuse_type(
             f"the rate of dropout is {rate!r}, but must be a number known while tracing",
             "give a Python float, as in rate=0.1",
         )
     if not 0 <= share < 1:
-        raise refuse(
+        raise check.refuse(
             f"the rate of dropout is {rate}, but must be at least 0 and less than 1",
             "give the share of elements to drop, as in rate=0.1",
         )
@@ -111,13 +111,13 @@ def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     try:
         noise = [None if extent is None else operator.index(extent) for extent in given]
     except TypeError:
-        raise refuse_type(
+        raise check.refuse_type(
             f"the noise_shape of dropout is {given!r}", "give a list of integers"
         ) from None
     if not noise:
         return shape
     if len(noise) != len(shape):
-        raise refuse(
+        raise check.refuse(
             f"the noise_shape of dropout, {noise}, has {len(noise)} entries: its length must equal "
             f"the rank of x, which is {len(shape)}",
             "give one entry for each axis of x: 1, or the extent of x",
@@ -125,7 +125,7 @@ def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     pairs = zip(noise, shape, strict=True)
     whole = tuple(own if extent is None else extent for extent, own in pairs)
     if any(extent not in (1, own) for extent, own in zip(whole, shape, strict=True)):
-        raise refuse(
+        raise check.refuse(
             f"the noise_shape of dropout is {noise}, and x has shape {list(shape)}",
             "give 1, or the extent of x, for each axis",
         )

@@ -9,15 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.collectives import (
-    as_array,
-    as_number,
-    divided,
-    group_size,
-    place_in_group,
-    refuse,
-)
-from ipujax.operators.operands import scope
+from ipujax.operators.collectives import as_array, as_number, check, divided, place_in_group
 from lowering import collectives
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each
@@ -70,16 +62,16 @@ def reduce_scatter(
         not of rank 1; when the program is compiled, if the factor does not divide the number of
         replicas.
     """
-    size = group_size(replication_factor, "the replication_factor of reduce_scatter")
+    size = check.integer(replication_factor, "the replication_factor of reduce_scatter", 1)
     if op not in _OPS:
-        raise refuse(f"reduce_scatter has no op {op!r}", f"use one of {', '.join(_OPS)}")
+        raise check.refuse(f"reduce_scatter has no op {op!r}", f"use one of {', '.join(_OPS)}")
     array = (as_number if op in _ARITHMETIC else as_array)(x, "reduce_scatter")
     if array.ndim != 1:
-        raise refuse(
+        raise check.refuse(
             f"reduce_scatter takes an array of rank 1, but x is {list(array.shape)}",
             "flatten it: x.reshape(-1)",
         )
-    with scope(name):
+    with check.scope(name):
         return _part(array, size, op)
 
 

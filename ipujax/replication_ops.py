@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_array, divided
-from ipujax.operators.operands import refuse_type, scope
+from ipujax.operators.collectives import as_array, check, divided
 from lowering import collectives
 
 
@@ -18,7 +17,7 @@ def replication_index(name: str | None = None) -> jax.Array:
     Args:
       name: a named scope for the operation.
     """
-    with scope(name):
+    with check.scope(name):
         return collectives.replication_index()
 
 
@@ -34,9 +33,9 @@ def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
     """
     array = as_array(x, "replication_normalise")
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise refuse_type(
+        raise check.refuse_type(
             f"replication_normalise takes floats, but x is {array.dtype}",
             "cast first: x.astype(jnp.float32)",
         )
-    with scope(name):
+    with check.scope(name):
         return divided(array, collectives.replica_count())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.operands import flag, refuse
+from ipujax.checks.arrays import check
 from ipujax.operators.rnn.arguments import inference_only, live_steps, operand
 from ipujax.operators.rnn.gru import GRUCell, Mixing, gru
 from ipujax.operators.rnn.gru import Weights as GRUWeights
@@ -83,9 +83,9 @@ class PopnnLSTM(Layer):
           OperatorError: (a `ValueError`) if `initial_state` is no `LSTMStateTuple`, or an array
             has the wrong shape or dtype.
         """
-        training = flag(training, f"the training of {self._name}")
+        training = check.flag(training, f"the training of {self._name}")
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
-            raise refuse(
+            raise check.refuse(
                 f"the initial_state of {self._name} is a {type(initial_state).__name__}",
                 "give rnn_ops.LSTMStateTuple(c, h)",
             )
@@ -140,7 +140,7 @@ class PopnnGRU(Layer):
             recurrent_activation,
             name,
         )
-        self._reset_after = flag(reset_after, f"the reset_after of {self._name}")
+        self._reset_after = check.flag(reset_after, f"the reset_after of {self._name}")
 
     @property
     def _bias_shape(self) -> tuple[int, ...]:
@@ -181,7 +181,7 @@ class PopnnGRU(Layer):
         training: bool,
         mixing: Mixing | None,
     ) -> tuple[jax.Array, jax.Array]:
-        training = flag(training, f"the training of {self._name}")
+        training = check.flag(training, f"the training of {self._name}")
         state = self._state(state, inputs.shape[1], "the initial_state")
         kernel, biases = self._parameters(params, inputs.shape[2])
         state_bias = None
@@ -245,7 +245,7 @@ class PopnnDynamicGRU(PopnnGRU):
             known while tracing is none.
         """
         with self._scope():
-            inputs = self._inputs(inputs, flag(time_major, f"the time_major of {self._name}"))
+            inputs = self._inputs(inputs, check.flag(time_major, f"the time_major of {self._name}"))
             return self._run_live(params, inputs, seq_len, None, initial_state, training)
 
     def _run_live(
@@ -303,12 +303,12 @@ class PopnnAUGRU(PopnnDynamicGRU):
             for each step.
         """
         with self._scope():
-            inputs = self._inputs(inputs, flag(time_major, f"the time_major of {self._name}"))
+            inputs = self._inputs(inputs, check.flag(time_major, f"the time_major of {self._name}"))
             score = operand(attention_score, self._dtype, f"the attention_score of {self._name}")
             steps, batch = inputs.shape[:2]
             expected = (steps, batch) if time_major else (batch, steps)
             if score.shape != expected:
-                raise refuse(
+                raise check.refuse(
                     f"the attention_score of {self._name} has shape {list(score.shape)}",
                     f"give one score for each step, {list(expected)}: [time, batch], or with "
                     "time_major=False [batch, time]",

@@ -7,7 +7,6 @@ plain `jax.jit` marks mean nothing.
 from __future__ import annotations
 
 import contextlib
-import operator
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -15,10 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.checks.arguments import Checks
 from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
 
+_check = Checks(ScopeError, ScopeError)
 _local = threading.local()
 
 
@@ -33,7 +34,8 @@ def ipu_shard(index: int) -> Generator[None]:
     Raises:
       ScopeError: if the index is negative or no integer.
     """
-    with jax.named_scope(marks.write(marks.SHARD, str(_shard_index(index)))):
+    # Which IPU runs what is known before the run.
+    with jax.named_scope(marks.write(marks.SHARD, str(_check.integer(index, "a shard index", 0)))):
         yield
 
 
@@ -45,8 +47,7 @@ def ipu_scope(device: str) -> Generator[None]:
       device: such as `/device:IPU:0`; TensorFlow's longer names do as well. With a device that is
         no IPU, compiling in the block is an error.
     """
-    if not isinstance(device, str):
-        raise ScopeError(f"ipu_scope takes a device name such as '/device:IPU:0', not {device!r}")
+    _check.text(device, "the device of ipu_scope")
     devices: list[str] = _stack("devices")
     devices.append(device)
     try:
@@ -71,8 +72,7 @@ def ipu_jit_scope(ipu_scope: str) -> Generator[None]:
     Args:
       ipu_scope: the name.
     """
-    if not isinstance(ipu_scope, str):
-        raise ScopeError(f"ipu_jit_scope takes a name, not {ipu_scope!r}")
+    _check.text(ipu_scope, "the name of ipu_jit_scope")
     with jax.named_scope(marks.write(marks.JIT_SCOPE, ipu_scope)):
         yield
 
@@ -90,6 +90,7 @@ def outside_compilation_scope(name: str = "outside") -> Generator[None]:
       ScopeError: directly inside another such scope. Inside control flow, lowering raises
         `OutsideCompilationError`.
     """
+    _check.text(name, "the name of outside_compilation_scope")
     open_scopes: list[str] = _stack("outside")
     if open_scopes:
         raise ScopeError(
@@ -119,9 +120,9 @@ def frontend_attribute(
 
     `sharding.has_attr` reads it back.
     """
-    for text in (attribute_name, attribute_value, restore_to):
-        if text is not None and not isinstance(text, str):
-            raise ScopeError(f"frontend attributes are strings, not {text!r}")
+    _check.text(attribute_name, "a frontend attribute")
+    _check.text(attribute_value, f"frontend attribute `{attribute_name}`")
+    _check.text(restore_to, f"restore_to of `{attribute_name}`", optional=True)
     attributes: list[str] = _stack("attributes")
     attributes.append(attribute_name)
     try:
@@ -172,37 +173,13 @@ def stochastic_rounding(override: bool) -> Generator[None]:
     Raises:
       ScopeError: if it is no bool.
     """
-    if not isinstance(override, bool):
-        raise ScopeError(f"stochastic_rounding takes True or False, not {override!r}")
+    _check.flag(override, "the override of stochastic_rounding")
     with _attribute(marks.STOCHASTIC_ROUNDING, str(override)):
         yield
 
 
 def _attribute(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
     return jax.named_scope(marks.write(marks.ATTRIBUTE, name, value))
-
-
-def _shard_index(index: Any) -> int:
-    try:
-        number = operator.index(index) if not isinstance(index, (bool, np.bool_)) else None
-    except TypeError:
-        number = None
-    if number is None:
-        raise ScopeError(
-            f"a shard index is an integer, not {index!r} ({type(index).__name__}){_where()}\n"
-            "  fix:   give ipu_shard a Python int; which IPU runs what is known before the run"
-        )
-    if number < 0:
-        raise ScopeError(
-            f"a shard index is not negative, but this one is {number}{_where()}\n"
-            "  fix:   count IPUs from 0"
-        )
-    return number
-
-
-def _where() -> str:
-    line = jaxpr.current_user_line()
-    return f"\n  where: {line}" if line else ""
 
 
 def _stack(name: str) -> list[str]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
 from lowering import jaxpr as _jaxpr
 from lowering import marks, placement
 
+_check = Checks(ConfigTypeError, ConfigError)
 _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
 
 
@@ -125,9 +127,7 @@ def propagate_sharding(g: Any) -> Any:
 
 
 def _equation(op: Any) -> _jaxpr.JaxprEqn:
-    if not isinstance(op, _jaxpr.JaxprEqn):
-        raise ConfigTypeError(f"expected an equation of a jaxpr, not {op!r}")
-    return op
+    return _check.instance(op, _jaxpr.JaxprEqn, "op", "an equation of a jaxpr")
 
 
 def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
@@ -135,13 +135,11 @@ def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
         return jaxpr.jaxpr
     if isinstance(jaxpr, _jaxpr.Jaxpr):
         return jaxpr
-    raise ConfigTypeError(f"expected a jaxpr, as jax.make_jaxpr(fn)(*args) gives, not {jaxpr!r}")
+    raise _check.other_than("a jaxpr, as jax.make_jaxpr(fn)(*args) gives", jaxpr, "jaxpr")
 
 
 def _checked_iterable(roots: Any) -> Iterable[Any]:
-    if not isinstance(roots, Iterable):
-        raise ConfigTypeError(f"roots is {roots!r}, but must hold equations or variables")
-    return roots
+    return _check.instance(roots, Iterable, "roots", "equations or variables")
 
 
 def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:

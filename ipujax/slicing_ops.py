@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.operators.operands import array, flag, known, refuse, whole_number
+from ipujax.checks.arrays import check, known
 
 
 def sequence_slice(
@@ -46,7 +46,7 @@ def sequence_slice(
     )
     target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
     _check_match(target, source, slices)
-    unused = flag(zero_unused, "the zero_unused of sequence_slice")
+    unused = check.flag(zero_unused, "the zero_unused of sequence_slice")
     return _copied(target, source, slices, unused)
 
 
@@ -72,12 +72,12 @@ def sequence_slice_unpack(
     slices = _slices("sequence_slice_unpack", num_elems=num_elems, src_offsets=src_offsets)
     source = _rows(src, "src", slices)
     what = "the total_elements of sequence_slice_unpack"
-    total = whole_number(total_elements, what)
+    total = check.integer(total_elements, what)
     if total < 1:
-        raise refuse(f"{what} is {total}", "give the number of rows that the result has")
+        raise check.refuse(f"{what} is {total}", "give the number of rows that the result has")
     counts = known(slices.num_elems)
     if counts is not None and counts.sum() > total:
-        raise refuse(
+        raise check.refuse(
             f"{what} is {total}, but the slices have {counts.sum()} rows",
             "give at least as many rows as the slices have together",
         )
@@ -97,7 +97,7 @@ def sequence_slice_pack(
     slices = _slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
     target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
     _check_match(target, source, slices)
-    unused = flag(zero_unused, "the zero_unused of sequence_slice_pack")
+    unused = check.flag(zero_unused, "the zero_unused of sequence_slice_pack")
     return _copied(target, source, slices, unused)
 
 
@@ -116,7 +116,7 @@ class _Slices:
         for bad in () if starts is None else starts[(starts < 0) | (starts > rows)]:
             raise self._outside(f"a slice at row {bad}", rows, name)
         for bad in () if counts is None else counts[counts < 0]:
-            raise refuse(f"{self.function} got a slice of {bad} rows", "counts are 0 or more")
+            raise check.refuse(f"{self.function} got a slice of {bad} rows", "counts are 0 or more")
         for bad in () if counts is None else counts[counts > rows]:
             raise self._outside(f"a slice of {bad} rows", rows, name)
         if starts is None or counts is None:
@@ -126,7 +126,7 @@ class _Slices:
                 raise self._outside(f"a slice of {count} rows at row {start}", rows, name)
 
     def _outside(self, what: str, rows: int, name: str) -> Exception:
-        return refuse(
+        return check.refuse(
             f"{self.function} got {what}, but {name} has {rows} rows",
             "slices must lie inside of their arrays",
         )
@@ -138,7 +138,7 @@ def _slices(function: str, **given: Any) -> _Slices:
     shapes = [x.shape for x in numbers.values()]
     if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
         shown = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())
-        raise refuse(
+        raise check.refuse(
             f"{function} needs matching non-zero rank-1 shapes, but got {shown}",
             "give one count and one offset for each slice",
         )
@@ -150,16 +150,16 @@ def _slices(function: str, **given: Any) -> _Slices:
 def _numbers(what: str, values: Any) -> Any:
     # Operations of JAX would make known numbers unknown; as int64, none wraps before it is checked.
     there = known(values)
-    numbers = array(values, what) if there is None else there
+    numbers = check.array(values, what) if there is None else there
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
-        raise refuse(f"{what} is {numbers.dtype}", "give integers, int32 say")
+        raise check.refuse(f"{what} is {numbers.dtype}", "give integers, int32 say")
     return numbers.astype(np.int32 if there is None else np.int64)
 
 
 def _rows(x: Any, name: str, slices: _Slices) -> jax.Array:
-    rows = array(x, f"the {name} of {slices.function}")
+    rows = check.array(x, f"the {name} of {slices.function}")
     if rows.ndim < 2 or not rows.shape[0]:
-        raise refuse(
+        raise check.refuse(
             f"the {name} of {slices.function} has shape {list(rows.shape)}",
             "give it at least two dimensions, the first one rows, and at least one row",
         )
@@ -168,7 +168,7 @@ def _rows(x: Any, name: str, slices: _Slices) -> jax.Array:
 
 def _check_match(dst: jax.Array, src: jax.Array, slices: _Slices) -> None:
     if dst.shape[1:] != src.shape[1:] or dst.dtype != src.dtype:
-        raise refuse(
+        raise check.refuse(
             f"{slices.function} got dst {dst.dtype}{list(dst.shape)} and src "
             f"{src.dtype}{list(src.shape)}",
             "they must have the same dtype and the same dimensions but for the first",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.operators.operands import array, flag, floats, known, refuse, whole_number
+from ipujax.checks.arrays import check, known
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
@@ -28,9 +28,9 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
       ConfigTypeError: (a `TypeError`) if `n_bins` is no integer.
     """
     values = _vector(inputs, "the inputs of fixed_width_bins")
-    count = whole_number(n_bins, "the n_bins of fixed_width_bins")
+    count = check.integer(n_bins, "the n_bins of fixed_width_bins")
     if count < 1 or not len(values):
-        raise refuse(
+        raise check.refuse(
             f"fixed_width_bins got {len(values)} values and n_bins {count}", "give at least one"
         )
     wide = values.astype(jnp.promote_types(values.dtype, jnp.float32))
@@ -58,7 +58,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
     values, edges = _operands(inputs, levels, "histogram")
-    if flag(absolute_of_input, "the absolute_of_input of histogram"):
+    if check.flag(absolute_of_input, "the absolute_of_input of histogram"):
         values = jnp.abs(values)
     return _counts(values, edges)
 
@@ -82,15 +82,15 @@ def histogram_update(
         that does not have one bin more than there are levels.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
-    before = array(hist, "the hist of histogram_update")
+    before = check.array(hist, "the hist of histogram_update")
     values, edges = _operands(inputs, levels, "histogram_update")
     if before.dtype != jnp.float32 or before.shape != (len(edges) + 1,):
-        raise refuse(
+        raise check.refuse(
             f"the hist of histogram_update is {before.dtype}{list(before.shape)}, but there are "
             f"{len(edges)} levels",
             f"give it as float32[{len(edges) + 1}]: one bin more than levels",
         )
-    if flag(absolute_of_input, "the absolute_of_input of histogram_update"):
+    if check.flag(absolute_of_input, "the absolute_of_input of histogram_update"):
         values = jnp.abs(values)
     return before + _counts(values, edges)
 
@@ -110,22 +110,26 @@ def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.A
     values = _vector(inputs, f"the inputs of {function}")
     # A list takes the type of what it is compared with.
     typed = None if hasattr(levels, "dtype") else values.dtype
-    edges = _vector(array(levels, f"the levels of {function}", typed), f"the levels of {function}")
+    edges = _vector(
+        check.array(levels, f"the levels of {function}", typed), f"the levels of {function}"
+    )
     if edges.dtype != values.dtype:
-        raise refuse(
+        raise check.refuse(
             f"{function} got inputs of {values.dtype} and levels of {edges.dtype}",
             "cast the levels: levels.astype(inputs.dtype)",
         )
     if not len(edges):
-        raise refuse(f"{function} got no levels", "give at least one")
+        raise check.refuse(f"{function} got no levels", "give at least one")
     numbers = known(levels)
     if numbers is not None and not np.all(numbers[:-1] <= numbers[1:]):
-        raise refuse(f"the levels of {function} do not ascend", "sort them; none may be a NaN")
+        raise check.refuse(
+            f"the levels of {function} do not ascend", "sort them; none may be a NaN"
+        )
     return values, edges
 
 
 def _vector(x: Any, what: str) -> jax.Array:
-    values = floats(x, what)
+    values = check.floats(x, what)
     if values.ndim != 1:
-        raise refuse(f"{what} have shape {list(values.shape)}", "give an array of rank 1")
+        raise check.refuse(f"{what} have shape {list(values.shape)}", "give an array of rank 1")
     return values

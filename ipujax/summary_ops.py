@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from ipujax import events
+from ipujax.checks.arrays import check, known
 from ipujax.events import IpuTraceEvent
-from ipujax.operators.operands import known, refuse, refuse_type
 
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {
@@ -57,15 +57,12 @@ def ipu_compile_summary(
     Raises:
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
-    _check_text("the name of ipu_compile_summary", name)
+    check.text(name, "the name of ipu_compile_summary")
     _refuse_collections("ipu_compile_summary", collections)
     given = list(cast(Sequence[Any], op_list)) if isinstance(op_list, (list, tuple)) else [op_list]
     for operation in given:
-        if not callable(operation):
-            raise refuse_type(
-                f"the op_list of ipu_compile_summary has a {type(operation).__name__}",
-                "give functions that run programs, such as ipu.compile(fn)",
-            )
+        fix = "give functions that run programs, such as ipu.compile(fn)"
+        check.function(operation, "an operation of ipu_compile_summary", fix)
 
     def summary(*args: Any, **kwargs: Any) -> list[IpuTraceEvent]:
         with events.record() as trace, events.span("summary", name):
@@ -107,18 +104,17 @@ def tensor_summary(
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
     _refuse_collections("tensor_summary", collections)
-    _check_text("the name of tensor_summary", name)
+    check.text(name, "the name of tensor_summary")
     texts = {
         "summary_description": summary_description,
         "family": family,
         "display_name": display_name,
     }
     for argument, text in texts.items():
-        if text is not None:
-            _check_text(f"the {argument} of tensor_summary", text)
+        check.text(text, f"the {argument} of tensor_summary", optional=True)
     values = known(tensor)
     if values is None:
-        raise refuse(
+        raise check.refuse(
             "tensor_summary got an array that is being traced, whose values are not known yet",
             "return it, or enqueue it to an outfeed, and summarise it on the host",
         )
@@ -136,7 +132,7 @@ def tensor_summary(
 def _tensor(values: np.ndarray[Any, Any]) -> bytes:
     number = _TYPES.get(values.dtype.name)
     if number is None:
-        raise refuse(
+        raise check.refuse(
             f"tensor_summary got an array of {values.dtype}", f"use one of {', '.join(_TYPES)}"
         )
     sizes = b"".join(_field(2, _number(1, size), always=True) for size in values.shape)
@@ -148,7 +144,7 @@ def _serialized(message: Any) -> bytes:
     if message is None or isinstance(message, bytes):
         return message or b""
     if not hasattr(message, "SerializeToString"):
-        raise refuse_type(
+        raise check.refuse_type(
             f"the summary_metadata of tensor_summary is a {type(message).__name__}",
             "give a SummaryMetadata message, or its bytes",
         )
@@ -174,11 +170,8 @@ def _varint(value: int) -> Iterator[int]:
     yield value
 
 
-def _check_text(what: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise refuse_type(f"{what} is {value!r}", "give a string")
-
-
 def _refuse_collections(function: str, collections: Any) -> None:
     if collections is not None:
-        raise refuse_type(f"{function} was given collections, but there are none", "leave them out")
+        raise check.refuse_type(
+            f"{function} was given collections, but there are none", "leave them out"
+        )

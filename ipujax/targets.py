@@ -35,8 +35,9 @@ def named(name: str) -> Target:
     """
     if name not in machine.TARGETS:
         raise TargetError(
-            f"there is no chip {name!r}\n  fix:   use one of {', '.join(map(repr, names()))}, or a "
-            "Target of your own: dataclasses.replace(ipu.targets.IPU2, name=...)"
+            f"there is no chip {name!r}",
+            fix=f"use one of {', '.join(map(repr, names()))}, or a "
+            "Target of your own: dataclasses.replace(ipu.targets.IPU2, name=...)",
         )
     return machine.TARGETS[name]
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ipujax.checks.arguments import Checks
 from ipujax.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -63,6 +64,10 @@ __all__ = [
 ]
 
 
+_check = Checks(ConfigTypeError, ConfigError)
+_feeds = Checks(ConfigTypeError, FeedError)
+
+
 def __getattr__(name: str) -> Any:
     if name in MIGRATION:
         raise AttributeError(
@@ -96,11 +101,7 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
     `TF_POPLAR_FLAGS` says so: `--use_synthetic_data` for all categories, or
     `--synthetic_data_categories=infeed,outfeed` for some.
     """
-    if not isinstance(synthetic_data_category, SyntheticDataCategory):
-        raise ConfigTypeError(
-            f"{synthetic_data_category!r} is no SyntheticDataCategory; use a member of "
-            "utils.SyntheticDataCategory"
-        )
+    _check.instance(synthetic_data_category, SyntheticDataCategory, "synthetic_data_category")
     return poplar_flags().synthetic(synthetic_data_category)
 
 
@@ -125,16 +126,11 @@ def reset_ipu_seed(
       ConfigError: (a `ValueError`) if the seed does not fit into 64 bits.
       DeviceError: if there is no such device.
     """
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool):
-        raise ConfigTypeError(f"the seed is {seed!r}, but must be an integer")
-    if not -(2**63) <= seed < 2**64:
-        raise ConfigError(f"the seed is {seed}, but must fit into 64 bits")
-    if not isinstance(experimental_identical_replicas, bool):
-        raise ConfigTypeError(
-            f"experimental_identical_replicas is {experimental_identical_replicas!r}, but must be "
-            "True or False"
-        )
-    SYSTEM.set_seed(int(seed), device, experimental_identical_replicas)
+    number = _check.integer(seed, "the seed")
+    if not -(2**63) <= number < 2**64:
+        raise ConfigError(f"the seed is {number}, but must fit into 64 bits")
+    _check.flag(experimental_identical_replicas, "experimental_identical_replicas")
+    SYSTEM.set_seed(number, device, experimental_identical_replicas)
 
 
 def move_variable_initialization_to_cpu(graph: None = None) -> None:
@@ -159,12 +155,9 @@ def extract_all_events(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEvent]:
     Raises:
       ConfigTypeError: (a `TypeError`) if something among them is no event.
     """
-    listed = list(events)
+    listed = list(_check.instance(events, Iterable, "events", "what events.record() gives"))
     for event in listed:
-        if not isinstance(event, IpuTraceEvent):
-            raise ConfigTypeError(
-                f"{event!r} is no IpuTraceEvent; record them with events.record()"
-            )
+        _check.instance(event, IpuTraceEvent, "an event", "an IpuTraceEvent of events.record()")
     return listed
 
 
@@ -204,8 +197,7 @@ def export_dataset_to_file(
       OutOfRangeError: if the data set ends earlier; what was there before stays.
       FeedError: (a `ValueError`) if elements differ in structure, shapes or types.
     """
-    if num_elements < 1:
-        raise FeedError(f"num_elements is {num_elements}, but at least one element is needed")
+    _feeds.integer(num_elements, "num_elements", 1)
     elements = _elements(dataset_or_infeed, num_elements)
     first = next(elements, None)
     if first is None:

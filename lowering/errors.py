@@ -9,7 +9,21 @@ class IPUError(Exception):
     """The root of every error that ipujax raises on purpose.
 
     Errors can be pickled and copied, whatever their constructors take.
+
+    Args:
+      what: what is wrong, with the names and numbers of this program.
+      where: the user's file and line, if there is one that the traceback does not show.
+      fix: what to change, if `what` does not say so already.
     """
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None):
+        self.what, self.where, self.fix = what, where or "", fix or ""
+        lines = [what]
+        if where:
+            lines.append(f"  where: {where}")
+        if fix:
+            lines.append(f"  fix:   {fix}")
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args), self.__dict__
@@ -24,21 +38,7 @@ class InternalError(IPUError):
 
 
 class LoweringError(IPUError, ValueError):
-    """A user's program that cannot be lowered.
-
-    Args:
-      what: what is wrong, with the names and numbers of this program.
-      where: the user's file and line, or an empty string where there is none.
-      fix: what to change.
-    """
-
-    def __init__(self, what: str, *, where: str = "", fix: str):
-        self.what, self.where, self.fix = what, where, fix
-        lines = [what]
-        if where:
-            lines.append(f"  where: {where}")
-        lines.append(f"  fix:   {fix}")
-        super().__init__("\n".join(lines))
+    """A user's program that cannot be lowered."""
 
 
 class TargetError(IPUError, ValueError):

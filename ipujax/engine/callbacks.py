@@ -90,9 +90,9 @@ def _innermost(frames: Sequence[traceback.FrameSummary]) -> str:
 
 def _ours(program: str, what: str, where: str, cause: BaseException) -> CallbackError:
     error = CallbackError(
-        f"`{program}`: Python code that it calls on the host raised {what}\n"
-        f"  where: {where}\n"
-        "  fix:   mend that code; the program can be called again"
+        f"`{program}`: Python code that it calls on the host raised {what}",
+        where=where,
+        fix="mend that code; the program can be called again",
     )
     error.__cause__ = cause
     return error

@@ -93,10 +93,10 @@ def load(value: Any) -> Any:
     if not value.agreed:
         raise OptimizerError(
             f"{list(by.shape)} numbers of IPU {by.ipu} are sharded over the replicas, and "
-            "not all replicas have the same numbers\n"
-            "  fix:   average gradients over the replicas (CrossReplicaOptimizer around the "
+            "not all replicas have the same numbers",
+            fix="average gradients over the replicas (CrossReplicaOptimizer around the "
             "optimizer), or leave replicated_optimizer_state_sharding and "
-            "replicated_weight_sharding off"
+            "replicated_weight_sharding off",
         )
     array = jax.device_put(value.array, by.sharding) if by.remote else value.array
     return array if by.whole is None else by.whole(array)

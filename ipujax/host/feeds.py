@@ -219,7 +219,8 @@ def exhausted(
     return OutOfRangeError(
         f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{shared} "
         f"{'was' if requested == 1 else 'were'} asked for, but the data set ended after "
-        f"{available}\n  fix:   repeat the data set (itertools.cycle, .repeat()), or ask for fewer "
+        f"{available}",
+        fix=f"repeat the data set (itertools.cycle, .repeat()), or ask for fewer "
         f"elements{resume if carried is not None else ''}",
         requested=requested,
         available=available,

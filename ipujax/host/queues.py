@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import FeedError
 from ipujax.host.elements import Reader
 from lowering import jaxpr, streams
@@ -27,6 +28,9 @@ def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
         DeprecationWarning,
         stacklevel=3,
     )
+
+
+check = Checks(FeedError, FeedError)
 
 
 class _Used(streams.Stream, Protocol):
@@ -69,11 +73,8 @@ class Queue:
     kind = "queue"
 
     def __init__(self, feed_name: str | None, device_ordinal: int):
-        if isinstance(device_ordinal, bool) or not isinstance(device_ordinal, int):
-            raise FeedError(f"device_ordinal must be an int, not {device_ordinal!r}")
-        if device_ordinal < 0:
-            raise FeedError(f"device_ordinal must not be negative, it is {device_ordinal}")
-        self.device_ordinal = device_ordinal
+        check.text(feed_name, "feed_name", optional=True)
+        self.device_ordinal = check.integer(device_ordinal, "device_ordinal", 0)
         self.changed = threading.Condition(threading.RLock())
         self.running = 0
         self.deleted = False

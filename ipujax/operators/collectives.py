@@ -8,39 +8,28 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.errors import CollectiveError
-from ipujax.operators.operands import array, refuse_type, whole_number
-from lowering import collectives, jaxpr
+from ipujax.checks.arrays import ArrayChecks
+from ipujax.errors import CollectiveError, ConfigTypeError
+from lowering import collectives
 
-
-def refuse(what: str, fix: str) -> CollectiveError:
-    """The error for an impossible value in the call that is being traced."""
-    return CollectiveError(what, where=jaxpr.current_user_line(), fix=fix)
-
-
-def group_size(value: Any, what: str) -> int:
-    """A number of replicas that can be a group's; whether it divides theirs is known later."""
-    size = whole_number(value, what)
-    if size < 1:
-        raise refuse(f"{what} is {size}", "a group has at least one replica")
-    return size
+check = ArrayChecks(ConfigTypeError, CollectiveError)
 
 
 def as_array(x: Any, function: str) -> jax.Array:
     """The operand of a collective, as an array."""
     if isinstance(x, Mapping) or x is None:
-        raise refuse_type(
+        raise check.refuse_type(
             f"{function} got a {type(x).__name__}, but takes one array",
             f"use jax.tree.map(lambda leaf: {function}(leaf, ...), tree)",
         )
-    return array(x, f"the operand of {function}")
+    return check.array(x, f"the operand of {function}")
 
 
 def as_number(x: Any, function: str) -> jax.Array:
     """The operand of a collective that computes, as an array of numbers."""
     values = as_array(x, function)
     if values.dtype == jnp.bool_:
-        raise refuse_type(
+        raise check.refuse_type(
             f"{function} got booleans, which have no sum", "cast first: x.astype(jnp.int32)"
         )
     return values

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arrays import check
 from ipujax.driver import tracing
-from ipujax.operators.operands import refuse, refuse_type
 from lowering import draws, jaxpr
 
 _WORD = 0xFFFFFFFF
@@ -39,13 +39,13 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
         another shape, or of more bits.
     """
     if seed is not None and key is not None:
-        raise refuse(f"{where} was given both a seed and a key", "give one of them")
+        raise check.refuse(f"{where} was given both a seed and a key", "give one of them")
     if key is not None:
         return _checked(key, where)
     if seed is not None:
         return _seeded(seed, where)
     if tracing.current() is None:
-        raise refuse(
+        raise check.refuse(
             f"{where} was given neither a seed nor a key, and is not in compiled code, where the "
             "device has a seed",
             "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
@@ -60,13 +60,15 @@ def _seeded(seed: Any, where: str) -> jax.Array:
     if given.shape == (2,):
         words = [given[0], given[1]]
         if not traced and not all(-(2**31) <= int(word) < 2**32 for word in words):
-            raise refuse(f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits")
+            raise check.refuse(
+                f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits"
+            )
     elif given.shape == ():
         # As `jax.random.key` has them: the upper word first. All bits of a number that has no
         # upper word, as types of 32 bits and less, are its sign once they are shifted out.
         words = [given >> 31 >> 1, given]
     else:
-        raise refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
+        raise check.refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
     return draws.as_key(jnp.stack([_word(word) for word in words]))
 
 
@@ -75,11 +77,13 @@ def _integers(seed: Any, where: str, traced: bool) -> Any:
     try:
         given: Any = jnp.asarray(seed) if traced else np.asarray(seed)
     except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
-        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
+        raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
     if given.dtype == np.object_ and isinstance(seed, int):
-        raise refuse(f"the seed of {where} is {seed}", "give an integer that fits into 64 bits")
+        raise check.refuse(
+            f"the seed of {where} is {seed}", "give an integer that fits into 64 bits"
+        )
     if not jnp.issubdtype(given.dtype, np.integer):
-        raise refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
+        raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
     return given
 
 
@@ -94,7 +98,7 @@ def _checked(key: Any, where: str) -> jax.Array:
             key = jax.random.wrap_key_data(key)
     if _is_key(key) and key.shape == ():
         return key
-    raise refuse_type(
+    raise check.refuse_type(
         f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
     )
 

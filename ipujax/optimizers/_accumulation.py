@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
-from ipujax.optimizers._checks import message, refuse
+from ipujax.optimizers._checks import check
 from ipujax.optimizers.ipu_optimizer import is_state
-from lowering import storage
+from lowering import jaxpr, storage
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 
@@ -22,11 +22,10 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> st
     """Where the optimizer's state waits between updates; raises `error` if that is nowhere."""
     if sharded and offload is False:
         raise error(
-            message(
-                "replicated_optimizer_state_sharding=True needs the optimizer state to be "
-                "offloaded, which offload_weight_update_variables=False forbids",
-                "pass offload_weight_update_variables=True, or leave sharding off",
-            )
+            "replicated_optimizer_state_sharding=True needs the optimizer state to be "
+            "offloaded, which offload_weight_update_variables=False forbids",
+            where=jaxpr.current_user_line(),
+            fix="pass offload_weight_update_variables=True, or leave sharding off",
         )
     return storage.Storage(remote=bool(offload) or sharded, sharded=sharded)
 
@@ -37,13 +36,13 @@ def check_loop(name: str, count: int) -> None:
     if frame is None:
         return
     if not frame.loops:
-        raise refuse(
+        raise check.refuse(
             f"{name} accumulates {count} mini-batches, but is used outside of a loop",
             "call the training step in ipu.loops.repeat",
         )
     iterations = frame.loops[-1]  # None if it is known at run time only
     if iterations is not None and iterations % count:
-        raise refuse(
+        raise check.refuse(
             f"{name} accumulates {count} mini-batches in a loop of {iterations} iterations: the "
             "number of mini-batches must evenly divide loop iterations",
             f"repeat the loop a multiple of {count} times",
@@ -54,7 +53,7 @@ def like(new: Any, old: Any) -> Any:
     """The new state, once it is known to have the old one's structure, shapes and dtypes."""
     before, after = jax.tree.structure(old), jax.tree.structure(new)
     if before != after:
-        raise refuse(
+        raise check.refuse(
             f"the wrapped optimizer turns its state from {before} into {after}",
             _SAME_STATE,
         )
@@ -85,7 +84,8 @@ def check_leaves(what: str, new: Sequence[Any], old: Sequence[Any], error: type[
                 "optax.stateless(lambda g, p: optax.tree_utils.tree_cast(g, "
                 f"jnp.{before.dtype})), ...)"
             )
-        raise error(message(f"{what} from {_text(before)} into {_text(after)}", fix))
+        turned = f"{what} from {_text(before)} into {_text(after)}"
+        raise error(turned, where=jaxpr.current_user_line(), fix=fix)
 
 
 def _text(leaf: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the optimizers check in their arguments, and how they refuse them."""
+"""What the optimizers take: transformations to wrap, and dtypes to accumulate in."""
 
 from __future__ import annotations
 
@@ -11,24 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import IPUError, OptimizerError, OptimizerTypeError
 from lowering import jaxpr
 
-
-def refuse(what: str, fix: str) -> OptimizerError:
-    """The error for an impossible value, with the user's line."""
-    return OptimizerError(message(what, fix))
-
-
-def refuse_type(what: str, fix: str) -> OptimizerTypeError:
-    """The error for an argument of the wrong type, with the user's line."""
-    return OptimizerTypeError(message(what, fix))
-
-
-def message(what: str, fix: str) -> str:
-    """The text of an error, with the user's line."""
-    where = jaxpr.current_user_line()
-    return "\n".join([what, *([f"  where: {where}"] if where else []), f"  fix:   {fix}"])
+check = Checks(OptimizerTypeError, OptimizerError)
 
 
 def checked_transformation(opt: Any, wrapper: str) -> Any:
@@ -37,7 +24,7 @@ def checked_transformation(opt: Any, wrapper: str) -> Any:
     if not isinstance(opt, type) and all(map(callable, functions)):
         return opt
     called = " it is a function, which may still have to be called:" if callable(opt) else ""
-    raise refuse_type(
+    raise check.refuse_type(
         f"{wrapper} wraps an optax.GradientTransformation, not {opt!r}, of type "
         f"{type(opt).__name__}",
         f"give an optimizer of optax:{called} {wrapper}(optax.sgd(0.01), ...)",
@@ -53,18 +40,6 @@ def takes_extra_args(opt: Any) -> bool:
     except (TypeError, ValueError):  # builtins may hide their signature
         return False
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def mini_batch_count(count: Any, wrapper: str) -> int:
-    """A number of mini-batches that is at least one."""
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-        raise refuse_type(
-            f"the num_mini_batches of {wrapper} is {count!r}, of type {type(count).__name__}",
-            "give a Python int",
-        )
-    if count < 1:
-        raise refuse(f"the num_mini_batches of {wrapper} is {count}", "give at least 1")
-    return int(count)
 
 
 def dtype_chooser(
@@ -107,16 +82,5 @@ def _as_dtype(given: Any, kind: Any) -> np.dtype[Any] | None:
 
 
 def _no_dtype(given: Any, name: str, kind: Any, error: type[IPUError]) -> IPUError:
-    return error(
-        message(
-            f"{name} is {given!r}",
-            f"give None, a dtype that is jnp.{kind.__name__}, or a function from a variable to one",
-        )
-    )
-
-
-def optional_bool(value: Any, what: str) -> bool | None:
-    """True, False or None."""
-    if value is None or isinstance(value, (bool, np.bool_)):
-        return value if value is None else bool(value)
-    raise refuse_type(f"{what} is {value!r}", "give True, False or None")
+    fix = f"give None, a dtype that is jnp.{kind.__name__}, or a function from a variable to one"
+    return error(f"{name} is {given!r}", where=jaxpr.current_user_line(), fix=fix)

@@ -20,13 +20,7 @@ from ipujax.optimizers._accumulation import (
     other_than_momentum,
     storage_of,
 )
-from ipujax.optimizers._checks import (
-    dtype_chooser,
-    mini_batch_count,
-    optional_bool,
-    refuse,
-    refuse_type,
-)
+from ipujax.optimizers._checks import check, dtype_chooser
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import (
     IpuOptimizer,
@@ -90,11 +84,11 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
     ):
         super().__init__(opt, name)
         own = type(self).__name__
-        self._count = mini_batch_count(num_mini_batches, own)
-        offload = optional_bool(
+        self._count = check.integer(num_mini_batches, f"the num_mini_batches of {own}", 1)
+        offload = check.optional_flag(
             offload_weight_update_variables, f"the offload_weight_update_variables of {own}"
         )
-        sharded = optional_bool(
+        sharded = check.optional_flag(
             replicated_optimizer_state_sharding, f"the replicated_optimizer_state_sharding of {own}"
         )
         self._storage = storage_of(
@@ -132,7 +126,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         """
         check_loop(type(self).__name__, self._count)
         if not isinstance(state, GradientAccumulationState):
-            raise refuse_type(
+            raise check.refuse_type(
                 f"the state of {type(self).__name__} is a GradientAccumulationState, not a "
                 f"{type(state).__name__}",
                 "pass what its `init` or its last `update` returned",
@@ -253,7 +247,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, num_mini_batches, name=name, reduction_method=reduction_method)
-        self._verify = bool(verify_usage)
+        self._verify = check.flag(verify_usage, f"the verify_usage of {type(self).__name__}")
         state: Any = None
         # A transformation may insist on the real parameters, which only `init` is given.
         with contextlib.suppress(Exception):
@@ -269,7 +263,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     def _verify_state(self, state: Any) -> None:
         other = other_than_momentum(state) if self._verify else None
         if other is not None:
-            raise refuse(
+            raise check.refuse(
                 f"{type(self).__name__} supports gradient descent with or without momentum only, "
                 f"but the state of the optimizer that it wraps has a {other}",
                 "use GradientAccumulationOptimizerV2, which takes any optimizer; or pass "

@@ -9,12 +9,7 @@ from typing import Any
 import jax
 import optax
 
-from ipujax.optimizers._checks import (
-    checked_transformation,
-    refuse,
-    refuse_type,
-    takes_extra_args,
-)
+from ipujax.optimizers._checks import check, checked_transformation, takes_extra_args
 
 
 class IpuOptimizer(optax.GradientTransformationExtraArgs):
@@ -52,7 +47,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
     def __init__(self, opt: Any, name: str | None = None):
         self.wrapped: Any = checked_transformation(opt, type(self).__name__)
-        self.name = name
+        self.name = check.text(name, f"the name of {type(self).__name__}", optional=True)
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return ()  # copies get functions of their own
@@ -144,7 +139,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         """
         found = [value for field, value in self._slots(state) if field == name]
         if len(found) > 1:
-            raise refuse(
+            raise check.refuse(
                 f"{len(found)} parts of the optimizer's state have a slot {name!r}",
                 "choose one with optax.tree_utils.tree_get and its `filtering`",
             )
@@ -195,7 +190,7 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
     if isinstance(opt, IpuOptimizer):
         return opt.compute_gradients(gradients, variables, *args, **kwargs)
     if args or kwargs:
-        raise refuse_type(
+        raise check.refuse_type(
             f"compute_gradients was given {_listed(args, kwargs)}, but a transformation of optax "
             "computes no gradients and takes no arguments for it",
             "leave them out, or derive from IpuOptimizer and override compute_gradients",
@@ -226,7 +221,7 @@ def apply_gradients(
         with jax.named_scope(opt.name) if opt.name else contextlib.nullcontext():
             return opt.apply_gradients(gradients, state, params, *args, **kwargs)
     if args or (kwargs and not takes_extra_args(opt)):
-        raise refuse_type(
+        raise check.refuse_type(
             f"apply_gradients was given {_listed(args, kwargs)}, which the update of this "
             "transformation of optax does not take",
             "leave them out, or use an optax.GradientTransformationExtraArgs and keywords",

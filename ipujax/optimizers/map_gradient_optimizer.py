@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ipujax.optimizers._checks import refuse_type
+from ipujax.optimizers._checks import check
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
 
 
@@ -35,13 +35,9 @@ class MapGradientOptimizer(IpuOptimizer):
         name: str | None = "MapGradientOptimizer",
     ):
         super().__init__(wrapped_optimizer, name)
-        if not callable(gradient_mapping_function):
-            raise refuse_type(
-                f"the gradient_mapping_function of MapGradientOptimizer is "
-                f"{gradient_mapping_function!r}",
-                "give a function (gradient, variable) -> gradient",
-            )
-        self._function = gradient_mapping_function
+        what = "the gradient_mapping_function of MapGradientOptimizer"
+        fix = "give a function (gradient, variable) -> gradient"
+        self._function = check.function(gradient_mapping_function, what, fix)
 
     def compute_gradients(self, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
         """As `IpuOptimizer.compute_gradients`, then the mapping function, leaf by leaf."""

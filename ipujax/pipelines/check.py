@@ -79,8 +79,8 @@ def check_pipeline(
     given = _bound(computational_stages, gradient_accumulation_count, arguments)
     if not jaxpr.trace_state_clean():
         raise PipelineError(
-            "check_pipeline was called in code that is being compiled\n"
-            "  fix:   call it before, with the same arguments"
+            "check_pipeline was called in code that is being compiled",
+            fix="call it before, with the same arguments",
         )
     settings = check_settings(given, jaxpr.current_user_line())
     if whole_batch and not (reference and settings.training):
@@ -122,8 +122,8 @@ def _source(queue: IPUInfeedQueue | None, batch: Any) -> IPUInfeedQueue | None:
         leaves, structure = jax.tree.flatten(batch)
         if len({len(leaf) for leaf in leaves}) > 1:
             raise PipelineError(
-                f"the arrays of `batch` have {[len(leaf) for leaf in leaves]} elements\n"
-                "  fix:   stack as many elements in each, or give a list of elements"
+                f"the arrays of `batch` have {[len(leaf) for leaf in leaves]} elements",
+                fix="stack as many elements in each, or give a list of elements",
             )
         batch = [jax.tree.unflatten(structure, row) for row in zip(*leaves, strict=True)]
     return IPUInfeedQueue(batch)
@@ -290,8 +290,8 @@ class _Case:
         theirs = [jax.tree.leaves(w[1]) for w in wanted]
         if len(mine) != len(theirs[0]):
             raise PipelineError(
-                f"the last stage has {len(mine)} output arrays, the reference {len(theirs[0])}\n"
-                "  fix:   let the reference return the outputs of the last stage, in their order"
+                f"the last stage has {len(mine)} output arrays, the reference {len(theirs[0])}",
+                fix="let the reference return the outputs of the last stage, in their order",
             )
         columns = zip(*theirs, strict=True)
         return [(*m, np.stack(column)) for m, column in zip(mine, columns, strict=True)]

@@ -273,8 +273,8 @@ def _difference(
     if a.shape != b.shape:
         raise PipelineError(
             f"{name} has the shape {list(a.shape)} in the pipeline and {list(b.shape)} in the "
-            "reference\n  fix:   let the reference return what the last stage does, of one "
-            "micro-batch"
+            "reference",
+            fix="let the reference return what the last stage does, of one micro-batch",
         )
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     a, b = np.where(same & ~np.isfinite(a), 0, a), np.where(same & ~np.isfinite(b), 0, b)

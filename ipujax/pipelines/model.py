@@ -294,8 +294,8 @@ def _check_outputs(model: Model) -> None:
         last = settings.stages[-1][-1]
         raise PipelineError(
             f"the last computational stage (`{last.name}`) has tensor outputs, but there is no "
-            "outfeed queue to send them to\n  fix:   pass outfeed_queue=IPUOutfeedQueue(), or "
-            "mask the outputs with outfeed_mask"
+            "outfeed queue to send them to",
+            fix="pass outfeed_queue=IPUOutfeedQueue(), or mask the outputs with outfeed_mask",
         )
 
 
@@ -325,7 +325,8 @@ def _check_shared(model: Model) -> None:
                 f"variable {model.variables[value]} is read by stage {other.number} "
                 f"(`{other.parts[0].name}`) on IPU {min(others)} and by stage {stage.number} "
                 f"(`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a variable must "
-                f"be on the same IPU\n  fix:   {fix}"
+                "be on the same IPU",
+                fix=fix,
             )
 
 
@@ -350,6 +351,6 @@ def _check_loss(model: Model) -> None:
         )
     if model.loss is None or not model.loss.trainable:
         raise PipelineError(
-            "the loss does not depend on any of the `variables`, so there is nothing to train\n"
-            "  fix:   read the parameters from the stages' first argument, not from a closure"
+            "the loss does not depend on any of the `variables`, so there is nothing to train",
+            fix="read the parameters from the stages' first argument, not from a closure",
         )

@@ -73,8 +73,8 @@ class _Run:
         missing = [leaves[i] for i in reads if leaves[i] not in values]
         if missing:
             raise PipelineError(
-                "the optimizer's initial state depends on what the last stage computes\n"
-                "  fix:   pass optimizer_state=opt.init(variables)"
+                "the optimizer's initial state depends on what the last stage computes",
+                fix="pass optimizer_state=opt.init(variables)",
             )
         states = jaxpr.run_equations(
             pruned.jaxpr, pruned.consts, [values[leaves[i]] for i in reads]
@@ -101,9 +101,9 @@ class _Run:
             given = jax.tree.unflatten(self.state_tree, leaves)
             raise PipelineError(
                 f"the weight update failed ({type(error).__name__}: {error})\n"
-                f"  optimizer_state: {jax.tree.structure(given)}\n"
-                "  fix:   pass the state that opt.init(variables) of the same optimizer gives, or "
-                "none at all"
+                f"  optimizer_state: {jax.tree.structure(given)}",
+                fix="pass the state that opt.init(variables) of the same optimizer gives, or "
+                "none at all",
             ) from error
         given = {"variables": self.variables, "optimizer_state": leaves}
         for (name, old), new in zip(given.items(), results, strict=True):

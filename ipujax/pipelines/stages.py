@@ -199,9 +199,7 @@ def _called(
         try:
             signature.bind(*lead, *args, **kwargs)
         except TypeError as mismatch:
-            raise PipelineError(
-                _mismatch(number, part, signature, lead, args, kwargs, mismatch)
-            ) from None
+            raise _mismatch(number, part, signature, lead, args, kwargs, mismatch) from None
     try:
         return part.function(*lead, *args, **kwargs)
     except Exception as error:
@@ -226,17 +224,17 @@ def _mismatch(
     args: Any,
     kwargs: dict[str, Any],
     why: TypeError,
-) -> str:
+) -> PipelineError:
     first = "the variables, then " if lead else ""
     source = (
         "`inputs` and the infeed's element" if number == 0 else f"what stage {number - 1} returns"
     )
-    return (
+    return PipelineError(
         f"stage {number} (`{part.name}`) does not take what it is given: {why}\n"
         f"  given: {first}{source}: {_listed(args, kwargs)}\n"
-        f"  takes: {part.name}{signature}\n"
-        f"  where: {_defined(part.function)}\n"
-        "  fix:   let the stage take exactly that, in this order"
+        f"  takes: {part.name}{signature}",
+        where=_defined(part.function),
+        fix="let the stage take exactly that, in this order",
     )
 
 
@@ -262,9 +260,10 @@ def _check_captures(number: int, parts: Sequence[Part], closed: Any) -> None:
             raise PipelineError(
                 f"stage {number} (`{parts[0].name}`) is trying to capture the tensor "
                 f"{value.dtype}{list(value.shape)} of the function around it, which is not an "
-                f"argument of the stage\n  where: {line}\n"
-                "  fix:   pass it as one of `inputs` or through the infeed and hand it on from "
-                "stage to stage, or, if it is a parameter, in `variables`"
+                f"argument of the stage",
+                where=line,
+                fix="pass it as one of `inputs` or through the infeed and hand it on from "
+                "stage to stage, or, if it is a parameter, in `variables`",
             )
 
 
@@ -278,9 +277,10 @@ def _check_shards(number: int, parts: Sequence[Part], body: Any) -> None:
         if shard is not None and shard not in ipus:
             raise PipelineError(
                 f"stage {number} (`{parts[0].name}`) is on IPU {', '.join(map(str, ipus))}, but "
-                f"uses `ipu_shard({shard})`\n  where: {jaxpr.user_line(eqn)}\n"
-                f"  fix:   leave the scope out, or give the stage {SPANS_ALL} in device_mapping, "
-                "which lets its own scopes say where"
+                f"uses `ipu_shard({shard})`",
+                where=jaxpr.user_line(eqn),
+                fix=f"leave the scope out, or give the stage {SPANS_ALL} in device_mapping, "
+                "which lets its own scopes say where",
             )
         for inner in jaxpr.sub_jaxprs(eqn):
             _check_shards(number, parts, inner)
@@ -291,7 +291,7 @@ def _scalar(loss: Any) -> Any:
     if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
         raise PipelineError(
             "the loss that optimizer_function returns must be one floating-point number, it is "
-            f"{array.dtype}{list(array.shape)}\n"
-            "  fix:   reduce it, as jnp.mean does, in the last stage or in optimizer_function"
+            f"{array.dtype}{list(array.shape)}",
+            fix="reduce it, as jnp.mean does, in the last stage or in optimizer_function",
         )
     return array

@@ -112,8 +112,8 @@ class Unpipelined:
             loss, outputs = self.results(own, inputs, args, kwargs)
             if jnp.shape(loss):
                 raise PipelineError(
-                    f"the reference's loss has the shape {list(jnp.shape(loss))}\n"
-                    "  fix:   return one number, or (loss, outputs)"
+                    f"the reference's loss has the shape {list(jnp.shape(loss))}",
+                    fix="return one number, or (loss, outputs)",
                 )
             return loss, outputs
 
@@ -142,8 +142,8 @@ class Unpipelined:
             return result, None
         if len(result) != 2:
             raise PipelineError(
-                f"the reference returned {len(result)} values\n"
-                "  fix:   return the loss, or (loss, outputs)"
+                f"the reference returned {len(result)} values",
+                fix="return the loss, or (loss, outputs)",
             )
         return result[0], as_outputs(result[1])
 

@@ -15,7 +15,7 @@ class ScheduleError(LoweringError):
       fix: what to change.
     """
 
-    def __init__(self, what: str, *, grid: str = "", where: str = "", fix: str):
+    def __init__(self, what: str, *, grid: str = "", where: str | None = None, fix: str):
         drawn = "".join(f"\n    {line}" for line in grid.splitlines())
         super().__init__(what + drawn, where=where, fix=fix)
         self.summary, self.grid = what, grid

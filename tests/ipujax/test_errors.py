@@ -50,6 +50,21 @@ def test_every_error_survives(kind: type[IPUError], duplicate: Callable[[Any], A
     assert again.__notes__ == ["seen at noon"]
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_formats_where_and_fix_alike(kind: type[IPUError]) -> None:
+    extra = {
+        name: None
+        for name, p in inspect.signature(kind).parameters.items()
+        if p.default is p.empty and name not in ("what", "fix")
+    }
+    error = kind("it is wrong", fix="mend it", **extra)
+    assert str(error) == "it is wrong\n  fix:   mend it"
+    assert (error.what, error.where, error.fix) == ("it is wrong", "", "mend it")
+    if "where" in inspect.signature(kind).parameters:
+        error = kind("it is wrong", where="a.py:3", fix="mend it", **extra)
+        assert str(error) == "it is wrong\n  where: a.py:3\n  fix:   mend it"
+
+
 def exhausted() -> OutOfRangeError:
     source = infeed([f32(1)] * 3)
     run = ipu.compile(lambda v: ipu.loops.repeat(5, lambda v, x: v + x, [v], source))

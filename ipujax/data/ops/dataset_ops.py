@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
+from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError
 from ipujax.host.elements import iterate
 
@@ -35,12 +34,8 @@ class BufferDataset:
                 f"input_dataset is {input_dataset!r}, but must be an iterable or a zero-argument "
                 "callable that gives one"
             )
-        if isinstance(buffer_size, bool) or not isinstance(buffer_size, (int, np.integer)):
-            raise ConfigTypeError(f"buffer_size is {buffer_size!r}, but must be an integer")
-        if buffer_size < 1:
-            raise FeedError(f"buffer_size is {buffer_size}, but must be at least 1")
         self._input = input_dataset
-        self._size = int(buffer_size)
+        self._size = Checks(ConfigTypeError, FeedError).integer(buffer_size, "buffer_size", 1)
 
     def __iter__(self) -> Iterator[Any]:
         elements = iterate(self._input)

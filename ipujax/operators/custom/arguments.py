@@ -11,9 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arrays import ArrayChecks
+from ipujax.errors import CustomOpError
 from ipujax.operators.custom import library
-from ipujax.operators.custom.error import error
 from lowering import jaxpr
+
+check = ArrayChecks(CustomOpError, CustomOpError)
 
 Result = tuple[tuple[int, ...], str]
 """Shape and dtype name of one result."""
@@ -68,20 +71,18 @@ def checked_function(
     """
     where = jaxpr.current_user_line()
     for what, text in (("name", name), ("op_name", op_name)):
-        if not isinstance(text, str) or not text:
-            raise error(f"{what} is {text!r}", f"{what} is a text that is not empty", where)
-    if not isinstance(separate_gradients, bool):
-        fix = "separate_gradients is True or False"
-        raise error(f"`{name}`: separate_gradients is {separate_gradients!r}", fix, where)
+        if not check.text(text, what):
+            raise check.refuse(f"{what} is {text!r}", f"{what} is a text that is not empty")
+    more = f"`{name}`: gradient_attributes"
     return Function(
         path=library.resolved(library_path, where),
         symbol=op_name,
         name=name,
-        results=_results(outs, name, where),
-        attributes=_text("attributes", attributes, name, where),
-        gradient_attributes=_text("gradient_attributes", gradient_attributes, name, where),
-        separate=separate_gradients,
-        differentiable=_indices(inputs_with_gradients, count, name, where),
+        results=_results(outs, name),
+        attributes=check.text(attributes, f"`{name}`: attributes", optional=True) or "",
+        gradient_attributes=check.text(gradient_attributes, more, optional=True) or "",
+        separate=check.flag(separate_gradients, f"`{name}`: separate_gradients"),
+        differentiable=_indices(inputs_with_gradients, count, name),
         where=where,
     )
 
@@ -92,31 +93,11 @@ def checked_inputs(inputs: Any, name: Any) -> list[jax.Array]:
     Raises:
       CustomOpError: they are no list or tuple of arrays.
     """
-    if not isinstance(inputs, (list, tuple)):
-        fix = "give a list of arrays; of one array, a list of one"
-        where = jaxpr.current_user_line()
-        raise error(f"`{name}`: inputs are {type(inputs).__name__}, no list", fix, where)
-    return as_arrays(inputs, f"`{name}`: an input")  # pyright: ignore[reportUnknownArgumentType]
+    given = check.sequence(inputs, f"`{name}`: inputs", "arrays")
+    return [check.array(each, f"`{name}`: an input") for each in given]
 
 
-def as_arrays(values: Sequence[Any], what: str) -> list[jax.Array]:
-    """Values as arrays.
-
-    Args:
-      values: what is given.
-      what: one of them, for messages.
-
-    Raises:
-      CustomOpError: one is no array.
-    """
-    try:
-        return [jnp.asarray(each) for each in values]
-    except (TypeError, ValueError) as wrong:
-        where = jaxpr.current_user_line()
-        raise error(f"{what} is no array: {wrong}", "give arrays or numbers", where) from wrong
-
-
-def _results(outs: Any, name: str, where: str) -> tuple[Result, ...]:
+def _results(outs: Any, name: str) -> tuple[Result, ...]:
     if outs is None:
         return ()
     keys = ("output_types", "output_shapes")
@@ -124,50 +105,44 @@ def _results(outs: Any, name: str, where: str) -> tuple[Result, ...]:
     given = set(outs) if isinstance(outs, Mapping) else None  # pyright: ignore
     if given != set(keys):
         has = "no dict" if given is None else f"a dict with the keys {sorted(map(str, given))}"
-        raise error(f"`{name}`: outs is {has}", fix, where)
+        raise check.refuse(f"`{name}`: outs is {has}", fix)
     types, shapes = (outs[key] for key in keys)
     for key, value in zip(keys, (types, shapes), strict=True):
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise error(f"`{name}`: {key} is {value!r}, no list", fix, where)
+            raise check.refuse(f"`{name}`: {key} is {value!r}, no list", fix)
     if len(types) != len(shapes):
         what = f"`{name}`: {len(types)} output_types and {len(shapes)} output_shapes"
-        raise error(what, "give a dtype and a shape for each result", where)
+        raise check.refuse(what, "give a dtype and a shape for each result")
     return tuple(
-        (_shape(shape, name, where), _dtype(dtype, name, where))
+        (_shape(shape, name), _dtype(dtype, name))
         for dtype, shape in zip(types, shapes, strict=True)
     )
 
 
-def _shape(shape: Any, name: str, where: str) -> tuple[int, ...]:
+def _shape(shape: Any, name: str) -> tuple[int, ...]:
     try:
         extents = tuple(operator.index(extent) for extent in shape)
     except TypeError:
         extents = (-1,)
     if any(extent < 0 for extent in extents):
         what = f"`{name}`: a shape in output_shapes is {shape!r}"
-        raise error(what, "a shape is a list of integers that are not negative", where)
+        raise check.refuse(what, "a shape is a list of integers that are not negative")
     return extents
 
 
-def _dtype(dtype: Any, name: str, where: str) -> str:
+def _dtype(dtype: Any, name: str) -> str:
     try:
         found = jnp.dtype(dtype if dtype is not None else "None")  # NumPy takes None for float64
     except TypeError as wrong:
         what = f"`{name}`: a dtype in output_types is {dtype!r}"
-        raise error(what, "name it as NumPy or JAX does", where) from wrong
+        raise check.refuse(what, "name it as NumPy or JAX does") from wrong
     if jax.dtypes.canonicalize_dtype(found) != found:
         what = f"`{name}`: JAX holds no {found.name} as it is configured"
-        raise error(what, 'jax.config.update("jax_enable_x64", True)', where)
+        raise check.refuse(what, 'jax.config.update("jax_enable_x64", True)')
     return found.name
 
 
-def _text(what: str, text: Any, name: str, where: str) -> str:
-    if text is not None and not isinstance(text, str):
-        raise error(f"`{name}`: {what} is {text!r}", f"{what} is a str or None", where)
-    return text or ""
-
-
-def _indices(indices: Any, count: int, name: str, where: str) -> tuple[int, ...]:
+def _indices(indices: Any, count: int, name: str) -> tuple[int, ...]:
     if indices is None:
         return tuple(range(count))
     try:
@@ -177,5 +152,5 @@ def _indices(indices: Any, count: int, name: str, where: str) -> tuple[int, ...]
     is_number = not any(isinstance(index, (bool, np.bool_)) for index in found)
     if not is_number or len(set(found)) < len(found) or not set(found) <= set(range(count)):
         what = f"`{name}`: inputs_with_gradients is {indices!r}, of {count} inputs"
-        raise error(what, "list each input at most once, by its number from 0", where)
+        raise check.refuse(what, "list each input at most once, by its number from 0")
     return found

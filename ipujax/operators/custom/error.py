@@ -10,14 +10,6 @@ from lowering import user_ops
 _TARGET = "ipujax"
 
 
-def error(
-    what: str, fix: str, where: str, kind: type[CustomOpError] = CustomOpError
-) -> CustomOpError:
-    """What is wrong, where, and how to mend it."""
-    line = f"\n  where: {where}" if where else ""
-    return kind(f"{what}{line}\n  fix:   {fix}")
-
-
 def target_name(path: str, symbol: str) -> str:
     """What XLA knows a function of a library as."""
     return f"{_TARGET}:{path}:{symbol}"
@@ -33,11 +25,11 @@ def failure(what: str, wrong: Exception, ops: Iterable[user_ops.UserOp]) -> Cust
     """
     lines = [f"{what} failed: {wrong}"]
     lines += dict.fromkeys(map(_place, ops))
-    lines.append(
-        "  fix:   give the handler the operands and results that it takes; "
-        "docs/custom_operations.md says what becomes of inputs, `outs` and gradients"
+    return CustomOpError(
+        "\n".join(lines),
+        fix="give the handler the operands and results that it takes; docs/custom_operations.md "
+        "says what becomes of inputs, `outs` and gradients",
     )
-    return CustomOpError("\n".join(lines))
 
 
 def _place(op: user_ops.UserOp) -> str:

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.errors import CustomOpError, IPUError
-from ipujax.operators.custom.arguments import as_arrays
-from ipujax.operators.custom.error import error
+from ipujax.operators.custom.arguments import check
 from lowering import avals, jaxpr, machine
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.
@@ -53,17 +52,21 @@ def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.C
         raise
     except (TypeError, ValueError, IndexError) as wrong:
         does, fix = next(text for kinds, *text in _MISTAKES if isinstance(wrong, kinds))
-        raise error(f"{_name(function)} {does}: {_first_line(wrong)}", fix, where) from wrong
+        raise CustomOpError(
+            f"{_name(function)} {does}: {_first_line(wrong)}", where=where, fix=fix
+        ) from wrong
     if jax.tree.structure(shape) != jax.tree.structure(0) or jax.tree.leaves(shape)[0].shape:
-        raise error(
+        raise CustomOpError(
             f"{_name(function)} gives {shape} for one element of each array",
-            "return one element",
-            where,
+            where=where,
+            fix="return one element",
         )
     _check(closed.jaxpr, function, where)
     if any(np.shape(value) for value in closed.consts):
         what = f"{_name(function)} reads an array that is no argument of it"
-        raise error(what, "give the array to codelet_expression_op as well", where)
+        raise CustomOpError(
+            what, where=where, fix="give the array to codelet_expression_op as well"
+        )
     return closed
 
 
@@ -84,11 +87,11 @@ def applied(closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array
     @whole.defjvp
     def _(primals: Any, tangents: Any) -> Any:
         del primals, tangents
-        raise error(
+        raise CustomOpError(
             f"codelet_expression_op({_name(function)}) has no gradient, and was differentiated",
-            "write the expression in plain JAX where it is trained through, or stop the gradient "
-            "of its arguments with jax.lax.stop_gradient",
-            where,
+            where=where,
+            fix="write the expression in plain JAX where it is trained through, or stop the "
+            "gradient of its arguments with jax.lax.stop_gradient",
         )
 
     return whole(*closed.consts, *arrays)
@@ -102,16 +105,18 @@ def checked_arrays(args: Sequence[Any]) -> list[jax.Array]:
     """
     where = jaxpr.current_user_line()
     if not args:
-        raise error("codelet_expression_op got no array", "give at least one", where)
-    arrays = as_arrays(args, "an argument of codelet_expression_op")
+        raise CustomOpError(
+            "codelet_expression_op got no array", where=where, fix="give at least one"
+        )
+    arrays = [check.array(each, "an argument of codelet_expression_op") for each in args]
     try:
         np.broadcast_shapes(*(x.shape for x in arrays))
     except ValueError as wrong:
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise error(
+        raise CustomOpError(
             f"codelet_expression_op got arrays that do not broadcast: {shapes}",
-            "give arrays of equal shapes, or with extents of 1 where they differ",
-            where,
+            where=where,
+            fix="give arrays of equal shapes, or with extents of 1 where they differ",
         ) from wrong
     return arrays
 
@@ -132,10 +137,10 @@ def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
 
 
 def _not_elementwise(name: str, function: Any, where: str) -> CustomOpError:
-    return error(
+    return CustomOpError(
         f"{_name(function)} uses `{name}`, which is no operation on elements",
-        "an expression makes one element of one element of each argument; do the rest outside",
-        where,
+        where=where,
+        fix="an expression makes one element of one element of each argument; do the rest outside",
     )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import CustomOpFileError
+from ipujax.errors import CustomOpError, CustomOpFileError
 from ipujax.operators.custom import elf, probe
-from ipujax.operators.custom.error import error, target_name
+from ipujax.operators.custom.error import target_name
 
 _POPLAR_LEVEL = "custom_op_api_level"  # what libraries for the original say of themselves
 _HANDLER = 'XLA_FFI_DEFINE_HANDLER_SYMBOL in the library ("Custom operations" in the documentation)'
@@ -50,7 +50,9 @@ def target(path: str, symbol: str, where: str) -> str:
         if name not in _targets:
             wrong = _fault(path, symbol, identity)
             if wrong:
-                raise error(f"the library {path!r} cannot be loaded: {wrong}", _BUILD, where)
+                raise CustomOpError(
+                    f"the library {path!r} cannot be loaded: {wrong}", where=where, fix=_BUILD
+                )
         library = _loaded(path, identity, where)
         if name not in _targets:
             function = _function(library, path, symbol, where)
@@ -83,10 +85,10 @@ def _check_handler(path: str, symbol: str, identity: Identity, where: str) -> No
     how = (
         f"asked what it is, it died of signal {-status}" if status < 0 else "it says nothing of it"
     )
-    raise error(
+    raise CustomOpError(
         f"{symbol!r} of the library {path!r} is no XLA FFI handler: {how}",
-        f"define it with {_HANDLER}, or name the right one with `op_name`",
-        where,
+        where=where,
+        fix=f"define it with {_HANDLER}, or name the right one with `op_name`",
     )
 
 
@@ -116,15 +118,16 @@ def resolved(library_path: Any, where: str) -> str:
       CustomOpError: the argument is no path.
     """
     if not isinstance(library_path, (str, os.PathLike)):
-        raise error(f"library_path is {library_path!r}", "give the path of a library", where)
+        raise CustomOpError(
+            f"library_path is {library_path!r}", where=where, fix="give the path of a library"
+        )
     path = Path(library_path).resolve()  # pyright: ignore[reportUnknownArgumentType]
     if not path.is_file():
-        raise error(
+        raise CustomOpFileError(
             f"there is no library {str(path)!r}",
-            "build it first (g++ -shared -fPIC), or give its full path: relative ones start from "
-            f"{os.getcwd()!r}",
-            where,
-            CustomOpFileError,
+            where=where,
+            fix="build it first (g++ -shared -fPIC), or give its full path: relative ones "
+            f"start from {os.getcwd()!r}",
         )
     return str(path)
 
@@ -133,23 +136,25 @@ def _loaded(path: str, identity: Identity, where: str) -> ctypes.CDLL:
     if path in _libraries:
         known, library = _libraries[path]
         if known != identity:
-            raise error(
+            raise CustomOpError(
                 f"the library {path!r} has changed since this process loaded it",
-                "start Python anew, or build the library under another name",
-                where,
+                where=where,
+                fix="start Python anew, or build the library under another name",
             )
         return library
     try:
         library = ctypes.CDLL(path)
     except OSError as wrong:
-        raise error(f"the library {path!r} cannot be loaded: {wrong}", _BUILD, where) from wrong
+        raise CustomOpError(
+            f"the library {path!r} cannot be loaded: {wrong}", where=where, fix=_BUILD
+        ) from wrong
     if hasattr(library, _POPLAR_LEVEL):
         level = ctypes.c_int32.in_dll(library, _POPLAR_LEVEL).value
-        raise error(
+        raise CustomOpError(
             f"the library {path!r} was written for Poplar (it exports {_POPLAR_LEVEL} = {level}); "
             "here functions are XLA FFI handlers",
-            f"write them with {_HANDLER}, and remove {_POPLAR_LEVEL}",
-            where,
+            where=where,
+            fix=f"write them with {_HANDLER}, and remove {_POPLAR_LEVEL}",
         )
     _libraries[path] = identity, library
     return library
@@ -159,11 +164,11 @@ def _function(library: ctypes.CDLL, path: str, symbol: str, where: str) -> Any:
     try:
         return library[symbol]
     except AttributeError as wrong:
-        raise error(
+        raise CustomOpError(
             f"the library {path!r} has no function {symbol!r}",
-            f"define it with {_HANDLER}, or name the right one with `op_name`; "
+            where=where,
+            fix=f"define it with {_HANDLER}, or name the right one with `op_name`; "
             f"`nm -D` lists what a library has",
-            where,
         ) from wrong
 
 
@@ -171,9 +176,9 @@ def _register(name: str, function: Any, path: str, symbol: str, where: str) -> N
     try:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
     except jax.errors.JaxRuntimeError as wrong:
-        raise error(
+        raise CustomOpError(
             f"XLA refuses {symbol!r} of the library {path!r}: {wrong}",
-            "build the library anew with the headers of the installed jaxlib "
+            where=where,
+            fix="build the library anew with the headers of the installed jaxlib "
             f"(-I{jax.ffi.include_dir()})",
-            where,
         ) from wrong

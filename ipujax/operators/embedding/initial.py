@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.operators.operands import refuse, refuse_type
+from ipujax.checks.arrays import check
 
 # Elements that are drawn at a time: a large table then needs little memory beside its own.
 _BLOCK = 1 << 20
@@ -29,7 +29,7 @@ def fill(table: np.ndarray, initializer: Any, name: str) -> None:
         return
     values = np.asarray(_given(table, initializer, name))
     if values.shape not in (table.shape, ()):
-        raise refuse(
+        raise check.refuse(
             f"the initializer of host embedding `{name}` gives shape {list(values.shape)}",
             f"it must give {list(table.shape)}, or one number for all",
         )
@@ -42,7 +42,7 @@ def _given(table: np.ndarray, initializer: Any, name: str) -> Any:
         return initializer(*key, table.shape, table.dtype)
     if isinstance(initializer, (int, float, np.ndarray, np.generic, jax.Array)):
         return cast(Any, initializer)
-    raise refuse_type(
+    raise check.refuse_type(
         f"the initializer of host embedding `{name}` is {initializer!r}",
         "give a function of JAX's form, (key, shape, dtype), or (shape, dtype), or an array",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.operators.operands import refuse, refuse_type, whole_number
+from ipujax.checks.arrays import check
 
 SGD = "SGD"
 SGD_ACCUMULATED = "SGD+GA"
@@ -30,7 +30,7 @@ class HostEmbeddingOptimizerSpec:
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None):
         if optimizer_name not in (None, SGD):
-            raise refuse(
+            raise check.refuse(
                 f"host embeddings have no optimizer {optimizer_name!r}",
                 f"use {SGD!r}, or HostEmbeddingSGDGAOptimizerSpec to accumulate gradients",
             )
@@ -67,9 +67,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     def __init__(self, learning_rate: float, accumulation_factor: int):
         super().__init__(learning_rate)
         what = "the accumulation_factor of a host embedding"
-        self._factor = whole_number(accumulation_factor, what)
-        if self._factor < 1:
-            raise refuse(f"{what} is {self._factor}", "give a number of batches, at least 1")
+        self._factor = check.integer(accumulation_factor, what, 1)
 
     def get_accumulation_factor(self) -> int:
         """For how many batches gradients are summed before they are applied."""
@@ -79,7 +77,9 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 def _rate(value: Any) -> float:
     what = "the learning_rate of a host embedding"
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise refuse_type(f"{what} is {value!r}", "give a number; schedules are not supported")
+        raise check.refuse_type(
+            f"{what} is {value!r}", "give a number; schedules are not supported"
+        )
     if not math.isfinite(value):
-        raise refuse(f"{what} is {value}", "give a finite number")
+        raise check.refuse(f"{what} is {value}", "give a finite number")
     return float(value)

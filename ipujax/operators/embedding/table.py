@@ -69,8 +69,8 @@ class HostTable:
         with _registering:
             if self.name in _registered:
                 raise FailedPreconditionError(
-                    f"a host embedding named `{self.name}` is registered already\n"
-                    "  fix:   leave its `with` block first, or give each embedding its own name"
+                    f"a host embedding named `{self.name}` is registered already",
+                    fix="leave its `with` block first, or give each embedding its own name",
                 )
             _registered[self.name] = self
         self._is_read = False
@@ -88,7 +88,8 @@ class HostTable:
         if _registered.get(self.name) is not self and not _is_synthetic():
             raise FailedPreconditionError(
                 f"failed precondition: a program looks up host embedding `{self.name}`, which is "
-                "not registered\n  fix:   run the program inside `with embedding.register():`"
+                "not registered",
+                fix="run the program inside `with embedding.register():`",
             )
 
     def warn_if_idle(self) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.operands import flag, floats, scope
+from ipujax.checks.arrays import check
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
@@ -29,9 +29,9 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array
       ConfigTypeError: (a `TypeError`) `approximate` is no bool.
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = floats(x, "the operand of gelu")
-    is_approximate = flag(approximate, "`approximate` of gelu")
-    with scope(name):
+    array = check.floats(x, "the operand of gelu")
+    is_approximate = check.flag(approximate, "`approximate` of gelu")
+    with check.scope(name):
         wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
         return jax.nn.gelu(wide, is_approximate).astype(array.dtype)
 
@@ -49,8 +49,8 @@ def swish(x: Any, name: str | None = None) -> jax.Array:
     Raises:
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = floats(x, "the operand of swish")
-    with scope(name):
+    array = check.floats(x, "the operand of swish")
+    with check.scope(name):
         return array * jax.nn.sigmoid(array)
 
 
@@ -69,8 +69,8 @@ def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
     Raises:
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = floats(x, "the operand of hard_sigmoid")
-    with scope(name):
+    array = check.floats(x, "the operand of hard_sigmoid")
+    with check.scope(name):
         line = 0.2 * array + 0.5
         flat = jnp.clip(lax.stop_gradient(line), 0.0, 1.0)
         return jnp.where(jnp.abs(array) > 2.5, flat, line)

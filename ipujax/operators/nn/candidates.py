@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.nn.arguments import at_least_one, integers
-from ipujax.operators.operands import flag, refuse, scope
+from ipujax.checks.arrays import check
 from ipujax.operators.random_keys import draw_key
 
 Candidates = tuple[jax.Array, jax.Array, jax.Array]
@@ -56,12 +55,12 @@ def log_uniform_candidate_sampler(
         than there are, both a seed and a key, or neither outside compiled code.
     """
     what = "log_uniform_candidate_sampler"
-    classes = at_least_one(range_max, f"range_max of {what}")
-    count = at_least_one(num_sampled, f"num_sampled of {what}")
-    true_count = at_least_one(num_true, f"num_true of {what}")
-    true = integers(true_classes, ("batch_size", true_count), f"the true classes of {what}")
-    is_unique = flag(unique, f"`unique` of {what}")
-    with scope(name):
+    classes = check.integer(range_max, f"range_max of {what}", 1)
+    count = check.integer(num_sampled, f"num_sampled of {what}", 1)
+    true_count = check.integer(num_true, f"num_true of {what}", 1)
+    true = check.integers(true_classes, ("batch_size", true_count), f"the true classes of {what}")
+    is_unique = check.flag(unique, f"`unique` of {what}")
+    with check.scope(name):
         return sample(what, true, count, classes, draw_key(seed, key, what), is_unique)
 
 
@@ -78,7 +77,7 @@ def sample(
         of_true, of_sampled = (_probability(c, classes) * count for c in (true, sampled))
         return sampled, of_true, of_sampled
     if count > classes:
-        raise refuse(
+        raise check.refuse(
             f"{what} is to sample {count} different classes, but there are only {classes}",
             f"sample at most {classes}",
         )

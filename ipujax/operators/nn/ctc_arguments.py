@@ -7,20 +7,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.nn.arguments import check_inside, check_shape, integers
-from ipujax.operators.operands import array, refuse, refuse_type, whole_number
+from ipujax.checks.arrays import check
 
 _DTYPES = ("float16", "float32")
 
 
 def time_major(data: Any, what: str) -> jax.Array:
     """The data `[time, batch, classes]`, float16 or float32, with at least one step and class."""
-    values = array(data, what)
+    values = check.array(data, what)
     if values.dtype.name not in _DTYPES:
-        raise refuse_type(f"{what} are {values.dtype}", "cast them to jnp.float32 or jnp.float16")
-    check_shape(values, ("max_time", "batch_size", "num_classes"), what)
+        raise check.refuse_type(
+            f"{what} are {values.dtype}", "cast them to jnp.float32 or jnp.float16"
+        )
+    check.shape(values, ("max_time", "batch_size", "num_classes"), what)
     if 0 in (values.shape[0], values.shape[2]):
-        raise refuse(
+        raise check.refuse(
             f"{what} have shape {list(values.shape)}", "give at least one time step and one class"
         )
     return values
@@ -28,9 +29,9 @@ def time_major(data: Any, what: str) -> jax.Array:
 
 def blank(index: Any, classes: int, what: str) -> int:
     """The blank's class, counted from 0; a negative index counts from the last class."""
-    given = whole_number(index, f"blank_index of {what}")
+    given = check.integer(index, f"blank_index of {what}")
     if not -classes <= given < classes:
-        raise refuse(
+        raise check.refuse(
             f"blank_index of {what} is {given}, but there are {classes} classes",
             f"give one of 0 to {classes - 1}, or -1 for the last class",
         )
@@ -46,16 +47,16 @@ def lengths(given: Any, shape: tuple[int, ...], longest: int, what: str) -> jax.
       longest: the extent of what they are lengths of.
       what: they are, in the plural, for errors.
     """
-    values = integers(given, ("batch_size",), what)
+    values = check.integers(given, ("batch_size",), what)
     time, batch, _ = shape
     if len(values) == time != batch:
-        raise refuse(
+        raise check.refuse(
             f"{what} are {time}, but there are {batch} examples in data of shape {list(shape)}",
             "data are time-major, [max_time, batch_size, num_classes]; if these have the batch "
             "first, swap their first two axes with jnp.swapaxes(data, 0, 1)",
         )
-    check_shape(values, (batch,), what)
-    check_inside(given, longest + 1, what)
+    check.shape(values, (batch,), what)
+    check.inside(given, longest + 1, what)
     return values
 
 

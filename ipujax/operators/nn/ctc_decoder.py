@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.checks.arrays import check
 from ipujax.operators.nn import beam_search, ctc_arguments
-from ipujax.operators.nn.arguments import at_least_one
-from ipujax.operators.operands import refuse, scope
 
 _NAME = "ctc_beam_search"
 
@@ -53,7 +52,7 @@ def ctc_beam_search_decoder(
     """
     what = "ctc_beam_search_decoder"
     array = ctc_arguments.time_major(logits, f"the logits of {what}")
-    with scope(name or _NAME):
+    with check.scope(name or _NAME):
         log_probs = ctc_arguments.log_probabilities(array)
         lengths, width = logits_lengths, beam_width
         return _decoded(what, log_probs, lengths, width, top_paths, blank_index, array.dtype)
@@ -87,7 +86,7 @@ def ctc_beam_search_decoder_with_log_probs(
     """
     what = "ctc_beam_search_decoder_with_log_probs"
     array = ctc_arguments.time_major(log_probs, f"the log probabilities of {what}")
-    with scope(name or _NAME):
+    with check.scope(name or _NAME):
         wide = array.astype(jnp.float32)
         lengths, width = input_lengths, beam_width
         return _decoded(what, wide, lengths, width, top_paths, blank_index, array.dtype)
@@ -99,10 +98,10 @@ def _decoded(
     time, _, classes = log_probs.shape
     index = ctc_arguments.blank(blank, classes, what)
     steps = ctc_arguments.lengths(lengths, log_probs.shape, time, f"the data lengths of {what}")
-    beams = at_least_one(width, f"beam_width of {what}")
-    count = at_least_one(paths, f"top_paths of {what}")
+    beams = check.integer(width, f"beam_width of {what}", 1)
+    count = check.integer(paths, f"top_paths of {what}", 1)
     if count > beams:
-        raise refuse(
+        raise check.refuse(
             f"top_paths of {what} is {count}, but beam_width is only {beams}",
             f"give a beam_width of at least {count}",
         )

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arrays import check, known
 from ipujax.operators.nn import ctc_arguments
-from ipujax.operators.nn.arguments import check_inside, integers
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
-from ipujax.operators.operands import known, refuse, refuse_type, scope
 
 _NAME = "ctc_loss"
 
@@ -56,7 +55,7 @@ def ctc_loss_v2(
     """
     array = ctc_arguments.time_major(logits, "the logits of ctc_loss_v2")
     dtype = _out_dtype(out_dtype, array, "ctc_loss_v2")
-    with scope(name or _NAME):
+    with check.scope(name or _NAME):
         log_probs = ctc_arguments.log_probabilities(array)
         losses = _losses("ctc_loss_v2", labels, log_probs, label_length, logit_length, blank_index)
         return losses.astype(dtype)
@@ -97,7 +96,7 @@ def ctc_loss_with_log_probs(
     """
     array = ctc_arguments.time_major(data, "the data of ctc_loss_with_log_probs")
     dtype = _out_dtype(out_dtype, array, "ctc_loss_with_log_probs")
-    with scope(name or _NAME):
+    with check.scope(name or _NAME):
         log_probs = _of_logits(array.astype(jnp.float32))
         losses = _losses(
             "ctc_loss_with_log_probs", labels, log_probs, label_length, data_length, blank_index
@@ -143,7 +142,7 @@ def _losses(
     index = ctc_arguments.blank(blank, classes, function)
     shape, of_labels = log_probs.shape, f"the labels of {function}"
     data_lengths = ctc_arguments.lengths(steps, shape, time, f"the data lengths of {function}")
-    classes_of = integers(labels, (batch, "max_label_length"), of_labels)
+    classes_of = check.integers(labels, (batch, "max_label_length"), of_labels)
     longest = classes_of.shape[1]
     lengths = ctc_arguments.lengths(
         label_length, shape, longest, f"the label lengths of {function}"
@@ -171,9 +170,9 @@ def _check_labels(labels: Any, lengths: Any, blank: int, classes: int, what: str
     if values is None or ends is None:
         return
     used = values[np.arange(values.shape[1]) < ends[:, None]]
-    check_inside(used, classes, what)
+    check.inside(used, classes, what)
     if (used == blank).any():
-        raise refuse(
+        raise check.refuse(
             f"{what} contain {blank}, which is the blank",
             "labels are other classes than blank_index; those beyond label_length do not matter",
         )
@@ -202,13 +201,13 @@ def _out_dtype(asked: Any, data: jax.Array, function: str) -> Any:
     try:
         dtype = jnp.dtype(asked)
     except TypeError:
-        raise refuse_type(
+        raise check.refuse_type(
             f"out_dtype of {function} is {asked!r}", "give jnp.float16 or jnp.float32"
         ) from None
     if dtype.name not in ("float16", "float32"):
-        raise refuse(f"out_dtype of {function} is {dtype}", "give jnp.float16 or jnp.float32")
+        raise check.refuse(f"out_dtype of {function} is {dtype}", "give jnp.float16 or jnp.float32")
     if dtype == jnp.float16 and data.dtype == jnp.float32:
-        raise refuse(
+        raise check.refuse(
             f"out_dtype of {function} is float16, but its data are float32",
             "leave out_dtype out, or cast the losses yourself",
         )

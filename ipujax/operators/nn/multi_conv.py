@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import OperatorError
-from ipujax.operators.operands import check_arrays, refuse, refuse_type
+from ipujax.checks.arrays import check
+from ipujax.errors import IPUError
 from ipujax.system.config_schema import did_you_mean
 from lowering import jaxpr, marks
 
@@ -46,8 +46,7 @@ def multi_conv(
         nn.multi_conv_options); in a call, if `func` returns no array, or a convolution depends on
         another.
     """
-    if func is not None and not callable(func):
-        raise refuse_type(f"`func` of multi_conv is {func!r}", "give a function")
+    check.function(func, "`func` of multi_conv", optional=True)
     texts = _checked(options)
     if func is None:
         return lambda inner: multi_conv(inner, options)
@@ -58,15 +57,15 @@ def multi_conv(
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            raise refuse_type(
+            raise check.refuse_type(
                 f"multi_conv function `{label}` was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
-        check_arrays(args, f"multi_conv function `{label}`")
+        check.leaves(args, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
         body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
         if not jax.tree.leaves(results):
-            raise refuse(
+            raise check.refuse(
                 f"multi_conv function `{label}` returned {results!r}, without an array",
                 "return at least one array",
             )
@@ -113,9 +112,9 @@ def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -
     return [comes_after(atom) for atom in body.outvars]
 
 
-def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> OperatorError:
+def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> IPUError:
     line = jaxpr.user_line(eqn)
-    return refuse(
+    return check.refuse(
         f"in the multi_conv function `{label}` a convolution depends on another"
         + (f": that of {line}" if line else ""),
         "give it convolutions that are independent of each other, and call the later ones outside",
@@ -127,22 +126,19 @@ def _attribute(name: str, value: str) -> str:
 
 
 def _checked(options: Any) -> dict[str, str]:
-    if options is not None and not isinstance(options, dict):
-        raise refuse_type(
-            f"`options` of multi_conv is {options!r}, of type {type(options).__name__}",
-            'give a dict, such as {"perConvReservedTiles": "50"}',
-        )
+    wanted = 'a dict, such as {"perConvReservedTiles": "50"},'
+    check.instance(options, dict, "`options` of multi_conv", wanted, optional=True)
     given: dict[Any, Any] = options or {}
     for name, value in given.items():
         if name not in _VALUES:
-            raise refuse(
+            raise check.refuse(
                 f"multi_conv got invalid_option {name!r}{did_you_mean(str(name), _VALUES)}",
                 f"there are {', '.join(_VALUES)}; give options of single convolutions, such as "
                 "availableMemoryProportion, in the configuration's convolutions.poplar_options",
             )
         is_right, wanted = _VALUES[name]
         if not is_right(str(value)):
-            raise refuse(f"option {name!r} of multi_conv is {value!r}", f"give {wanted}")
+            raise check.refuse(f"option {name!r} of multi_conv is {value!r}", f"give {wanted}")
     return {name: str(value) for name, value in given.items()}
 
 

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.nn.arguments import at_least_one, check_inside, check_shape, integers
+from ipujax.checks.arrays import check
 from ipujax.operators.nn.candidates import Candidates, sample
-from ipujax.operators.operands import floats, refuse, refuse_type, scope
 from ipujax.operators.random_keys import draw_key
 
 
@@ -61,7 +60,7 @@ def sampled_softmax_loss(
         or none of the three outside compiled code.
     """
     what = "sampled_softmax_loss"
-    with scope(name):
+    with check.scope(name):
         layer = _layer(what, weights, biases, inputs, num_classes)
         true = _true(labels, num_true, layer, what)
         drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
@@ -109,7 +108,7 @@ def nce_loss(
       OperatorError: (a `ValueError`) as there.
     """
     what = "nce_loss"
-    with scope(name):
+    with check.scope(name):
         layer = _layer(what, weights, biases, inputs, num_classes)
         true = _true(labels, num_true, layer, what)
         drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
@@ -134,52 +133,52 @@ class _Layer(NamedTuple):
 
 
 def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) -> _Layer:
-    classes = at_least_one(num_classes, f"num_classes of {what}")
+    classes = check.integer(num_classes, f"num_classes of {what}", 1)
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if not parts:
-        raise refuse(f"the weights of {what} are an empty list", "give at least one array")
-    arrays = [floats(part, f"the weights of {what}") for part in parts]
+        raise check.refuse(f"the weights of {what} are an empty list", "give at least one array")
+    arrays = [check.floats(part, f"the weights of {what}") for part in parts]
     for array in arrays:
-        check_shape(array, ("num_classes", "dim"), f"the weights of {what}")
+        check.shape(array, ("num_classes", "dim"), f"the weights of {what}")
     whole = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
-    check_shape(whole, (classes, "dim"), f"the weights of {what}")
-    bias = floats(biases, f"the biases of {what}")
-    check_shape(bias, (classes,), f"the biases of {what}")
-    activations = floats(inputs, f"the inputs of {what}")
-    check_shape(activations, ("batch_size", whole.shape[1]), f"the inputs of {what}")
+    check.shape(whole, (classes, "dim"), f"the weights of {what}")
+    bias = check.floats(biases, f"the biases of {what}")
+    check.shape(bias, (classes,), f"the biases of {what}")
+    activations = check.floats(inputs, f"the inputs of {what}")
+    check.shape(activations, ("batch_size", whole.shape[1]), f"the inputs of {what}")
     return _Layer(whole, bias, activations)
 
 
 def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
-    count = at_least_one(num_true, f"num_true of {what}")
-    true = integers(labels, (layer.batch, count), f"the labels of {what}")
-    check_inside(labels, layer.classes, f"the labels of {what}")
+    count = check.integer(num_true, f"num_true of {what}", 1)
+    true = check.integers(labels, (layer.batch, count), f"the labels of {what}")
+    check.inside(labels, layer.classes, f"the labels of {what}")
     return true
 
 
 def _sample(
     what: str, true: jax.Array, num_sampled: Any, classes: int, given: Any, seed: Any, key: Any
 ) -> Candidates:
-    count = at_least_one(num_sampled, f"num_sampled of {what}")
+    count = check.integer(num_sampled, f"num_sampled of {what}", 1)
     if given is None:
         return sample(what, true, count, classes, draw_key(seed, key, what))
     if seed is not None or key is not None:
-        raise refuse(
+        raise check.refuse(
             f"{what} was given sampled_values, and a seed or key to draw others",
             "leave one of them out",
         )
     if not isinstance(given, (list, tuple)) or len(given) != 3:
-        raise refuse_type(
+        raise check.refuse_type(
             f"sampled_values of {what} are {_described(given)}",
             "give a tuple (sampled_candidates, true_expected_count, sampled_expected_count)",
         )
-    sampled = integers(given[0], (count,), f"the sampled candidates of {what}")
-    check_inside(given[0], classes, f"the sampled candidates of {what}")
-    of_true = floats(given[1], f"the true expected counts of {what}")
+    sampled = check.integers(given[0], (count,), f"the sampled candidates of {what}")
+    check.inside(given[0], classes, f"the sampled candidates of {what}")
+    of_true = check.floats(given[1], f"the true expected counts of {what}")
     if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
-        check_shape(of_true, true.shape, f"the true expected counts of {what}")
-    of_sampled = floats(given[2], f"the sampled expected counts of {what}")
-    check_shape(of_sampled, (count,), f"the sampled expected counts of {what}")
+        check.shape(of_true, true.shape, f"the true expected counts of {what}")
+    of_sampled = check.floats(given[2], f"the sampled expected counts of {what}")
+    check.shape(of_sampled, (count,), f"the sampled expected counts of {what}")
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.operators.operands import known, refuse, refuse_type
+from ipujax.checks.arrays import check, known
 from ipujax.operators.rnn.activations import ACTIVATIONS
 
 
@@ -21,26 +21,14 @@ def check_dtype(dtype: Any, what: str) -> np.dtype[Any]:
     except TypeError:
         name = ""
     if name not in ("float16", "float32"):
-        raise refuse(f"{what} is {dtype!r}", "use jnp.float16 or jnp.float32")
+        raise check.refuse(f"{what} is {dtype!r}", "use jnp.float16 or jnp.float32")
     return np.dtype(name)
 
 
 def check_activation(name: Any, argument: str) -> str:
     """The name of an activation; those of gates give values from 0 to 1, but for tanh."""
     names = [known for known in ACTIVATIONS if argument == "activation" or known != "relu"]
-    if name not in names:
-        raise refuse(f"{argument} is {name!r}", f"use one of {', '.join(map(repr, names))}")
-    return str(name)
-
-
-def check_initializer(initializer: Any, argument: str) -> Any:
-    """A function that makes parameters, or None."""
-    if initializer is not None and not callable(initializer):
-        raise refuse_type(
-            f"{argument} is {initializer!r}, but must be a function",
-            "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)",
-        )
-    return initializer
+    return check.one_of(name, names, argument)
 
 
 def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:
@@ -48,7 +36,7 @@ def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:
     if not isinstance(x, jax.Array):
         return jnp.asarray(x, dtype)
     if x.dtype != dtype:
-        raise refuse(
+        raise check.refuse(
             f"{what} came as {x.dtype}, but the layer computes in {dtype.name}",
             f"cast with .astype(jnp.{dtype.name})",
         )
@@ -61,14 +49,14 @@ def check_parameters(
     """The kernel and the biases of a layer."""
     if not isinstance(params, Mapping) or set(params) != set(shapes):
         given = sorted(params) if isinstance(params, Mapping) else type(params).__name__
-        raise refuse(
+        raise check.refuse(
             f"the params of {layer} are {given}, but must be a dict of {sorted(shapes)}",
             "give what `build` returned",
         )
     arrays = {name: operand(params[name], dtype, f"params[{name!r}] of {layer}") for name in shapes}
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
-            raise refuse(
+            raise check.refuse(
                 f"params[{name!r}] of {layer} has shape {list(arrays[name].shape)}, but these "
                 f"inputs need {list(shape)}",
                 "give what `build` returned for inputs of this shape",
@@ -80,7 +68,7 @@ def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
     """Which steps lie within their sequence, bool [time, batch, 1]."""
     lengths = jnp.asarray(seq_len)
     if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise refuse(
+        raise check.refuse(
             f"the seq_len of {layer} is {lengths.dtype} {list(lengths.shape)}, but inputs have "
             f"{batch} sequences of {steps} time steps",
             f"give one integer for each sequence of the batch, [{batch}]; inputs are [time, batch, "
@@ -88,7 +76,7 @@ def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
         )
     values = known(seq_len)
     if values is not None and (np.any(values < 0) or np.any(values > steps)):
-        raise refuse(
+        raise check.refuse(
             f"the seq_len of {layer} has lengths from {values.min()} to {values.max()}, but "
             f"inputs have {steps} time steps",
             f"use lengths from 0 to {steps}",
@@ -99,7 +87,7 @@ def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
 def inference_only(layer: str, results: Any) -> Any:
     """The results of a layer that was called with `training=False`: no gradient may reach them."""
     # Made here, so that it names the line of the call and not that of the backward pass.
-    error = refuse(
+    error = check.refuse(
         f"{layer} was called with training=False, but its results are differentiated",
         "call it with training=True, or stop the gradient with jax.lax.stop_gradient",
     )

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import scopes
-from ipujax.operators.operands import refuse, refuse_type, whole_number
+from ipujax.checks.arrays import check
 from ipujax.operators.rnn.arguments import (
     check_activation,
     check_dtype,
-    check_initializer,
     check_parameters,
     operand,
 )
@@ -45,19 +44,15 @@ class Layer:
         name: str | None = None,
     ) -> None:
         kind = type(self).__name__
-        self._units = whole_number(num_units, f"the num_units of {kind}")
-        if self._units < 1:
-            raise refuse(f"{kind} has num_units={self._units}", "give it at least one unit")
+        self._units = check.integer(num_units, f"the num_units of {kind}", 1)
         self._dtype = check_dtype(dtype, f"the dtype of {kind}")
         self._partials_dtype = check_dtype(partials_dtype, f"the partials_dtype of {kind}")
-        self._seed = None if seed is None else whole_number(seed, f"the seed of {kind}")
-        self._weights_initializer = check_initializer(weights_initializer, "weights_initializer")
-        self._bias_initializer = check_initializer(bias_initializer, "bias_initializer")
+        self._seed = None if seed is None else check.integer(seed, f"the seed of {kind}")
+        self._weights_initializer = _initializer(weights_initializer, "weights_initializer")
+        self._bias_initializer = _initializer(bias_initializer, "bias_initializer")
         self._activation = check_activation(activation, "activation")
         self._recurrent_activation = check_activation(recurrent_activation, "recurrent_activation")
-        if name is not None and not isinstance(name, str):
-            raise refuse_type(f"the name of {kind} is {name!r}", "give a string, or None")
-        self._name = name or kind
+        self._name = check.text(name, f"the name of {kind}", optional=True) or kind
 
     @property
     def num_units(self) -> int:
@@ -90,14 +85,14 @@ class Layer:
         """
         shape = tuple(input_shape)
         if len(shape) != 3 or shape[2] is None:
-            raise refuse(
+            raise check.refuse(
                 f"{self._name} cannot be built for inputs of shape {list(shape)}",
                 "give [time, batch, input_size]; input_size must be known",
             )
         if self._seed is not None:
             key = jax.random.key(self._seed)
         if key is None:
-            raise refuse(
+            raise check.refuse(
                 f"{self._name} has nothing to draw its weights from",
                 "give build a key, as jax.random.key(0), or the layer a seed",
             )
@@ -128,7 +123,7 @@ class Layer:
         inputs = operand(inputs, self._dtype, f"the inputs of {self._name}")
         if inputs.ndim != 3:
             order = "[time, batch, input_size]" if time_major else "[batch, time, input_size]"
-            raise refuse(
+            raise check.refuse(
                 f"the inputs of {self._name} have shape {list(inputs.shape)}", f"give {order}"
             )
         return inputs if time_major else jnp.swapaxes(inputs, 0, 1)
@@ -141,8 +136,13 @@ class Layer:
             return jnp.zeros((batch, self._units), self._dtype)
         state = operand(state, self._dtype, f"{what} of {self._name}")
         if state.shape != (batch, self._units):
-            raise refuse(
+            raise check.refuse(
                 f"{what} of {self._name} has shape {list(state.shape)}",
                 f"give [batch, units], {[batch, self._units]}",
             )
         return state
+
+
+def _initializer(given: Any, what: str) -> Any:
+    fix = "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)"
+    return check.function(given, what, fix, optional=True)

@@ -1,0 +1,100 @@
+"""Checks of arguments that need no JAX: numbers, switches, names, functions, sequences."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import lowering
+from ipujax.errors import IPUError
+
+
+@dc.dataclass(frozen=True)
+class Checks:
+    """Checks that raise the errors of one part of the package.
+
+    `what` names an argument for messages, as in "the axis of all_to_all". Each check gives the
+    value in the form that the caller goes on with.
+
+    Attributes:
+      wrong_type: raised for a value of a type that an argument does not take.
+      wrong_value: raised for one that cannot be, though its type could.
+    """
+
+    wrong_type: type[IPUError]
+    wrong_value: type[IPUError]
+
+    def refuse(self, what: str, fix: str | None = None) -> IPUError:
+        """The error for an impossible value, with the user's line."""
+        return self.wrong_value(what, where=lowering.jaxpr.current_user_line(), fix=fix)
+
+    def refuse_type(self, what: str, fix: str | None = None) -> IPUError:
+        """The error for a value of the wrong type, with the user's line."""
+        return self.wrong_type(what, where=lowering.jaxpr.current_user_line(), fix=fix)
+
+    def other_than(self, wanted: str, value: Any, what: str, fix: str | None = None) -> IPUError:
+        """The error for a value that is not what an argument takes."""
+        kind = type(value).__name__
+        return self.refuse_type(f"{what} must be {wanted}, not {value!r}, of type {kind}", fix)
+
+    def integer(self, value: Any, what: str, at_least: int | None = None) -> int:
+        """An integer that is known while tracing; a bool is none."""
+        try:
+            number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
+        except TypeError:
+            number = None
+        if number is None:
+            fix = "give a Python int; it must be known when the function is traced"
+            raise self.other_than("an int", value, what, fix)
+        if at_least is not None and number < at_least:
+            raise self.refuse(f"{what} is {number}, but must be at least {at_least}")
+        return number
+
+    def flag(self, value: Any, what: str) -> bool:
+        """True or False, known while tracing."""
+        if not isinstance(value, (bool, np.bool_)):
+            raise self.other_than("a bool", value, what, "give True or False")
+        return bool(value)
+
+    def optional_flag(self, value: Any, what: str) -> bool | None:
+        """True, False or None."""
+        if value is not None and not isinstance(value, (bool, np.bool_)):
+            raise self.other_than("True, False or None", value, what)
+        return value if value is None else bool(value)
+
+    def text(self, value: Any, what: str, *, optional: bool = False) -> Any:
+        """A string; None too, where that is an answer."""
+        return self.instance(value, str, what, "a string", optional=optional)
+
+    def function(
+        self, value: Any, what: str, fix: str | None = None, *, optional: bool = False
+    ) -> Any:
+        """Something that can be called."""
+        if not callable(value) and not (optional and value is None):
+            raise self.other_than("a function" + " or None" * optional, value, what, fix)
+        return value
+
+    def instance(
+        self, value: Any, kind: Any, what: str, wanted: str = "", *, optional: bool = False
+    ) -> Any:
+        """An instance of a class, or of one of several, which `wanted` then names."""
+        if not isinstance(value, kind) and not (optional and value is None):
+            name = wanted or f"a{'n' * (kind.__name__[0] in 'AEIO')} {kind.__name__}"
+            raise self.other_than(name + " or None" * optional, value, what)
+        return value
+
+    def sequence(self, value: Any, what: str, of: str = "") -> list[Any]:
+        """The entries of a list or tuple; `of` says what they are."""
+        if not isinstance(value, (list, tuple)):
+            raise self.other_than(f"a list or tuple{of and f' of {of}'}", value, what)
+        return list(value)  # pyright: ignore[reportUnknownArgumentType]
+
+    def one_of(self, value: Any, choices: Iterable[str], what: str) -> Any:
+        """One of several names."""
+        if not isinstance(value, str) or value not in choices:
+            raise self.refuse(f"{what} is {value!r}", f"use one of {', '.join(map(repr, choices))}")
+        return value
