@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 from ipujax.errors import IPUError, ReportError
-from ipujax.report.document import (
-    host,
-    liveness,
-    memory,
-    operations,
-    pipeline,
-    program,
-    schema,
-    shape,
-    steps,
-    target,
-)
-from ipujax.report.document.fields import described
-from ipujax.report.document.strings import Strings
-from ipujax.report.findings import Advice, Cost
+from ipujax.report.document import forms, sections, shape
+from ipujax.report.document.forms import COUNT, TEXT, Form, Strings
+from ipujax.report.document.steps import NODES, STEPS
 from ipujax.version import __version__
 from lowering import machine, trace
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
 
-SCHEMA = schema.NUMBER
+SCHEMA = 2
+"""Changes whenever a reader of older reports would go wrong."""
 
 _REWRITE = "write it again with report.to_json(path)"
 _WRONG = (
@@ -38,54 +25,62 @@ _WRONG = (
     *(MemoryError, RecursionError, TypeError, ValueError),
 )
 
-_Section = TypeVar("_Section")
-_Described = TypeVar("_Described", Advice, Cost)
+_ONE = forms.plain(type="integer", minimum=1)
+_ARGUMENTS = forms.mapped(TEXT).via(
+    lambda paths: {str(value): path for value, path in paths.items()},
+    lambda found: {int(value): path for value, path in found.items()},
+)
+_ARRAYS: forms.Forms = {kind: forms.ARRAY for kind in trace.KINDS}
+_FIELDS: forms.Forms = {
+    "schema": forms.plain(const=SCHEMA),
+    "ipujax": TEXT,
+    "name": TEXT,
+    "target": sections.TARGET,
+    "num_ipus": _ONE,
+    "replication_factor": _ONE,
+    "cycles": COUNT,
+    "seconds": forms.POSITIVE,
+    "elements": COUNT,
+    "throughput": forms.or_null(forms.POSITIVE),
+    "default_share": forms.SHARE,
+    "assumptions": forms.listed(TEXT),
+    "arguments": _ARGUMENTS,
+    "strings": forms.plain(**forms.listed(TEXT).schema, minItems=1),
+    "costs": forms.listed(sections.COST),
+    "advice": forms.listed(sections.ADVICE),
+    "busy_cycles": Form(forms.described(_ARRAYS), forms.mapped(forms.ARRAY).encode),
+    "memory": sections.MEMORY,
+    "liveness": sections.LIVENESS,
+    "program": sections.PROGRAM,
+    "operations": sections.OPERATIONS,
+    "pipeline": forms.or_null(sections.PIPELINE),
+    "steps": STEPS,
+    "host": forms.or_null(sections.HOST),
+}
+_OF_PROFILE = {field.name for field in dc.fields(machine.Profile)} & _FIELDS.keys()
+_OF_REPORT = ("elements", "costs", "advice", "arguments", "host")
+
+
+def json_schema() -> forms.Schema:
+    """What may stand where in a report's file, as draft 2020-12 has it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What ipujax's machine model says of a program",
+        "description": "See report_format.md. Readers pass over keys that they do not know.",
+        **forms.described(_FIELDS),
+        "$defs": {**forms.DEFINED, **NODES},
+    }
 
 
 def report_dict(report: Report) -> dict[str, Any]:
     """See `Report.to_dict`."""
     strings = Strings()
-    sections = _sections(report, strings)
-    return {
-        "schema": SCHEMA,
-        "ipujax": __version__,
-        "name": report.name,
-        "target": target.encode(report.target),
-        "num_ipus": int(report.num_ipus),
-        "replication_factor": int(report.replication_factor),
-        "cycles": int(report.cycles),
-        "seconds": float(report.seconds),
-        "elements": int(report.elements),
-        "throughput": report.throughput,
-        "default_share": float(report.default_share),
-        "assumptions": list(report.assumptions),
-        "arguments": {str(value): path for value, path in report.arguments.items()},
-        "strings": strings.texts,
-        "costs": [_plain(cost) for cost in report.costs],
-        "advice": [_plain(entry) for entry in report.advice],
-        "busy_cycles": {kind: array.tolist() for kind, array in report.busy_cycles.items()},
-        **sections,
+    given = {"schema": SCHEMA, "ipujax": __version__, "strings": []}
+    found = {
+        key: form.encode(given[key] if key in given else getattr(report, key), strings)
+        for key, form in _FIELDS.items()
     }
-
-
-def _sections(report: Report, strings: Strings) -> dict[str, Any]:
-    profile = report.profile
-    lines = report.pipeline
-    return {
-        "memory": memory.encode(profile.memory, strings),
-        "liveness": liveness.encode(profile.liveness, strings),
-        "program": program.encode(profile.program, strings),
-        "operations": operations.encode(profile.operations, strings),
-        "pipeline": None if lines is None else pipeline.encode(lines, strings),
-        "steps": steps.encode(profile.steps, strings),
-        "host": None if report.host is None else host.encode(report.host, strings),
-    }
-
-
-def _plain(described: Advice | Cost) -> dict[str, Any]:
-    """Fields by name, in numbers of Python."""
-    fields = dc.asdict(described)
-    return {name: v.item() if isinstance(v, np.generic) else v for name, v in fields.items()}
+    return {**found, "strings": strings.texts}
 
 
 def read(data: object, name: str) -> dict[str, Any]:
@@ -110,7 +105,7 @@ def _checked(data: Any, name: str) -> dict[str, Any]:
         )
     _check_number(data["schema"], name)
     try:
-        wrong = shape.difference(data, schema.json_schema())
+        wrong = shape.difference(data, json_schema())
     except RecursionError:
         raise ReportError(f"{name} is nested too deeply to be a report") from None
     if wrong:
@@ -145,48 +140,27 @@ class _Reader:
 
     def __init__(self, document: dict[str, Any], name: str):
         self._document = document
-        self._texts: list[str] = document["strings"]
         self._name = name
 
     def fields(self) -> dict[str, Any]:
         """Of the `Report`."""
-        document = self._document
-        profile = self._profile()
+        profile = machine.Profile(**self._parts(_OF_PROFILE), mappings={})
         self._check_sizes(profile)
+        return {"profile": profile, **self._parts(_OF_REPORT)}
+
+    def _parts(self, keys: Collection[str]) -> dict[str, Any]:
+        texts = self._document["strings"]
+        own = {key: form for key, form in _FIELDS.items() if key in keys}
         return {
-            "profile": profile,
-            "elements": document["elements"],
-            "costs": self._part("costs", lambda data, _: _all(Cost, data)),
-            "advice": self._part("advice", lambda data, _: _all(Advice, data)),
-            "arguments": self._part("arguments", lambda data, _: _arguments(data)),
-            "host": self._optional("host", host.decode),
+            key: self._tried(
+                key, lambda form=form, key=key: form.decode(self._document[key], texts)
+            )
+            for key, form in own.items()
         }
 
-    def _profile(self) -> machine.Profile:
-        document = self._document
-        return machine.Profile(
-            name=document["name"],
-            target=self._part("target", lambda data, _: target.decode(data)),
-            num_ipus=document["num_ipus"],
-            replication_factor=document["replication_factor"],
-            cycles=document["cycles"],
-            steps=self._part("steps", steps.decode),
-            memory=self._part("memory", memory.decode),
-            liveness=self._part("liveness", liveness.decode),
-            program=self._part("program", program.decode),
-            operations=self._part("operations", operations.decode),
-            default_share=document["default_share"],
-            pipeline=self._optional("pipeline", pipeline.decode),
-            assumptions=tuple(document["assumptions"]),
-            mappings={},
-        )
-
-    def _optional(self, key: str, decode: Callable[[Any, list[str]], _Section]) -> _Section | None:
-        return None if self._document[key] is None else self._part(key, decode)
-
-    def _part(self, key: str, decode: Callable[[Any, list[str]], _Section]) -> _Section:
+    def _tried(self, key: str, make: Callable[[], Any]) -> Any:
         try:
-            return decode(self._document[key], self._texts)
+            return make()
         except _WRONG as error:
             raise self._broken(key, f"{type(error).__name__}: {error}") from error
 
@@ -212,17 +186,9 @@ class _Reader:
         if ends > profile.cycles:
             what = f"{profile.cycles} cycles, where the last step ends after {ends}"
             raise self._broken("cycles", what)
-        self._part("steps", lambda *_: trace.busy(profile.steps.trace, profile.num_ipus))
+        self._tried("steps", lambda: trace.busy(profile.steps.trace, profile.num_ipus))
 
     def _broken(self, key: str, what: str) -> ReportError:
         return ReportError(
             f"{self._name} contradicts itself in `{key}`: {what}\n  fix:   {_REWRITE}"
         )
-
-
-def _all(kind: type[_Described], data: list[dict[str, Any]]) -> tuple[_Described, ...]:
-    return tuple(described(kind, entry) for entry in data)
-
-
-def _arguments(data: dict[str, str]) -> dict[int, str]:
-    return {int(value): path for value, path in data.items()}
