@@ -15,7 +15,6 @@ from ipujax.report.facts import Facts
 from ipujax.report.findings import Cost
 from ipujax.report.tally import Amount, Kind
 from ipujax.report.text import counted, ranges
-from lowering import ir, machine
 
 _MOST = 3
 _LEAST_SHARE = 0.005  # of the IPU-cycles; less is not worth a line
@@ -27,17 +26,8 @@ _TITLES = {
 }
 
 
-def costs(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
-) -> tuple[Cost, ...]:
-    """The biggest costs, the largest first.
-
-    Args:
-      program: what was modelled.
-      profile: what came of it.
-      options: what it was modelled with.
-    """
-    facts = Facts(program, profile, options)
+def costs(facts: Facts) -> tuple[Cost, ...]:
+    """The biggest costs, the largest first."""
     rules = (
         _bubble(facts),
         _sharing(facts),

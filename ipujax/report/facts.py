@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from ipujax.report.alternatives import Alternative, more_micro_batches, other_schedule
+from ipujax.report.index import Index
 from ipujax.report.tally import Amount, Kind, tally
 from ipujax.report.waiting import waiting
 from lowering import HOST, avals, ir, jaxpr, machine, trace
@@ -22,36 +23,38 @@ class Facts:
 
     Attributes:
       program: what was modelled.
+      index: what is where in it.
       profile: what came of it.
       options: what it was modelled with.
       whole: IPU-cycles of a call.
       waiting: why IPUs wait.
-      exposed_io: cycles in which I/O tiles are at work and the others wait for them, at most; 0
-        where nothing overlaps.
     """
 
-    def __init__(
-        self, program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
-    ):
-        self.program, self.profile, self.options = program, profile, options
+    def __init__(self, index: Index, profile: machine.Profile, options: machine.ModelOptions):
+        self.index, self.profile, self.options = index, profile, options
+        self.program = index.program
         self.whole = profile.num_ipus * int(profile.cycles)
-        self.waiting = waiting(program, profile, overlaps_io=options.overlaps_io)
-        self.exposed_io = self._exposed_io() if options.overlaps_io else 0
+        self.waiting = waiting(index, profile, overlaps_io=options.overlaps_io)
+        busy = trace.busy(profile.steps.trace, profile.num_ipus)
+        self._host = busy[:, _HOST_KIND]
+        self._rest = busy.sum(axis=1) - self._host
         self._tally = tally(profile.steps.trace)
 
-    def _exposed_io(self) -> int:
-        """Of IPUs whose queues take longer than the rest of their work."""
-        busy = trace.busy(self.profile.steps.trace, self.profile.num_ipus)
-        host = busy[:, _HOST_KIND]
-        rest = busy.sum(axis=1) - host
-        return int(np.where(host > rest, self.profile.cycles - rest, 0).clip(0).sum())
+    @property
+    def exposed_io(self) -> int:
+        """Cycles in which I/O tiles are at work and the others wait for them, at most.
+
+        Of IPUs whose queues take longer than the rest of their work; 0 where nothing overlaps.
+        """
+        if not self.options.overlaps_io:
+            return 0
+        alone = np.where(self._host > self._rest, self.profile.cycles - self._rest, 0)
+        return int(alone.clip(0).sum())
 
     @property
     def spared_by_io_tiles(self) -> int:
         """Cycles of all IPUs that queues take and other work could hide, at most."""
-        busy = trace.busy(self.profile.steps.trace, self.profile.num_ipus)
-        host = busy[:, _HOST_KIND]
-        return int(np.minimum(host, self.profile.cycles - host).sum())
+        return int(np.minimum(self._host, self.profile.cycles - self._host).sum())
 
     def of_kind(self, kind: str) -> list[tuple[Kind, Amount]]:
         """Steps of a kind by name and line, most cycles first."""
@@ -78,7 +81,7 @@ class Facts:
     def _dtypes(self) -> Mapping[tuple[str, str], set[str]]:
         """Of the operands of every primitive at every line."""
         found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
-        for eqn in self._equations():
+        for eqn in self.index.equations:
             operands = found[eqn.primitive.name, jaxpr.user_line(eqn)]
             operands.update(avals.dtype_name(atom.aval) for atom in eqn.invars)
         return found
@@ -86,7 +89,7 @@ class Facts:
     @property
     def merged_sums(self) -> int:
         """All-reduces that could go as one: the most of one IPU in one step of the program."""
-        kernels = [node.kernel.jaxpr.jaxpr for node in self._nodes if isinstance(node, ir.Execute)]
+        kernels = (node.kernel.jaxpr.jaxpr for node in self.index.of(ir.Execute))
         return max(map(_sums, kernels), default=0)
 
     @functools.cached_property
@@ -100,59 +103,31 @@ class Facts:
         old = self.waiting.schedule
         return old and more_micro_batches(self.program, self.profile, self.options, old, times)
 
-    def _equations(self) -> Iterator[jaxpr.JaxprEqn]:
-        """All there are; those of a library are at the line of what is around them."""
-        todo: list[tuple[jaxpr.Jaxpr, jaxpr.JaxprEqn | None]] = [
-            (node.kernel.jaxpr.jaxpr, None) for node in self._nodes if isinstance(node, ir.Execute)
-        ]
-        while todo:
-            body, around = todo.pop()
-            for inner in body.eqns:
-                eqn = jaxpr.at_line_of(inner, around, body)
-                yield eqn
-                todo.extend((each, eqn) for each in jaxpr.sub_jaxprs(eqn))
-
-    @functools.cached_property
-    def _nodes(self) -> list[ir.Node]:
-        return list(ir.walk(self.program.body))
-
-    @functools.cached_property
+    @property
     def copied_dtypes(self) -> set[str]:
         """Of what goes from IPU to IPU."""
-        copies = [node for node in self._nodes if isinstance(node, ir.Copy)]
-        between = [node for node in copies if HOST not in (node.source, node.target)]
-        return {self._dtype(value) for node in between for value in node.values}
+        copies = (node for node in self.index.of(ir.Copy) if HOST not in (node.source, node.target))
+        return self.index.dtypes(value for node in copies for value in node.values)
 
-    @functools.cached_property
+    @property
     def queued_dtypes(self) -> set[str]:
         """Of what goes through queues."""
-        found: set[str] = set()
-        for node in self._nodes:
-            if isinstance(node, ir.StreamIn):
-                found |= {self._dtype(value) for value in node.writes}
-            elif isinstance(node, ir.StreamOut):
-                found |= {self._dtype(value) for value in node.reads}
-        return found
+        given = (value for node in self.index.of(ir.StreamIn) for value in node.writes)
+        taken = (value for node in self.index.of(ir.StreamOut) for value in node.reads)
+        return self.index.dtypes(given) | self.index.dtypes(taken)
 
-    def _dtype(self, value: ir.ValueId) -> str:
-        return avals.dtype_name(self.program.avals[value])
-
-    @functools.cached_property
+    @property
     def shards_storage(self) -> bool:
         """Whether replicas keep a part of what is stored each."""
-        stored = [node for node in self._nodes if isinstance(node, (ir.Load, ir.Store))]
-        return any(node.storage.sharded for node in stored)
+        return any(node.storage.sharded for node in self.index.of(ir.Load, ir.Store))
 
-    @functools.cached_property
+    @property
     def half_sums(self) -> bool:
         """Whether an option asks for products whose sums are kept in half precision."""
-        if "float16" in (
-            self.options.plans.matmul_partials,
-            self.options.plans.convolution_partials,
-        ):
+        plans = self.options.plans
+        if "float16" in (plans.matmul_partials, plans.convolution_partials):
             return True
-        tasks = [node for node in self._nodes if isinstance(node, ir.Task)]
-        options = (dict(pairs) for task in tasks for _, pairs in task.spec.options)
+        options = (dict(pairs) for task in self.index.of(ir.Task) for _, pairs in task.spec.options)
         return any(own.get("partialsType") in ("half", "float16") for own in options)
 
 

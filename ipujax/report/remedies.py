@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ipujax.report.facts import Facts
 from lowering import machine, schedules
-
-if TYPE_CHECKING:
-    from ipujax.report.facts import Facts
 
 _TIMES = 4  # as many micro-batches as now
 PRODUCTS = ("dot_general", "conv_general_dilated")
