@@ -23,9 +23,9 @@ from ipujax.errors import ComparisonError, IPUError
 from ipujax.host.tables import table
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelining_ops import PipelineSchedule
-from ipujax.report.index import Index
+from ipujax.report.advice.index import Index
 from ipujax.report.report import Report
-from ipujax.report.text import duration
+from ipujax.report.words import duration
 
 _QUIET_SECONDS = 4.0  # no progress is shown before
 

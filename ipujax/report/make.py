@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ipujax.errors import ConfigError
-from ipujax.report.advice import advice
-from ipujax.report.costs import costs
-from ipujax.report.facts import Facts
-from ipujax.report.index import Index
+from ipujax.report.advice.costs import costs
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.index import Index
+from ipujax.report.advice.memory import advice
 from ipujax.report.report import Report
 from ipujax.system.options import SystemOptions
 from ipujax.system.poplar_options import planner_options

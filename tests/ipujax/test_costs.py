@@ -14,11 +14,11 @@ import pytest
 
 import ipujax as ipu
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
-from ipujax.report.findings import Cost
-from ipujax.report.index import Index
+from ipujax.report.advice.findings import Cost
+from ipujax.report.advice.index import Index
+from ipujax.report.advice.tally import tally
+from ipujax.report.advice.waiting import waiting
 from ipujax.report.report import Report
-from ipujax.report.tally import tally
-from ipujax.report.waiting import waiting
 from lowering import schedules, trace
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.report.document.forms import Strings
-from ipujax.report.document.runs import from_repeats
-from ipujax.report.document.sections import LIVENESS, MEMORY
+from ipujax.report.presentation.document.forms import Strings
+from ipujax.report.presentation.document.runs import from_repeats
+from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
 from ipujax.report.report import Report
 from lowering import machine
 from tests.ipujax.reporting import configured, struct, training

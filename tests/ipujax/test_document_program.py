@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ipujax.report.document.forms import Strings
-from ipujax.report.document.sections import OPERATIONS, PIPELINE, PROGRAM
-from ipujax.report.document.steps import STEPS
+from ipujax.report.presentation.document.forms import Strings
+from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
+from ipujax.report.presentation.document.steps import STEPS
 from lowering import machine, schedules, trace
 from lowering.errors import InternalError
 from tests.lowering.machine import samples

@@ -10,11 +10,11 @@ import dataclasses as dc
 import functools
 from collections.abc import Callable, Iterator
 
-from ipujax.report import remedies
-from ipujax.report.facts import Facts
-from ipujax.report.findings import Cost
-from ipujax.report.tally import Amount, Kind
-from ipujax.report.text import counted, ranges
+from ipujax.report.advice import remedies
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.findings import Cost
+from ipujax.report.advice.tally import Amount, Kind
+from ipujax.report.words import counted, ranges
 
 _MOST = 3
 _LEAST_SHARE = 0.005  # of the IPU-cycles; less is not worth a line

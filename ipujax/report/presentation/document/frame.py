@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ipujax.errors import IPUError, ReportError
-from ipujax.report.document import forms, sections, shape
-from ipujax.report.document.forms import COUNT, TEXT, Form, Strings
-from ipujax.report.document.steps import NODES, STEPS
+from ipujax.report.presentation.document import forms, sections, shape
+from ipujax.report.presentation.document.forms import COUNT, TEXT, Form, Strings
+from ipujax.report.presentation.document.steps import NODES, STEPS
 from ipujax.version import __version__
 from lowering import machine, trace
 

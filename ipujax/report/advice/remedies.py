@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipujax.report.facts import Facts
+from ipujax.report.advice.facts import Facts
 from lowering import machine, schedules
 
 _TIMES = 4  # as many micro-batches as now

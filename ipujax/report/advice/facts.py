@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ipujax.report.alternatives import Alternative, more_micro_batches, other_schedule
-from ipujax.report.index import Index
-from ipujax.report.tally import Amount, Kind, tally
-from ipujax.report.waiting import waiting
+from ipujax.report.advice.alternatives import Alternative, more_micro_batches, other_schedule
+from ipujax.report.advice.index import Index
+from ipujax.report.advice.tally import Amount, Kind, tally
+from ipujax.report.advice.waiting import waiting
 from lowering import HOST, avals, ir, jaxpr, machine, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")

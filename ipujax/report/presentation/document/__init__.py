@@ -5,7 +5,7 @@
 made; `frame` puts them together, and `shape` compares a document with the schema.
 """
 
-from ipujax.report.document.frame import SCHEMA as SCHEMA
-from ipujax.report.document.frame import json_schema as json_schema
-from ipujax.report.document.frame import read as read
-from ipujax.report.document.frame import report_dict as report_dict
+from ipujax.report.presentation.document.frame import SCHEMA as SCHEMA
+from ipujax.report.presentation.document.frame import json_schema as json_schema
+from ipujax.report.presentation.document.frame import read as read
+from ipujax.report.presentation.document.frame import report_dict as report_dict

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.report.document import runs
+from ipujax.report.presentation.document import runs
 
 Schema = dict[str, Any]
 

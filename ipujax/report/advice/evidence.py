@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Collection, Iterable
 
-from ipujax.report.derivatives import Derivatives
-from ipujax.report.facts import Facts
-from ipujax.report.index import Index
+from ipujax.report.advice.derivatives import Derivatives
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.index import Index
 from lowering import HOST, avals, ir, machine, pipelines
 
 DATA = ("variables", "constants", "activations", "fifos")

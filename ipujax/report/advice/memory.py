@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterator, Mapping, Sequence
 
-from ipujax.report.evidence import DATA, Evidence, gather, need_bytes
-from ipujax.report.facts import Facts
-from ipujax.report.findings import Advice
-from ipujax.report.text import size
-from ipujax.report.waiting import waiting
+from ipujax.report.advice.evidence import DATA, Evidence, gather, need_bytes
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.findings import Advice
+from ipujax.report.advice.waiting import waiting
+from ipujax.report.words import size
 from lowering import machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line

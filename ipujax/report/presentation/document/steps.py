@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.report.document import forms
-from ipujax.report.document.forms import COUNT, Form, Schema, Strings
-from ipujax.report.document.runs import Runs, alike, from_runs, runs
+from ipujax.report.presentation.document import forms
+from ipujax.report.presentation.document.forms import COUNT, Form, Schema, Strings
+from ipujax.report.presentation.document.runs import Runs, alike, from_runs, runs
 from lowering import machine, trace
 
 _KIND = forms.plain(type="integer", minimum=0, maximum=len(trace.KINDS) - 1)

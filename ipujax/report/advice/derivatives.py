@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipujax.report.index import Index
+from ipujax.report.advice.index import Index
 from lowering import avals, ir, jaxpr, marks
 
 _RECOMPUTED = "rematted_computation"  # what jax.checkpoint writes into name stacks

@@ -7,8 +7,8 @@ import dataclasses as dc
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ipujax.report.host_tasks import host_cycles
-from ipujax.report.index import Index
+from ipujax.report.advice.host_tasks import host_cycles
+from ipujax.report.advice.index import Index
 from lowering import machine, schedules, trace
 
 _Task: TypeAlias = tuple[int, str]

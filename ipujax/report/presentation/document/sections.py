@@ -8,9 +8,9 @@ from typing import Any, get_args
 import numpy as np
 
 from ipujax.host_trace import HostSpan, HostTrace
-from ipujax.report.document import forms, runs
-from ipujax.report.document.forms import COUNT, REAL, TEXT, WORD, Form, Strings
-from ipujax.report.findings import Advice, Cost
+from ipujax.report.advice.findings import Advice, Cost
+from ipujax.report.presentation.document import forms, runs
+from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, Strings
 from lowering import machine
 
 COST = forms.record(Cost, forms.derived(Cost, cycles=forms.POSITIVE), later=("name",))
