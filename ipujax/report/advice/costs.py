@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from ipujax.report.advice import remedies
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Cost
-from ipujax.report.advice.tally import Amount, Kind
+from ipujax.report.advice.tally import Total
 from ipujax.report.words import counted, ranges
 
 _MOST = 3
@@ -24,51 +25,30 @@ _TITLES = {
     _REPLICAS: "sums and gathers of replicas",
     _COPIES: "copies between IPUs",
 }
+_Found: TypeAlias = tuple[Cost, Callable[[], str]]
+"""A cost whose remedy nobody has looked for yet: some need another model."""
 
 
 def costs(facts: Facts) -> tuple[Cost, ...]:
     """The biggest costs, the largest first."""
     rules = (
-        _bubble(facts),
-        _sharing(facts),
-        _imbalance(facts),
-        _unused(facts),
-        _elsewhere(facts),
-        _exchange(facts),
-        _sync(facts),
-        _between_ipus(facts),
-        _host(facts),
-        _remote(facts),
-        _compute(facts),
+        *(_bubble, _sharing, _imbalance, _unused, _elsewhere, _exchange, _sync, _between_ipus),
+        *(_host, _remote, _compute),
     )
-    least = _LEAST_SHARE * facts.whole
-    worth = [found for rule in rules for found in rule if found.cycles >= max(least, 1)]
-    return tuple(found.cost(facts) for found in sorted(worth, key=lambda f: -f.cycles)[:_MOST])
+    least = max(_LEAST_SHARE * facts.whole, 1)
+    worth = [found for rule in rules for found in rule(facts) if found[0].cycles >= least]
+    most = sorted(worth, key=lambda found: -found[0].cycles)[:_MOST]
+    return tuple(
+        dc.replace(cost, share=cost.cycles / facts.whole, remedy=remedy()) for cost, remedy in most
+    )
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A cost whose remedy nobody has looked for yet: some need another model."""
-
-    title: str
-    cycles: int
-    detail: str
-    remedy: Callable[[], str]
-    origin: str = ""
-    ipu: int | None = None
-    name: str = ""
-
-    def cost(self, facts: Facts) -> Cost:
-        return Cost(
-            title=self.title,
-            share=self.cycles / facts.whole,
-            cycles=self.cycles,
-            detail=self.detail,
-            remedy=self.remedy(),
-            origin=self.origin,
-            ipu=self.ipu,
-            name=self.name,
-        )
+def _cost(
+    title: str, cycles: int, detail: str, steps: Total | None = None, ipu: int | None = None
+) -> Cost:
+    """One with its share to come; `steps` are those that it is about."""
+    cost = Cost(title=title, share=0.0, cycles=cycles, detail=detail, remedy="", ipu=ipu)
+    return dc.replace(cost, name=steps.name, origin=steps.origin) if steps else cost
 
 
 def _bubble(facts: Facts) -> Iterator[_Found]:
@@ -84,25 +64,21 @@ def _bubble(facts: Facts) -> Iterator[_Found]:
         f"{waiting.bubble / max(waiting.pipeline, 1):.1%} of the pipeline's time, and the pipeline "
         f"takes {waiting.pipeline / max(facts.whole, 1):.1%} of the call"
     )
-    yield _Found(
-        title="the pipeline's bubble",
-        cycles=waiting.bubble,
-        detail=detail,
-        remedy=lambda: remedies.about_bubble(facts),
-    )
+    cost = _cost("the pipeline's bubble", waiting.bubble, detail)
+    yield cost, lambda: remedies.about_bubble(facts)
 
 
 def _sharing(facts: Facts) -> Iterator[_Found]:
     """In a tick, some IPUs go forward and others backward, which takes longer."""
     if facts.waiting.schedule is None:
         return
-    yield _Found(
-        title="forward and backward share a tick",
-        cycles=facts.waiting.sharing,
-        detail="a tick is as long as its slowest task: IPUs that go forward in it wait for those "
+    cost = _cost(
+        "forward and backward share a tick",
+        facts.waiting.sharing,
+        "a tick is as long as its slowest task: IPUs that go forward in it wait for those "
         "that go backward, even where all stages are equal",
-        remedy=lambda: remedies.about_sharing(facts),
     )
+    yield cost, lambda: remedies.about_sharing(facts)
 
 
 def _imbalance(facts: Facts) -> Iterator[_Found]:
@@ -117,14 +93,10 @@ def _imbalance(facts: Facts) -> Iterator[_Found]:
         f"not counted, {remedies.times(work[slowest] / max(mean, 1))} the mean, and every tick "
         "waits for its slowest"
     )
+    title, cycles = "stages of unequal length", facts.waiting.imbalance
     shared = any(len(group) > 1 for group in schedule.ipus)
-    yield _Found(
-        title="stages of unequal length",
-        cycles=facts.waiting.imbalance,
-        detail=detail,
-        remedy=lambda: remedies.about_imbalance(work, schedule),
-        ipu=None if shared else slowest,
-    )
+    cost = _cost(title, cycles, detail, ipu=None if shared else slowest)
+    yield cost, lambda: remedies.about_imbalance(work, schedule)
 
 
 def _elsewhere(facts: Facts) -> Iterator[_Found]:
@@ -133,88 +105,57 @@ def _elsewhere(facts: Facts) -> Iterator[_Found]:
         return
     pipelined = facts.waiting.schedule is not None
     where = "outside of the pipeline's tasks, " if pipelined else ""
-    yield _Found(
-        title="waiting for other IPUs",
-        cycles=cycles,
-        detail=f"{where}IPUs wait while others work",
-        remedy=lambda: remedies.about_waiting(facts),
-    )
+    detail = f"{where}IPUs wait while others work"
+    cost = _cost("waiting for other IPUs", cycles, detail)
+    yield cost, lambda: remedies.about_waiting(facts)
 
 
 def _unused(facts: Facts) -> Iterator[_Found]:
-    ipus = facts.waiting.unused_ipus
+    ipus, cycles = facts.waiting.unused_ipus, facts.waiting.unused
     if not ipus:
         return
     one = len(ipus) == 1
     named = f"IPU {ipus[0]} has" if one else f"IPUs {ranges(ipus)} have"
-    yield _Found(
-        title="IPUs without work",
-        cycles=facts.waiting.unused,
-        detail=f"{named} no work in the whole call",
-        remedy=lambda: remedies.about_unused(facts, len(ipus)),
-        ipu=ipus[0] if one else None,
-    )
+    detail = f"{named} no work in the whole call"
+    ipu = ipus[0] if one else None
+    cost = _cost("IPUs without work", cycles, detail, ipu=ipu)
+    yield cost, lambda: remedies.about_unused(facts, len(ipus))
 
 
 def _exchange(facts: Facts) -> Iterator[_Found]:
-    own = facts.of_kind("exchange")
-    if not own:
-        return
-    (_, name, origin), most = own[0]
-    whole = sum(amount.cycles for _, amount in own)
-    steps = sum(amount.steps for _, amount in own)
-    detail = (
-        f"{counted(steps, 'exchange')} of {whole / max(steps, 1):,.0f} cycles on average; "
-        f"{most.cycles / max(whole, 1):.0%} for {name}"
-    )
-    yield _Found(
-        title="exchange among tiles",
-        cycles=whole,
-        detail=detail,
-        remedy=lambda: remedies.about_exchange(facts, name, origin, whole / max(steps, 1)),
-        origin=origin,
-        name=name,
-    )
+    for own in facts.total("exchange"):
+        detail = (
+            f"{counted(own.steps, 'exchange')} of {own.average:,.0f} cycles on average; "
+            f"{own.share:.0%} for {own.name}"
+        )
+        remedy = functools.partial(remedies.about_exchange, facts, own)
+        yield (
+            _cost("exchange among tiles", own.cycles, detail, own),
+            remedy,
+        )
 
 
 def _sync(facts: Facts) -> Iterator[_Found]:
-    own = facts.of_kind("sync")
-    if not own:
-        return
-    whole = sum(amount.cycles for _, amount in own)
-    steps = sum(amount.steps for _, amount in own)
-    work = facts.cycles_of("compute") / max(steps, 1)
-    detail = (
-        f"{counted(steps, 'sync')} of {whole / max(steps, 1):,.0f} cycles on average, with "
-        f"{work:,.0f} of compute between two of them"
-    )
-    yield _Found(
-        title="sync", cycles=whole, detail=detail, remedy=lambda: remedies.about_sync(facts)
-    )
+    for own in facts.total("sync"):
+        work = sum(each.cycles for each in facts.of_kind("compute")) / max(own.steps, 1)
+        detail = (
+            f"{counted(own.steps, 'sync')} of {own.average:,.0f} cycles on average, with "
+            f"{work:,.0f} of compute between two of them"
+        )
+        cost = _cost("sync", own.cycles, detail)
+        yield cost, lambda: remedies.about_sync(facts)
 
 
 def _between_ipus(facts: Facts) -> Iterator[_Found]:
-    own = facts.of_kind("inter_ipu")
-    if not own:
-        return
-    groups: dict[str, list[tuple[Kind, Amount]]] = {}
-    for kind, amount in own:
-        groups.setdefault(_route(kind.name), []).append((kind, amount))
+    groups: dict[str, list[Total]] = {}
+    for own in facts.of_kind("inter_ipu"):
+        groups.setdefault(_route(own.name), []).append(own)
     for route, entries in groups.items():
-        cycles = sum(amount.cycles for _, amount in entries)
-        steps = sum(amount.steps for _, amount in entries)
-        (_, name, origin), most = entries[0]
-        share = most.cycles / max(cycles, 1)
-        detail = f"{counted(steps, 'transfer')}, {share:.0%} of their time for {name}"
+        own = Total.of(entries)
+        detail = f"{counted(own.steps, 'transfer')}, {own.share:.0%} of their time for {own.name}"
         about = remedies.about_replicas if route == _REPLICAS else remedies.about_copies
-        yield _Found(
-            title=_TITLES[route],
-            cycles=cycles,
-            detail=detail,
-            remedy=functools.partial(about, facts),
-            origin=origin,
-            name=name,
-        )
+        cost = _cost(_TITLES[route], own.cycles, detail, own)
+        yield cost, functools.partial(about, facts)
 
 
 def _route(name: str) -> str:
@@ -225,59 +166,41 @@ def _route(name: str) -> str:
 
 
 def _host(facts: Facts) -> Iterator[_Found]:
-    own = facts.of_kind("host")
-    if not own:
-        return
-    (_, name, origin), most = own[0]
-    busy, waits = sum(amount.cycles for _, amount in own), facts.waiting.host
-    cycles = facts.exposed_io if facts.options.overlaps_io else busy + waits
-    beside = ", beside compute where that takes as long" if facts.options.overlaps_io else ""
-    others = f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it" if waits else ""
-    detail = (
-        f"queues and copies from and to the host take {busy:,} cycles of all IPUs, "
-        f"{most.cycles / max(busy, 1):.0%} of them {name}{beside}{others}"
-    )
-    yield _Found(
-        title="host I/O",
-        cycles=cycles,
-        detail=detail,
-        remedy=lambda: remedies.about_host(facts, cycles),
-        origin=origin,
-        name=name,
-    )
+    overlaps, waits = facts.options.overlaps_io, facts.waiting.host
+    for own in facts.total("host"):
+        cycles = facts.exposed_io if overlaps else own.cycles + waits
+        beside = ", beside compute where that takes as long" if overlaps else ""
+        others = (
+            f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it" if waits else ""
+        )
+        detail = (
+            f"queues and copies from and to the host take {own.cycles:,} cycles of all IPUs, "
+            f"{own.share:.0%} of them {own.name}{beside}{others}"
+        )
+        remedy = functools.partial(remedies.about_host, facts, cycles)
+        yield _cost("host I/O", cycles, detail, own), remedy
 
 
 def _remote(facts: Facts) -> Iterator[_Found]:
-    own = facts.of_kind("remote")
-    if not own:
-        return
-    cycles = sum(amount.cycles for _, amount in own)
-    steps = sum(amount.steps for _, amount in own)
-    yield _Found(
-        title="streaming memory",
-        cycles=cycles,
-        detail=f"{steps:,} loads and stores of what is offloaded",
-        remedy=lambda: remedies.about_remote(facts),
-        name=own[0][0].name,
-    )
+    for own in facts.total("remote"):
+        detail = f"{own.steps:,} loads and stores of what is offloaded"
+        cost = _cost("streaming memory", own.cycles, detail, own._replace(origin=""))
+        yield cost, lambda: remedies.about_remote(facts)
 
 
 def _compute(facts: Facts) -> Iterator[_Found]:
-    for (_, name, origin), amount in facts.of_kind("compute")[:_MOST]:
-        operation = facts.operation(name, origin)
+    for own in facts.of_kind("compute")[:_MOST]:
+        operation = facts.operation(own.name, own.origin)
         parts: list[str] = []
         if operation is not None:
             parts.append(f"most of it {operation.name}")
-            if name in remedies.PRODUCTS and operation.flop_utilisation is not None:
+            if own.name in remedies.PRODUCTS and operation.flop_utilisation is not None:
                 parts.append(f"at {operation.flop_utilisation:.1%} of the IPU's peak FLOP/s")
             if operation.source == "default":
                 parts.append("by a default formula")
-        detail = ", ".join(parts) or counted(amount.steps, "step")
-        yield _Found(
-            title=f"compute of {name}",
-            cycles=amount.cycles,
-            detail=detail,
-            remedy=functools.partial(remedies.about_compute, facts, name, origin, operation),
-            origin=origin,
-            name=name,
+        detail = ", ".join(parts) or counted(own.steps, "step")
+        remedy = functools.partial(remedies.about_compute, facts, own.name, own.origin, operation)
+        yield (
+            _cost(f"compute of {own.name}", own.cycles, detail, own),
+            remedy,
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipujax.report.advice.alternatives import Alternative, more_micro_batches, other_schedule
 from ipujax.report.advice.index import Index
-from ipujax.report.advice.tally import Amount, Kind, tally
+from ipujax.report.advice.tally import Total, tally
 from ipujax.report.advice.waiting import waiting
 from lowering import HOST, avals, ir, jaxpr, machine, trace
 
@@ -56,14 +56,16 @@ class Facts:
         """Cycles of all IPUs that queues take and other work could hide, at most."""
         return int(np.minimum(self._host, self.profile.cycles - self._host).sum())
 
-    def of_kind(self, kind: str) -> list[tuple[Kind, Amount]]:
+    def of_kind(self, kind: str) -> list[Total]:
         """Steps of a kind by name and line, most cycles first."""
-        own = [item for item in self._tally.items() if item[0].kind == kind]
-        return sorted(own, key=lambda item: -item[1].cycles)
+        own = (item for item in self._tally.items() if item[0].kind == kind)
+        found = [Total(k.name, k.origin, *amount, amount.cycles) for k, amount in own]
+        return sorted(found, key=lambda each: -each.cycles)
 
-    def cycles_of(self, kind: str) -> int:
-        """Of all steps of a kind."""
-        return sum(amount.cycles for _, amount in self.of_kind(kind))
+    def total(self, kind: str) -> list[Total]:
+        """All steps of a kind together; [] if there are none."""
+        own = self.of_kind(kind)
+        return [Total.of(own)] if own else []
 
     def operation(self, name: str, origin: str) -> machine.OperationTotal | None:
         """The most expensive operation of a name and line."""
