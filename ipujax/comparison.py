@@ -24,9 +24,9 @@ from ipujax.errors import ComparisonError, IPUError
 from ipujax.host.tables import table
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelining_ops import PipelineSchedule
+from ipujax.report.advice.index import Index
 from ipujax.report.report import Report
-from ipujax.report.text import duration
-from lowering import ir
+from ipujax.report.words import duration
 
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
@@ -190,17 +190,12 @@ def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lo
     except Exception as error:
         error.add_note(f"in ipu.compare, while tracing `{compiled.program_name}` with these args")
         raise
-    if schedule is not None and not _has_pipeline(lowered.program):
+    if schedule is not None and not Index(lowered.program).pipelines:
         raise ComparisonError(
             f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare",
             fix="leave out schedules, or give a function that calls pipelining_ops.pipeline",
         )
     return lowered
-
-
-def _has_pipeline(program: ir.Program) -> bool:
-    nodes = ir.walk(program.body)
-    return any(isinstance(node, ir.Repeat) and node.pipeline is not None for node in nodes)
 
 
 def _row(label: str, name: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:

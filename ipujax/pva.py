@@ -21,6 +21,7 @@ from ipujax import report as _report
 from ipujax.report.pva.compilation import IPU as IPU
 from ipujax.report.pva.compilation import CompilationReport as CompilationReport
 from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
+from ipujax.report.pva.held import Held
 from ipujax.report.pva.programs import Program as Program
 from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
 from ipujax.report.pva.view import View
@@ -51,12 +52,12 @@ class Report(View):
     @functools.cached_property
     def compilation(self) -> CompilationReport:
         """What was compiled, for which chip, and what its memory holds."""
-        return CompilationReport(self.source)
+        return CompilationReport(Held(self.source))
 
     @functools.cached_property
     def execution(self) -> ExecutionReport:
         """One call of it."""
-        return ExecutionReport(self.source)
+        return ExecutionReport(Held(self.source))
 
     @property
     def poplarVersion(self) -> Version:

@@ -51,6 +51,11 @@ RULES = (
         ("jax", "numpy"),
         "a schedule is plain data, readable without the compiler",
     ),
+    Rule(
+        "ipujax/report/advice",
+        tuple(f"ipujax.report.{name}" for name in ("presentation", "report", "make", "pva")),
+        "what would help does not depend on how it is shown",
+    ),
     *(
         Rule(folder, ("lowering.machine",), "compiling does not depend on the machine model")
         for folder in ("lowering/ir", "lowering/passes", "lowering/pipelines", "lowering/schedules")

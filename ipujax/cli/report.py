@@ -132,7 +132,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
     """Writes the page of one or two reports to a file, or to stdout for `-`."""
-    from ipujax.report import html
+    from ipujax.report.presentation import html
 
     page = html.page([report.to_dict() for report in reports], labels)
     if path == "-":
@@ -142,7 +142,7 @@ def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) ->
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from ipujax.report.difference import difference
+    from ipujax.report.presentation.difference import difference
 
     before, after = map(_load, arguments.diff)
     if arguments.html is None:
@@ -188,7 +188,7 @@ def _load(path: str) -> Report:
     """
     from ipujax import report
     from ipujax.errors import ReportError
-    from ipujax.report import document, file
+    from ipujax.report.presentation import document, file
 
     try:
         if path != "-":

@@ -142,7 +142,7 @@ class Lowered:
             return
         report = self.report()
         if not report.memory.fits:
-            from ipujax.report.text import out_of_memory
+            from ipujax.report.presentation.text import out_of_memory
 
             text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
             raise OutOfMemoryError(text, report=report)

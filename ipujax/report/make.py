@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ipujax.errors import ConfigError
-from ipujax.report.advice import advice
-from ipujax.report.costs import costs
-from ipujax.report.elements import elements_per_call
+from ipujax.report.advice.costs import costs
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.index import Index
+from ipujax.report.advice.memory import advice
 from ipujax.report.report import Report
-from ipujax.report.stage_options import check_stage_options
 from ipujax.system.options import SystemOptions
 from ipujax.system.poplar_options import planner_options
 from ipujax.targets import Target
@@ -31,19 +31,27 @@ def make_report(
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
         than there are tiles.
     """
-    check_stage_options(program)
+    index = Index(program)
+    _check_stage_options(index)
     options = _options(config, target)
     profile = machine.model(program, options)
-    helps = ()
-    if not profile.memory.fits:
-        helps = advice(program, profile, options, may_recompute=config.allow_recompute)
+    facts = Facts(index, profile, options)
+    helps = () if profile.memory.fits else advice(facts, may_recompute=config.allow_recompute)
     return Report(
         profile=profile,
-        elements=elements_per_call(program) * program.replicas,
+        elements=index.elements * program.replicas,
         advice=helps,
         arguments=arguments,
-        costs=costs(program, profile, options),
+        costs=costs(facts),
     )
+
+
+def _check_stage_options(index: Index) -> None:
+    """Checks those that ride in the program as those of the configuration are checked."""
+    for node in index.of(ir.Task):
+        stage = "the weight update" if node.spec.stage < 0 else f"stage {node.spec.stage}"
+        for group, pairs in node.spec.options:
+            planner_options(dict(pairs), f"{node.spec.kind} {group} of {stage}")
 
 
 def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:

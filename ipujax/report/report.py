@@ -24,11 +24,11 @@ import numpy as np
 
 from ipujax.host import files
 from ipujax.host_trace import HostTrace
-from ipujax.report import file, html, perfetto
-from ipujax.report.document import read, report_dict
-from ipujax.report.findings import Advice
-from ipujax.report.findings import Cost as Cost
-from ipujax.report.text import page, summary
+from ipujax.report.advice.findings import Advice
+from ipujax.report.advice.findings import Cost as Cost
+from ipujax.report.presentation import file, html, perfetto
+from ipujax.report.presentation.document import read, report_dict
+from ipujax.report.presentation.text import page, summary
 from lowering import machine, trace
 
 KINDS = trace.KINDS

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
-from ipujax.report.html import inline, page
+from ipujax.report.presentation.html import inline, page
 from ipujax.report.report import Report
 from tests.browser.looking import Visit, colours, frames, pixels, selection, show, views_of
 from tests.ipujax.reporting import configured, struct, training

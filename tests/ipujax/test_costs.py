@@ -14,10 +14,11 @@ import pytest
 
 import ipujax as ipu
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
-from ipujax.report.findings import Cost
+from ipujax.report.advice.findings import Cost
+from ipujax.report.advice.index import Index
+from ipujax.report.advice.tally import tally
+from ipujax.report.advice.waiting import waiting
 from ipujax.report.report import Report
-from ipujax.report.tally import tally
-from ipujax.report.waiting import waiting
 from lowering import schedules, trace
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros
@@ -129,7 +130,7 @@ def test_forward_that_waits_for_backward_is_no_bubble() -> None:
     report = lowered.report()
     lines = report.pipeline
     assert lines is not None
-    found = waiting(lowered.program, report.profile)
+    found = waiting(Index(lowered.program), report.profile)
     busy = [[0] * 4 for _ in range(lines.ticks)]
     words = ("fwd", "bwd", "wgt")
     for stage, phase, tick in zip(lines.grid.stage, lines.grid.phase, lines.grid.tick, strict=True):
@@ -339,7 +340,7 @@ def test_waiting_adds_up() -> None:
     model, args = training(2, 8)
     lowered = ipu.compile(model).lower(*args)
     report = lowered.report()
-    found = waiting(lowered.program, report.profile)
+    found = waiting(Index(lowered.program), report.profile)
     busy = trace.busy(report.steps.trace, 2).sum()
     within = (found.bubble, found.sharing, found.imbalance, found.host)
     assert sum(within) + found.elsewhere == 2 * report.cycles - busy
@@ -350,7 +351,7 @@ def test_waiting_adds_up() -> None:
     profile = dataclasses.replace(
         report.profile, pipeline=dataclasses.replace(report.pipeline, stage_cycles=equal)
     )
-    assert waiting(lowered.program, profile).imbalance == 0
+    assert waiting(Index(lowered.program), profile).imbalance == 0
 
 
 def test_small_work_is_not_told_of_cheaper_numbers() -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from ipujax.report.difference import difference
+from ipujax.report.presentation.difference import difference
 from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct, training
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.report.document import liveness, memory
-from ipujax.report.document.runs import from_repeats
-from ipujax.report.document.strings import Strings
+from ipujax.report.presentation.document.forms import Strings
+from ipujax.report.presentation.document.runs import from_repeats
+from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
 from ipujax.report.report import Report
 from lowering import machine
 from tests.ipujax.reporting import configured, struct, training
@@ -71,7 +71,7 @@ def same(left: Any, right: Any) -> None:
 
 def test_memory_comes_back(report: Report) -> None:
     before = report.memory
-    _, after = through_json(memory, before)
+    _, after = through_json(MEMORY, before)
     for name in ("tile_peak_bytes", "always_live_bytes", "peak_bytes", "remote_bytes"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
     for name in ("limit", "most_code_bytes", "code_limit", "biggest", "fits", "missing_bytes"):
@@ -83,7 +83,7 @@ def test_memory_comes_back(report: Report) -> None:
 
 
 def test_memory_says_what_it_is(report: Report) -> None:
-    data, _ = through_json(memory, report.memory)
+    data, _ = through_json(MEMORY, report.memory)
     for ipu_, held in enumerate(data["tile_categories"]):
         for name, bytes_ in report.memory.tile_categories.items():
             assert (name in held) == bool(bytes_[ipu_].any())
@@ -104,7 +104,7 @@ def fields(tensor: machine.Lifetime) -> tuple[Any, ...]:
 
 def test_liveness_comes_back(report: Report) -> None:
     before = report.liveness
-    data, after = through_json(liveness, before)
+    data, after = through_json(LIVENESS, before)
     assert len(after) == len(before) == report.num_ipus
     for one, other in zip(before, after, strict=True):
         assert tuple(other.names) == tuple(one.names)
@@ -113,11 +113,11 @@ def test_liveness_comes_back(report: Report) -> None:
         np.testing.assert_array_equal(other.temporary_bytes, one.temporary_bytes)
         assert list(map(fields, other.tensors)) == list(map(fields, one.tensors))
         assert other.worst == one.worst
-    assert through_json(liveness, after)[0] == data
+    assert through_json(LIVENESS, after)[0] == data
 
 
 def test_equal_mappings_are_written_once(report: Report) -> None:
-    data, _ = through_json(liveness, report.liveness)
+    data, _ = through_json(LIVENESS, report.liveness)
     for held in data:
         assert len({json.dumps(mapping) for mapping in held["mappings"]}) == len(held["mappings"])
         for number, bytes_ in zip(
@@ -154,10 +154,10 @@ def change(data: Any, path: tuple[Any, ...], value: Any) -> None:
 )
 def test_broken_liveness_is_an_error(path: tuple[Any, ...], value: Any) -> None:
     strings = Strings()
-    data = liveness.encode(small_report().liveness, strings)
+    data = LIVENESS.encode(small_report().liveness, strings)
     change(data, path, value)
     with pytest.raises((ValueError, LookupError)):
-        liveness.decode(data, strings.texts)
+        LIVENESS.decode(data, strings.texts)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_broken_liveness_is_an_error(path: tuple[Any, ...], value: Any) -> None:
     ],
 )
 def test_broken_memory_is_an_error(path: tuple[Any, ...], value: Any) -> None:
-    data = memory.encode(small_report().memory, Strings())
+    data = MEMORY.encode(small_report().memory, Strings())
     change(data, path, value)
     with pytest.raises((ValueError, LookupError)):
-        memory.decode(data, [])
+        MEMORY.decode(data, [])
 
 
 def test_many_steps_and_tensors() -> None:
@@ -200,6 +200,6 @@ def test_many_steps_and_tensors() -> None:
             for i in range(count)
         ),
     )
-    _, (after,) = through_json(liveness, (held,))
+    _, (after,) = through_json(LIVENESS, (held,))
     assert after.names == names
     assert [tensor.first for tensor in after.alive_at(after.worst)] == list(range(count - 4, count))

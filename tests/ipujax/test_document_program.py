@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ipujax.report.document import operations, pipeline, program, steps
-from ipujax.report.document.strings import Strings
+from ipujax.report.presentation.document.forms import Strings
+from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
+from ipujax.report.presentation.document.steps import STEPS
 from lowering import machine, schedules, trace
 from lowering.errors import InternalError
 from tests.lowering.machine import samples
@@ -49,7 +50,7 @@ def plain(node: machine.ProgramNode) -> Any:
 
 @given(traces)
 def test_any_steps(tree: trace.Trace) -> None:
-    data, read = through(steps, machine.Steps(tree))
+    data, read = through(STEPS, machine.Steps(tree))
     same_columns(machine.Steps(tree), read)
     assert read.trace.span == tree.span
     assert data["count"] == tree.num_steps
@@ -69,13 +70,13 @@ def _parts(node: dict[str, Any]) -> list[int]:
 @pytest.mark.parametrize("name", MORE)
 def test_programs(name: str) -> None:
     found = samples.modelled(MORE[name]())
-    data, read = through(steps, found.steps)
+    data, read = through(STEPS, found.steps)
     same_columns(found.steps, read)
     assert list(read)[:100] == list(found.steps)[:100]
-    assert through(steps, read)[0] == data
-    _, tree = through(program, found.program)
+    assert through(STEPS, read)[0] == data
+    _, tree = through(PROGRAM, found.program)
     assert plain(tree) == plain(found.program)
-    _, totals = through(operations, found.operations)
+    _, totals = through(OPERATIONS, found.operations)
     assert totals == found.operations
 
 
@@ -86,19 +87,19 @@ def test_what_ipus_do_alike_is_written_once() -> None:
         return x
 
     found = samples.profile(fn, samples.A, ipus=8)
-    data, _ = through(steps, found.steps)
+    data, _ = through(STEPS, found.steps)
     texts = Strings()
-    assert steps.encode(found.steps, texts) == data
+    assert STEPS.encode(found.steps, texts) == data
     names = [[texts.texts[number] for number in n["name"]] for n in data["nodes"] if "name" in n]
     assert len([own for own in names if "exp/Exp" in own]) == 1
     assert len([node for node in data["nodes"] if node["type"] == "on"]) == 8
-    columns, _ = through(program, found.program)
+    columns, _ = through(PROGRAM, found.program)
     assert columns["kind"].count(texts.number("operation")) <= 1 + len(found.operations)
 
 
 def test_loops_are_as_large_as_their_bodies() -> None:
     short, long = (samples.profile(looping(n), samples.A, ipus=2).steps for n in (2, 10**9))
-    sizes = [len(json.dumps(steps.encode(each, Strings()))) for each in (short, long)]
+    sizes = [len(json.dumps(STEPS.encode(each, Strings()))) for each in (short, long)]
     assert sizes[1] < sizes[0] + 50
 
 
@@ -130,13 +131,13 @@ LOOP = {"type": "loop", "body": 0, "count": 3, "period": 10}
 def test_steps_that_contradict_themselves(nodes: list[Any], error: type[Exception]) -> None:
     data = {"count": 6, "root": len(nodes) - 1, "nodes": nodes}
     with pytest.raises(error):
-        steps.decode(data, ["", "add"])
+        STEPS.decode(data, ["", "add"])
 
 
 @pytest.mark.parametrize("start", [[0, 5], None])
 def test_steps_by_hand(start: list[int] | None) -> None:
     nodes = [{**BLOCK, "start": start}, LOOP]
-    read = steps.decode({"count": 6, "root": 1, "nodes": nodes}, ["", "add"])
+    read = STEPS.decode({"count": 6, "root": 1, "nodes": nodes}, ["", "add"])
     assert [step.start_cycle for step in read] == [0, 5, 10, 15, 20, 25]
     assert {step.name for step in read} == {"add"}
 
@@ -149,7 +150,7 @@ def test_shared_nodes_stay_shared() -> None:
     again = dc.replace(shared)  # equal, but another one
     parts = (shared, again, dc.replace(shared, count=2))
     root = machine.ProgramNode(kind="sequence", name="f", cycles=12, children=parts)
-    data, read = through(program, root)
+    data, read = through(PROGRAM, root)
     assert data["children"] == [[], [], [0, 0, 1]]
     assert data["ipu"] == [-1, -1, -1]
     assert plain(read) == plain(root)
@@ -175,9 +176,9 @@ def test_trees_that_contradict_themselves(change: dict[str, Any], error: type[Ex
         **{"count": [1, 1], "cycles": [1, 1], "children": [[], [0]]},
     }
     texts = ["", "repeat", "f"]
-    assert program.decode(data, texts).children[0].kind == "repeat"
+    assert PROGRAM.decode(data, texts).children[0].kind == "repeat"
     with pytest.raises(error):
-        program.decode({**data, **change}, texts)
+        PROGRAM.decode({**data, **change}, texts)
 
 
 # --- pipelines ------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ def test_trees_that_contradict_themselves(change: dict[str, Any], error: type[Ex
 def test_pipelines(schedule: Any) -> None:
     found = samples.modelled(samples.pipeline(4, 16, schedule)).pipeline
     assert found is not None
-    data, read = through(pipeline, found)
+    data, read = through(PIPELINE, found)
     for field in dc.fields(found):
         if field.name not in ("grid", "tick_cycles"):
             assert getattr(read, field.name) == getattr(found, field.name)
@@ -207,7 +208,7 @@ def test_programs_without_a_pipeline_have_their_totals_in_order() -> None:
         return repeated(lambda c: (jnp.tanh(c @ w),), x)
 
     found = samples.profile(fn, samples.M, samples.M)
-    data, _ = through(operations, found.operations)
+    data, _ = through(OPERATIONS, found.operations)
     cycles = [entry["cycles"] for entry in data]
     assert cycles == sorted(cycles, reverse=True)
     assert {"bytes", "flop_utilisation"} <= set(data[0])

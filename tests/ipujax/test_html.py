@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ipujax.report import html
+from ipujax.report.presentation import html
 from tests.harness import ROOT
 
-PAGE = ROOT / "ipujax" / "_report" / "page"
+PAGE = ROOT / "ipujax" / "report" / "presentation" / "page"
 MODULES = sorted(path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*.js"))
 MAX_LINES = 400
 STEPS = 100_000

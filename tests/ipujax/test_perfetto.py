@@ -17,7 +17,7 @@ import ipujax as ipu
 from ipujax.errors import ReportError
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.pipelining_ops import PipelineSchedule
-from ipujax.report.flows import arrows
+from ipujax.report.presentation.flows import arrows
 from ipujax.report.report import Report
 from lowering import trace
 from tests.ipujax.feeding import infeed

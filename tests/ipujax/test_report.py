@@ -19,8 +19,8 @@ import ipujax as ipu
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
 from ipujax.pipelining_ops import PipelineStageOptions, pipeline
-from ipujax.report.document.runs import runs
 from ipujax.report.make import make_report
+from ipujax.report.presentation.document.runs import runs
 from ipujax.report.report import Report
 from lowering import Options, lower
 from tests.ipujax.feeding import incr, infeed, outfeed

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import ipujax as ipu
 from ipujax.errors import IPUError, ReportError
 from ipujax.host_trace import HostSpan, HostTrace
-from ipujax.report.document import shape
-from ipujax.report.document.runs import from_repeats, from_runs, repeats, runs
-from ipujax.report.document.schema import json_schema
+from ipujax.report.presentation.document import json_schema, shape
+from ipujax.report.presentation.document.runs import from_repeats, from_runs, repeats, runs
 from ipujax.report.report import Report, load
 from tests.ipujax.reporting import configured, f32, struct, training
 

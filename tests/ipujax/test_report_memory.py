@@ -13,7 +13,7 @@ import ipujax as ipu
 from ipujax import errors
 from ipujax.errors import ConfigError, IPUError, OutOfMemoryError
 from ipujax.report.report import Report
-from ipujax.report.text import size
+from ipujax.report.words import size
 from tests.ipujax.reporting import configured, f32, struct, training
 
 WORDS = "Out of memory: Cannot fit all variable data onto one or more tiles"

@@ -14,8 +14,8 @@ import pytest
 from ipujax.cli import main as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
-from ipujax.report import file
-from ipujax.report.document.runs import from_repeats, from_runs
+from ipujax.report.presentation import file
+from ipujax.report.presentation.document.runs import from_repeats, from_runs
 from ipujax.report.report import Report, load
 from tests.ipujax.small_report import small_report
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from ipujax import report
 from ipujax.errors import ReportError
 from ipujax.host import files
-from ipujax.report import text
+from ipujax.report.presentation import text
 
 _ENDINGS = (".json", ".json.gz")
 _BEGINNING = 1024  # bytes

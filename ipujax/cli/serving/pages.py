@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 
 from ipujax.cli.serving.library import Entry, Summary
-from ipujax.report.text import duration
+from ipujax.report.words import duration
 
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#d0d4da, #3a4048);

@@ -15,7 +15,7 @@ from ipujax import report
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library
 from ipujax.errors import ReportError
-from ipujax.report import html
+from ipujax.report.presentation import html
 
 _ADDRESS = "127.0.0.1"
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")

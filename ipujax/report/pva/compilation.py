@@ -6,15 +6,11 @@ import bisect
 import dataclasses as dc
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, NamedTuple
 
-from ipujax.report.pva.memory import Held, LoweredVariable, TileMemory, Variable
+from ipujax.report.pva.held import CATEGORIES, LoweredVariable, Variable
 from ipujax.report.pva.programs import Program, below
-from ipujax.report.pva.view import Lazy, View
-
-if TYPE_CHECKING:
-    from ipujax.report.report import Report
-    from lowering import machine
+from ipujax.report.pva.view import Lazy, View, told
 
 
 class Architecture(enum.Enum):
@@ -32,10 +28,6 @@ class Target(View):
         "architecture": "the report is about a chip of its own: see ipu.report.load(path).target"
     }
 
-    def __init__(self, report: Report) -> None:
-        self._chip, self.numIPUs = report.target, report.num_ipus
-        self.numReplicas = report.replication_factor
-
     @property
     def architecture(self) -> Architecture:
         """The kind of IPU, one of `IPU.Architecture`.
@@ -48,48 +40,85 @@ class Target(View):
             raise self.unknown("architecture")
         return known[self._chip.name]
 
-    @property
-    def tilesPerIpu(self) -> int:
-        """Tiles of one IPU."""
-        return self._chip.tiles_per_ipu
+    _chip = told(lambda self: self._held.report.target)
+    numIPUs: int = told(lambda self: self._held.report.num_ipus)
+    """IPUs of one replica."""
+    numReplicas: int = told(lambda self: self._held.report.replication_factor)
+    """How many replicas run side by side."""
+    tilesPerIpu: int = told(lambda self: self._chip.tiles_per_ipu)
+    """Tiles of one IPU."""
+    numTiles: int = told(lambda self: self.numIPUs * self.tilesPerIpu)
+    """Tiles of all IPUs of one replica."""
+    bytesPerTile: int = told(lambda self: self._chip.bytes_per_tile)
+    """Memory of one tile."""
+    bytesPerIPU: int = told(lambda self: self.tilesPerIpu * self.bytesPerTile)
+    """Memory of one IPU's tiles."""
+    totalMemory: int = told(lambda self: self.numTiles * self.bytesPerTile)
+    """Memory of the tiles of all IPUs of one replica."""
+    clockFrequency: float = told(lambda self: self._chip.clock_hz)
+    """Tile cycles per second."""
 
-    @property
-    def numTiles(self) -> int:
-        """Tiles of all IPUs of one replica."""
-        return self.numIPUs * self.tilesPerIpu
 
-    @property
-    def bytesPerTile(self) -> int:
-        """Memory of one tile."""
-        return self._chip.bytes_per_tile
+class MemoryTotal(NamedTuple):
+    """Bytes of a tile; the model leaves no gaps."""
 
-    @property
-    def bytesPerIPU(self) -> int:
-        """Memory of one IPU's tiles."""
-        return self.tilesPerIpu * self.bytesPerTile
+    includingGaps: int
+    excludingGaps: int
 
-    @property
-    def totalMemory(self) -> int:
-        """Memory of the tiles of all IPUs of one replica."""
-        return self.numTiles * self.bytesPerTile
 
-    @property
-    def clockFrequency(self) -> float:
-        """Tile cycles per second."""
-        return self._chip.clock_hz
+class CategoryTotal(NamedTuple):
+    """Bytes of one category on a tile."""
+
+    total: int
+
+
+class Categories(View):
+    """What fills a tile at its IPU's worst step, by category.
+
+    pva's `variable` is what the model tells apart as `variables`, `activations`, `fifos` and
+    `temporaries`; those names work too.
+    """
+
+    instead: ClassVar[Mapping[str, str]] = {
+        "globalExchangeCode": "all exchange code is in .internalExchangeCode",
+        "hostExchangeCode": "all exchange code is in .internalExchangeCode",
+        "vertexFieldData": "all data of vertices is in .vertexInstanceState",
+    }
+
+    def __getattr__(self, name: str) -> CategoryTotal:
+        known = self._held.report.memory.tile_categories if not name.startswith("_") else {}
+        names = CATEGORIES.get(name, (name,) if name in known else ())
+        if not names:
+            raise self.unknown(name)
+        return CategoryTotal(sum(int(known[each][self._place]) for each in names))
+
+    def __dir__(self) -> list[str]:
+        return sorted([*CATEGORIES, *self._held.report.memory.tile_categories])
+
+
+class TileMemory(View):
+    """Memory of one tile."""
+
+    _peak = told(lambda self: int(self._held.report.memory.tile_peak_bytes[self._place]))
+    total: MemoryTotal = told(lambda self: MemoryTotal(self._peak, self._peak))
+    """The most that the tile ever holds."""
+    alwaysLiveBytes: int = told(lambda self: int(self._held.always[self._place]))
+    """What the tile holds at every step: variables, constants and code."""
+    notAlwaysLiveBytes: int = told(lambda self: self._peak - self.alwaysLiveBytes)
+    """The most that there ever is beside."""
+    category: Categories = told(lambda self: Categories(self._held, *self._place))
+    """What fills it."""
 
 
 class Tile(View):
     """A tile of one of the IPUs."""
 
-    def __init__(self, held: Held, number: int) -> None:
-        self._held, self.id = held, number
-        self.ipu, self._tile = held.place(number)
-
-    @property
-    def memory(self) -> TileMemory:
-        """What it holds."""
-        return TileMemory(self._held, self.ipu, self._tile)
+    id: int = told(lambda self: self._place[0])
+    """Counted over all IPUs."""
+    ipu: int = told(lambda self: self._held.place(self.id)[0])
+    """The IPU that it is of."""
+    memory: TileMemory = told(lambda self: TileMemory(self._held, *self._held.place(self.id)))
+    """What it holds."""
 
 
 class IPU(View):
@@ -97,8 +126,8 @@ class IPU(View):
 
     Architecture: ClassVar[type[Architecture]] = Architecture
 
-    def __init__(self, held: Held, number: int) -> None:
-        self._held, self.id = held, number
+    id: int = told(lambda self: self._place[0])
+    """Counted from 0."""
 
     @property
     def tiles(self) -> Lazy[int, Tile]:
@@ -117,13 +146,8 @@ class Graph(View):
         "numEdges": "use numVars, or report.compilation.programs",
     }
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
-
-    @property
-    def numVars(self) -> int:
-        """Tensors that tiles ever hold; one on several IPUs is there several times."""
-        return len(self._held.tensors)
+    numVars: int = told(lambda self: len(self._held.tensors))
+    """Tensors that tiles ever hold; one on several IPUs is there several times."""
 
 
 @dc.dataclass(frozen=True)
@@ -140,31 +164,27 @@ class StepProgram:
 
 
 class LiveMemory(View):
-    """What is there at a step and not always."""
+    """What is there at a step and not always; nothing where no step is told."""
 
-    def __init__(self, liveness: machine.Liveness | None, step: int) -> None:
-        self._liveness, self._step = liveness, step
+    def _of(self, sizes: str) -> int:
+        if not self._place:
+            return 0
+        ipu, step = self._place
+        return int(getattr(self._held.report.liveness[ipu], sizes)[step])
 
-    @property
-    def bytes(self) -> int:
-        """On all tiles together, work space included."""
-        return 0 if self._liveness is None else int(self._liveness.bytes[self._step])
-
-    @property
-    def temporaryBytes(self) -> int:
-        """The work space among them; ipujax's own."""
-        return 0 if self._liveness is None else int(self._liveness.temporary_bytes[self._step])
+    bytes: int = told(lambda self: self._of("bytes"))
+    """On all tiles together, work space included."""
+    temporaryBytes: int = told(lambda self: self._of("temporary_bytes"))
+    """The work space among them; ipujax's own."""
 
     @property
     def variables(self) -> list[Variable]:
         """The tensors among them, largest first."""
-        if self._liveness is None:
+        if not self._place:
             return []
-        return [
-            Variable(tensor.name, tensor.total_bytes, tensor.origin)
-            for tensor in self._liveness.alive_at(self._step)
-            if tensor.first is not None
-        ]
+        ipu, step = self._place
+        alive = self._held.report.liveness[ipu].alive_at(step)
+        return [Variable(t.name, t.total_bytes, t.origin) for t in alive if t.first is not None]
 
 
 class LivenessProgramStep(View):
@@ -175,19 +195,17 @@ class LivenessProgramStep(View):
         "notAlwaysLiveMemoryForIpu(ipu), or report.compilation.tiles[i].memory for the worst step"
     }
 
-    def __init__(self, report: Report, ipu: int, step: int) -> None:
-        self._report, self.ipu, self._step = report, ipu, step
+    ipu: int = told(lambda self: self._place[0])
+    """The IPU whose step it is."""
+    notAlwaysLiveMemory: LiveMemory = told(lambda self: LiveMemory(self._held, *self._place))
+    """What is there at this step and not always."""
 
     @property
     def program(self) -> StepProgram:
         """What runs then."""
-        held = self._report.liveness[self.ipu]
-        return StepProgram(held.names[self._step], held.origins[self._step])
-
-    @property
-    def notAlwaysLiveMemory(self) -> LiveMemory:
-        """What is there at this step and not always."""
-        return LiveMemory(self._report.liveness[self.ipu], self._step)
+        ipu, step = self._place
+        held = self._held.report.liveness[ipu]
+        return StepProgram(held.names[step], held.origins[step])
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> LiveMemory:
         """The same on one IPU: nothing on others than that of the step.
@@ -195,23 +213,17 @@ class LivenessProgramStep(View):
         Raises:
           IndexError: an IPU that the replica does not have.
         """
-        count = len(self._report.liveness)
+        count = len(self._held.report.liveness)
         if not 0 <= ipu < count:
             raise IndexError(f"there is no IPU {ipu}: the replica has {count}, counted from 0")
-        held = self._report.liveness[ipu]
-        return LiveMemory(held if ipu == self.ipu else None, self._step)
+        return self.notAlwaysLiveMemory if ipu == self.ipu else LiveMemory(self._held)
 
 
 class LoweredVariables(View):
     """Tensors by tile."""
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
-
-    @property
-    def allBriefVars(self) -> list[LoweredVariable]:
-        """Every tensor on every tile that has any of it: many."""
-        return list(self._held.lowered())
+    allBriefVars: list[LoweredVariable] = told(lambda self: list(self._held.lowered()))
+    """Every tensor on every tile that has any of it: many."""
 
     def forTile(self, tile: int) -> list[LoweredVariable]:
         """Those on one tile, counted over all IPUs."""
@@ -221,28 +233,23 @@ class LoweredVariables(View):
 class CompilationReport(View):
     """One replica's program."""
 
-    def __init__(self, report: Report) -> None:
-        self._report, self._held = report, Held(report)
+    target: Target = told(lambda self: Target(self._held))
+    """What it was compiled for."""
+    graph: Graph = told(lambda self: Graph(self._held))
+    """How large it is."""
+    ipus: Lazy[int, IPU] = told(lambda self: self._each(self.target.numIPUs, IPU, "IPU"))
+    """The IPUs."""
+    tiles: Lazy[int, Tile] = told(lambda self: self._each(self.target.numTiles, Tile, "tile"))
+    """The tiles of all IPUs."""
+    alwaysLiveVariables: list[Variable] = told(lambda self: list(self._held.always_live()))
+    """What is there at every step; code is among it under its category's name."""
+    loweredVariables: LoweredVariables = told(lambda self: LoweredVariables(self._held))
+    """Tensors by tile, with their lifetimes."""
+    programs: list[Program] = told(lambda self: list(below(self._held.report.program)))
+    """All parts of the program tree, each once, the whole program first."""
 
-    @property
-    def target(self) -> Target:
-        """What it was compiled for."""
-        return Target(self._report)
-
-    @property
-    def graph(self) -> Graph:
-        """How large it is."""
-        return Graph(self._held)
-
-    @property
-    def ipus(self) -> Lazy[int, IPU]:
-        """The IPUs."""
-        return Lazy(range(self._report.num_ipus), lambda i: IPU(self._held, i), "IPU")
-
-    @property
-    def tiles(self) -> Lazy[int, Tile]:
-        """The tiles of all IPUs."""
-        return Lazy(range(self.target.numTiles), lambda i: Tile(self._held, i), "tile")
+    def _each(self, count: int, view: type[View], what: str) -> Lazy[int, View]:
+        return Lazy(range(count), lambda i: view(self._held, i), what)
 
     @property
     def livenessProgramSteps(self) -> Lazy[int, LivenessProgramStep]:
@@ -251,25 +258,10 @@ class CompilationReport(View):
 
         def step(i: int) -> LivenessProgramStep:
             ipu = bisect.bisect_right(first, i) - 1
-            return LivenessProgramStep(self._report, ipu, i - first[ipu])
+            return LivenessProgramStep(self._held, ipu, i - first[ipu])
 
         return Lazy(range(first[-1]), step, "step")
-
-    @property
-    def alwaysLiveVariables(self) -> list[Variable]:
-        """What is there at every step; code is among it under its category's name."""
-        return list(self._held.always_live())
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         """The same on one tile, counted over all IPUs."""
         return list(self._held.always_live(tile))
-
-    @property
-    def loweredVariables(self) -> LoweredVariables:
-        """Tensors by tile, with their lifetimes."""
-        return LoweredVariables(self._held)
-
-    @property
-    def programs(self) -> list[Program]:
-        """All parts of the program tree, each once, the whole program first."""
-        return list(below(self._report.program))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
+from ipujax.report.pva.held import Held
 from ipujax.report.pva.programs import Program, of_step
-from ipujax.report.pva.view import Lazy, View
-
-if TYPE_CHECKING:
-    from ipujax.report.report import Report
-    from lowering import machine
+from ipujax.report.pva.view import Lazy, View, told
+from lowering import machine
 
 _TRAFFIC = "use report.json's operations or the costs of ipu.report.load(path)"
 _BALANCE = "the model tells the slowest tile of an operation only: use .cycles"
@@ -34,71 +32,51 @@ class IpuCycles(View):
     """What one IPU does in a step."""
 
     instead: ClassVar[Mapping[str, str]] = {
-        "dataIn": _TRAFFIC,
-        "dataOut": _TRAFFIC,
-        "activeTileBalance": _BALANCE,
-        "tileBalance": _BALANCE,
-        "cyclesByTile": _BALANCE,
+        **dict.fromkeys(("dataIn", "dataOut"), _TRAFFIC),
+        **dict.fromkeys(("activeTileBalance", "tileBalance", "cyclesByTile"), _BALANCE),
     }
 
-    def __init__(self, start: int, cycles: int) -> None:
-        self._start, self._cycles = start, cycles
-
-    @property
-    def cycles(self) -> int:
-        """For how long; 0 on an IPU that takes no part."""
-        return self._cycles
+    cycles: int = told(lambda self: self._place[1])
+    """For how long; 0 on an IPU that takes no part."""
 
     @property
     def activeCycles(self) -> ActiveCycles:
         """From when to when; empty on an IPU that takes no part."""
-        end = self._start + self._cycles
-        return ActiveCycles(Range(self._start, self._start), Range(end, end))
+        start, cycles = self._place
+        return ActiveCycles(Range(start, start), Range(start + cycles, start + cycles))
 
 
 class ExecutionStep(View):
     """A step. Of the model, it is one IPU's; what IPUs do together is a step for each."""
 
-    def __init__(self, step: machine.Step, ipus: int) -> None:
-        self._step, self._ipus = step, ipus
+    def __init__(self, held: Held, step: machine.Step) -> None:
+        super().__init__(held)
+        self._step = step
 
-    @property
-    def program(self) -> Program:
-        """What it runs."""
-        return of_step(self._step)
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self._step.name
+    program: Program = told(lambda self: of_step(self._step))
+    """What it runs."""
+    name: str = told(lambda self: self._step.name)
+    """What it is called."""
 
     @property
     def ipus(self) -> Lazy[int, IpuCycles]:
         """What each IPU of a replica does in it."""
-        step = self._step
-        return Lazy(
-            range(self._ipus),
-            lambda ipu: IpuCycles(step.start_cycle, step.cycles if ipu == step.ipu else 0),
-            "IPU",
-        )
+        start, own, cycles = self._step.start_cycle, self._step.ipu, self._step.cycles
+        ipus = range(self._held.report.num_ipus)
+        return Lazy(ipus, lambda i: IpuCycles(self._held, start, cycles * (i == own)), "IPU")
 
 
 class Run(View):
     """One call of the program."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-
-    @property
-    def name(self) -> str:
-        """The program's."""
-        return self._report.name
+    name: str = told(lambda self: self._held.report.name)
+    """The program's."""
 
     @property
     def steps(self) -> Lazy[machine.Step, ExecutionStep]:
         """All steps, in the order of `ipu.report.Report.steps`."""
-        ipus = self._report.num_ipus
-        return Lazy(self._report.steps, lambda step: ExecutionStep(step, ipus), "step")
+        held = self._held
+        return Lazy(held.report.steps, lambda step: ExecutionStep(held, step), "step")
 
 
 class ExecutionReport(View):
@@ -106,20 +84,9 @@ class ExecutionReport(View):
 
     instead: ClassVar[Mapping[str, str]] = {"blocks": "the model has no blocks: use .steps"}
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """The one call that is modelled."""
-        return (Run(self._report),)
-
-    @property
-    def steps(self) -> Lazy[machine.Step, ExecutionStep]:
-        """The steps of that call."""
-        return self.runs[0].steps
-
-    @property
-    def totalCycles(self) -> int:
-        """Of one call, from its first step to the end of its last."""
-        return self._report.cycles
+    runs: tuple[Run, ...] = told(lambda self: (Run(self._held),))
+    """The one call that is modelled."""
+    steps: Lazy[machine.Step, ExecutionStep] = told(lambda self: self.runs[0].steps)
+    """The steps of that call."""
+    totalCycles: int = told(lambda self: self._held.report.cycles)
+    """Of one call, from its first step to the end of its last."""

@@ -5,59 +5,33 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from ipujax.report.pva.view import View
+from lowering import machine
 
-if TYPE_CHECKING:
-    from lowering import machine
+ProgramType = enum.Enum(
+    "ProgramType",
+    "OnTileExecute DoExchange GlobalExchange StreamCopyBegin StreamCopyMid StreamCopyEnd Sync "
+    "SyncAns Sans Sequence Repeat RepeatWhile Switch OnEveryTileSwitch Call Unknown",
+    module=__name__,
+)
+"""What a program can be; those that no report has are there for scripts that compare."""
 
-
-class ProgramType(enum.Enum):
-    """What a program can be; those that no report has are there for scripts that compare."""
-
-    OnTileExecute = enum.auto()
-    DoExchange = enum.auto()
-    GlobalExchange = enum.auto()
-    StreamCopyBegin = enum.auto()
-    StreamCopyMid = enum.auto()
-    StreamCopyEnd = enum.auto()
-    Sync = enum.auto()
-    SyncAns = enum.auto()
-    Sans = enum.auto()
-    Sequence = enum.auto()
-    Repeat = enum.auto()
-    RepeatWhile = enum.auto()
-    Switch = enum.auto()
-    OnEveryTileSwitch = enum.auto()
-    Call = enum.auto()
-    Unknown = enum.auto()
-
-
-_OF_NODES = {
-    "sequence": ProgramType.Sequence,
-    "pipeline": ProgramType.Sequence,
-    "task": ProgramType.Sequence,
-    "execute": ProgramType.Sequence,
+_SEQUENCES = ("sequence", "pipeline", "task", "execute")
+_STREAMS = ("load", "store", "stream_in", "stream_out", "host_call", "host", "remote")
+_TYPES = {
+    **dict.fromkeys(_SEQUENCES, ProgramType.Sequence),
+    **dict.fromkeys(_STREAMS, ProgramType.StreamCopyMid),
+    **dict.fromkeys(("operation", "compute"), ProgramType.OnTileExecute),
+    **dict.fromkeys(("copy", "inter_ipu"), ProgramType.GlobalExchange),
     "repeat": ProgramType.Repeat,
     "while": ProgramType.RepeatWhile,
     "switch": ProgramType.Switch,
-    "operation": ProgramType.OnTileExecute,
-    "copy": ProgramType.GlobalExchange,
-    "load": ProgramType.StreamCopyMid,
-    "store": ProgramType.StreamCopyMid,
-    "stream_in": ProgramType.StreamCopyMid,
-    "stream_out": ProgramType.StreamCopyMid,
-    "host_call": ProgramType.StreamCopyMid,
-}
-_OF_STEPS = {
-    "compute": ProgramType.OnTileExecute,
     "exchange": ProgramType.DoExchange,
     "sync": ProgramType.Sync,
-    "inter_ipu": ProgramType.GlobalExchange,
-    "host": ProgramType.StreamCopyMid,
-    "remote": ProgramType.StreamCopyMid,
 }
+"""Of nodes of the program tree and of steps, by their kinds."""
 
 
 class ProgramVisitor:
@@ -118,30 +92,18 @@ class Program(View):
 
 def of_node(node: machine.ProgramNode) -> Program:
     """A part of the tree."""
-    return Program(
-        _source=node,
-        name=node.name,
-        type=_OF_NODES[node.kind],
-        kind=node.kind,
-        cycles=node.cycles,
-        count=node.count,
-        ipu=node.ipu,
-        origin=node.origin,
-        _nodes=node.children,
-    )
+    return _of(node, count=node.count, _nodes=node.children)
 
 
 def of_step(step: machine.Step) -> Program:
     """What a step runs."""
-    return Program(
-        _source=step,
-        name=step.name,
-        type=_OF_STEPS[step.kind],
-        kind=step.kind,
-        cycles=step.cycles,
-        ipu=step.ipu,
-        origin=step.origin,
-    )
+    return _of(step)
+
+
+def _of(source: machine.ProgramNode | machine.Step, **others: Any) -> Program:
+    shared = ("name", "kind", "cycles", "ipu", "origin")
+    fields = {name: getattr(source, name) for name in shared}
+    return Program(_source=source, type=_TYPES[source.kind], **fields, **others)
 
 
 def below(root: machine.ProgramNode) -> Iterator[Program]:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
+
+from ipujax.report.pva.held import Held
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
+def told(find: Callable[[Any], T]) -> T:
+    """What a view tells under a name: a property."""
+    return cast(T, property(find))
+
+
 class View:
     """A part of a report.
+
+    Args:
+      held: what it looks at.
+      place: which of several parts, such as the number of a tile.
 
     A name that pva had, or may have had, and that the model cannot tell is an `AttributeError` that
     says so; `instead` holds what it says, by name.
     """
 
     instead: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, held: Held, *place: int) -> None:
+        self._held, self._place = held, place
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property that failed says why itself

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.tally import Total
 from lowering import machine, schedules
-
-if TYPE_CHECKING:
-    from ipujax.report.facts import Facts
 
 _TIMES = 4  # as many micro-batches as now
 PRODUCTS = ("dot_general", "conv_general_dilated")
@@ -114,19 +112,21 @@ def about_waiting(facts: Facts) -> str:
     )
 
 
-def about_exchange(facts: Facts, name: str, origin: str, average: float) -> str:
+def about_exchange(facts: Facts, steps: Total) -> str:
     """Bytes, or the fixed cost of an exchange."""
     fixed = facts.profile.target.exchange_cycles
-    if average < _SMALL * fixed:
+    if steps.average < _SMALL * fixed:
         return (
             f"fewer, larger operations: {fixed} cycles of each exchange are fixed, so a larger "
             "batch costs little more"
         )
-    if "float32" in facts.dtypes(name, origin):
+    if "float32" in facts.dtypes(steps.name, steps.origin):
         return f"{_HALVES}: half the bytes to exchange"
-    if name in PRODUCTS:
+    if steps.name in PRODUCTS:
         return "a larger batch: products grow with it, and weights are exchanged once all the same"
-    return f"operands of {name} that lie alike: no transposes, slices or reshapes just before it"
+    return (
+        f"operands of {steps.name} that lie alike: no transposes, slices or reshapes just before it"
+    )
 
 
 def about_sync(facts: Facts) -> str:

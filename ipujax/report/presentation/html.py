@@ -121,4 +121,4 @@ def _read(path: str) -> str:
 
 
 def _files() -> Traversable:
-    return importlib.resources.files("ipujax.report").joinpath("page")
+    return importlib.resources.files("ipujax.report.presentation").joinpath("page")

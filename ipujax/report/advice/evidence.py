@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
-from ipujax.report.derivatives import Derivatives
-from ipujax.report.waiting import first_pipeline
+from ipujax.report.advice.derivatives import Derivatives
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.index import Index
 from lowering import HOST, avals, ir, machine, pipelines
 
 DATA = ("variables", "constants", "activations", "fifos")
@@ -57,19 +58,19 @@ class Evidence:
     micro_batches: int
 
 
-def gather(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions
-) -> tuple[Evidence, ...]:
+def gather(facts: Facts) -> tuple[Evidence, ...]:
     """Looks at each IPU that lacks memory, and at the one with the fullest tile, which is first."""
-    worst, _ = profile.memory.worst
-    needs = need_bytes(profile.memory)
+    program, memory = facts.program, facts.profile.memory
+    worst, _ = memory.worst
+    needs = need_bytes(memory)
     others = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
     idle = None
-    if any(isinstance(n, ir.Repeat) and n.pipeline is not None for n in ir.walk(program.body)):
+    if facts.index.pipelines:
         idle = machine.model(
-            dc.replace(program, body=ir.with_nodes(program.body, _idle)), options
+            dc.replace(program, body=ir.with_nodes(program.body, _idle)), facts.options
         ).memory
-    return tuple(_of(program, profile, idle, ipu, needs[ipu]) for ipu in (worst, *others))
+    derivatives = Derivatives(facts.index)
+    return tuple(_of(facts, derivatives, idle, ipu, needs[ipu]) for ipu in (worst, *others))
 
 
 def need_bytes(memory: machine.Memory) -> list[int]:
@@ -80,39 +81,32 @@ def need_bytes(memory: machine.Memory) -> list[int]:
 
 
 def _of(
-    program: ir.Program,
-    profile: machine.Profile,
-    idle: machine.Memory | None,
-    ipu: int,
-    need: int,
+    facts: Facts, derivatives: Derivatives, idle: machine.Memory | None, ipu: int, need: int
 ) -> Evidence:
-    nodes = list(ir.walk(program.body))
-    loops = [n for n in nodes if isinstance(n, ir.Repeat) and n.pipeline is not None]
-    tasks = [n for n in nodes if isinstance(n, ir.Task)]
-    updates = [task for task in tasks if task.spec.kind is pipelines.Kind.UPDATE]
-    remote = _remote(nodes)
-    derivatives = Derivatives(program)
+    index, profile = facts.index, facts.profile
+    updates = [n for n in index.of(ir.Task) if n.spec.kind is pipelines.Kind.UPDATE]
+    remote = _remote(index)
     held = {name: int(bytes_[ipu]) for name, bytes_ in profile.memory.ipu_categories.items()}
     peak = int(profile.memory.peak_bytes[ipu])
-    shapes = _trained(program, updates, derivatives)
-    found = first_pipeline(program)
+    shapes = _trained(index.program, updates, derivatives)
+    found = index.first_pipeline
     runs = 1 if found is None else found[1]
-    state = _bytes(program, _state(nodes, loops, updates, remote, ipu))
+    state = index.bytes(_state(index, updates, remote, ipu))
     return Evidence(
         ipu=ipu,
         need_bytes=need,
         peak_bytes=peak,
         held=held,
-        pipelined=bool(loops),
+        pipelined=bool(index.pipelines),
         training=bool(updates),
         room_bytes=peak - _outside(profile, idle, ipu) if idle is not None else peak,
         working_bytes=_working(profile.liveness[ipu], shapes),
-        kept_bytes=0 if loops or derivatives.recomputes else derivatives.kept_bytes,
+        kept_bytes=0 if index.pipelines or derivatives.recomputes else derivatives.kept_bytes,
         state_bytes=state,
-        gathered_bytes=int(state * _largest_share(program, loops, ipu)),
-        accumulator_bytes=_spared(program, loops, remote, ipu),
-        streamed_bytes=_streamed(program, loops, ipu),
-        single_share=_single_share(program),
+        gathered_bytes=int(state * _largest_share(index, ipu)),
+        accumulator_bytes=_spared(index, remote, ipu),
+        streamed_bytes=_streamed(index, ipu),
+        single_share=_single_share(index.program),
         updates=runs,
         micro_batches=0 if found is None else runs * found[0].micro_batches,
     )
@@ -149,10 +143,10 @@ def _working(liveness: machine.Liveness, shapes: Collection[str]) -> int:
     return sum(tensor.total_bytes for tensor in activations if tensor.name not in shapes)
 
 
-def _remote(nodes: Iterable[ir.Node]) -> set[ir.ValueId]:
+def _remote(index: Index) -> set[ir.ValueId]:
     """What is in streaming memory, under the names of loop variables too."""
     remote: set[ir.ValueId] = set()
-    for node in nodes:
+    for node, _ in index.nodes:
         if isinstance(node, ir.Store) and node.storage.remote:
             remote.add(node.kept)
         if isinstance(node, ir.Repeat):
@@ -161,53 +155,43 @@ def _remote(nodes: Iterable[ir.Node]) -> set[ir.ValueId]:
 
 
 def _state(
-    nodes: Sequence[ir.Node],
-    loops: Iterable[ir.Repeat],
-    updates: Iterable[ir.Task],
-    remote: set[ir.ValueId],
-    ipu: int,
+    index: Index, updates: Iterable[ir.Task], remote: set[ir.ValueId], ipu: int
 ) -> set[ir.ValueId]:
     """What only updates read on an IPU, and is neither accumulated nor elsewhere."""
-    others = {n.value for n in nodes if isinstance(n, ir.Load)}
-    for copy in (n for n in nodes if isinstance(n, ir.Copy) and n.source != HOST):
+    others = {node.value for node in index.of(ir.Load)}
+    for copy in (node for node in index.of(ir.Copy) if node.source != HOST):
         others.update(copy.values)
-    others.update(value for loop in loops for value in ir.reads(loop))
-    others.update(carry.final for loop in loops for carry in loop.carry)
+    for loop in index.pipelines:
+        others.update(ir.reads(loop), (carry.final for carry in loop.carry))
     steps = [n for task in updates for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
     made = {value for n in steps for value in n.writes}
     read = {value for n in steps if n.ipu == ipu for value in n.reads}
     return read - made - others - remote
 
 
-def _largest_share(program: ir.Program, loops: Iterable[ir.Repeat], ipu: int) -> float:
+def _largest_share(index: Index, ipu: int) -> float:
     """The share of the largest accumulator in all of an IPU's."""
-    sums = [_bytes(program, [c.entering]) for n in loops for c in n.carry if c.ipu == ipu]
+    sums = [index.bytes([c.entering]) for n in index.pipelines for c in n.carry if c.ipu == ipu]
     return max(sums, default=0) / max(sum(sums), 1)
 
 
-def _spared(
-    program: ir.Program, loops: Iterable[ir.Repeat], remote: set[ir.ValueId], ipu: int
-) -> int:
+def _spared(index: Index, remote: set[ir.ValueId], ipu: int) -> int:
     """Bytes of accumulators on an IPU beside those that one task needs at once."""
     spared = 0
-    for loop in loops:
+    for loop in index.pipelines:
         sums = {c.entering for c in loop.carry if c.ipu == ipu and c.initial not in remote}
         tasks = [node for node in loop.body.steps if isinstance(node, ir.Task)]
-        at_once = (_bytes(program, sums & set(ir.reads(task))) for task in tasks)
-        spared += _bytes(program, sums) - max(at_once, default=0)
+        at_once = (index.bytes(sums & set(ir.reads(task))) for task in tasks)
+        spared += index.bytes(sums) - max(at_once, default=0)
     return spared
 
 
-def _streamed(program: ir.Program, loops: Iterable[ir.Repeat], ipu: int) -> int:
-    fifos = (fifo for loop in loops if loop.pipeline is not None for fifo in loop.pipeline.fifos)
-    return sum(_bytes(program, fifo.values) for fifo in fifos if fifo.ipu == ipu and fifo.depth)
+def _streamed(index: Index, ipu: int) -> int:
+    fifos = (fifo for loop in index.pipelines if loop.pipeline for fifo in loop.pipeline.fifos)
+    return sum(index.bytes(fifo.values) for fifo in fifos if fifo.ipu == ipu and fifo.depth)
 
 
 def _single_share(program: ir.Program) -> float:
     sizes = [(str(aval.dtype), avals.size_in_bytes(aval)) for aval in program.avals]
     single = sum(bytes_ for dtype, bytes_ in sizes if dtype == "float32")
     return single / max(sum(bytes_ for _, bytes_ in sizes), 1)
-
-
-def _bytes(program: ir.Program, values: Iterable[ir.ValueId]) -> int:
-    return sum(avals.size_in_bytes(program.avals[value]) for value in values)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from ipujax.errors import ReportError
-from ipujax.report.flows import Arrow, arrows
+from ipujax.report.presentation.flows import Arrow, arrows
 from ipujax.version import __version__
 from lowering import trace
 

@@ -1,15 +1,13 @@
-"""Memory of tiles, and what lives in it when."""
+"""What a report holds where and when, found once for all views of it."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-
-from ipujax.report.pva.view import View
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -26,75 +24,8 @@ CATEGORIES = {
 }
 """What pva called the categories of the model."""
 
-_ALWAYS = ("vertexCode", "vertexInstanceState", "controlCode", "internalExchangeCode", "stack")
-
-
-class MemoryTotal(NamedTuple):
-    """Bytes of a tile; the model leaves no gaps."""
-
-    includingGaps: int
-    excludingGaps: int
-
-
-class CategoryTotal(NamedTuple):
-    """Bytes of one category on a tile."""
-
-    total: int
-
-
-class Categories(View):
-    """What fills a tile at its IPU's worst step, by category.
-
-    pva's `variable` is what the model tells apart as `variables`, `activations`, `fifos` and
-    `temporaries`; those names work too.
-    """
-
-    instead: ClassVar[Mapping[str, str]] = {
-        "globalExchangeCode": "all exchange code is in .internalExchangeCode",
-        "hostExchangeCode": "all exchange code is in .internalExchangeCode",
-        "vertexFieldData": "all data of vertices is in .vertexInstanceState",
-    }
-
-    def __init__(self, held: Held, ipu: int, tile: int) -> None:
-        self._held, self._ipu, self._tile = held, ipu, tile
-
-    def __getattr__(self, name: str) -> CategoryTotal:
-        known = self._held.report.memory.tile_categories if not name.startswith("_") else {}
-        names = CATEGORIES.get(name, (name,) if name in known else ())
-        if not names:
-            raise self.unknown(name)
-        return CategoryTotal(sum(int(known[each][self._ipu, self._tile]) for each in names))
-
-    def __dir__(self) -> list[str]:
-        return sorted([*CATEGORIES, *self._held.report.memory.tile_categories])
-
-
-class TileMemory(View):
-    """Memory of one tile."""
-
-    def __init__(self, held: Held, ipu: int, tile: int) -> None:
-        self._held, self._ipu, self._tile = held, ipu, tile
-
-    @property
-    def total(self) -> MemoryTotal:
-        """The most that the tile ever holds."""
-        peak = int(self._held.report.memory.tile_peak_bytes[self._ipu, self._tile])
-        return MemoryTotal(peak, peak)
-
-    @property
-    def alwaysLiveBytes(self) -> int:
-        """What the tile holds at every step: variables, constants and code."""
-        return int(self._held.always[self._ipu, self._tile])
-
-    @property
-    def notAlwaysLiveBytes(self) -> int:
-        """The most that there ever is beside."""
-        return self.total.excludingGaps - self.alwaysLiveBytes
-
-    @property
-    def category(self) -> Categories:
-        """What fills it."""
-        return Categories(self._held, self._ipu, self._tile)
+_ALWAYS = [(name, category) for name, (category, *more) in CATEGORIES.items() if not more][1:]
+"""Code and what goes with it, which is there at every step."""
 
 
 @dc.dataclass(frozen=True)
@@ -172,8 +103,8 @@ class Held:
         """int64 [ipus, tiles]: bytes that are there at every step."""
         memory = self.report.memory
         total = np.zeros_like(memory.tile_peak_bytes)
-        for name in (each for category in _ALWAYS for each in CATEGORIES[category]):
-            total += memory.tile_categories[name]
+        for _, category in _ALWAYS:
+            total += memory.tile_categories[category]
         for ipu, tensor in self.tensors:
             if tensor.first is None:
                 held = tensor.mapping.bytes_per_tile()
@@ -188,12 +119,11 @@ class Held:
                 size = _size(tensor, own)
                 if size:
                     yield Variable(tensor.name, size, tensor.origin)
-        for category in _ALWAYS:
-            for name in CATEGORIES[category]:
-                held = self.report.memory.tile_categories[name]
-                size = int(held.sum() if own is None else held[ipu, own])
-                if size:
-                    yield Variable(category, size)
+        for name, category in _ALWAYS:
+            held = self.report.memory.tile_categories[category]
+            size = int(held.sum() if own is None else held[ipu, own])
+            if size:
+                yield Variable(name, size)
 
     def lowered(self, tile: int | None = None) -> Iterator[LoweredVariable]:
         """Every tensor on every tile that has any of it, or on one."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
-from ipujax.report.findings import Advice
+from ipujax.report.advice.findings import Advice
+from ipujax.report.words import counted, duration, ranges, size
 from lowering import machine
 
 if TYPE_CHECKING:
@@ -222,18 +223,6 @@ def _operations(report: Report) -> list[str]:
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """As `0-3, 6`; at most three of them."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
-    return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
-
-
 def _basis(report: Report) -> list[str]:
     lines = [
         f"Modelled, not measured; {report.default_share:.1%} of compute cycles rest on default "
@@ -250,26 +239,3 @@ def _wrapped(text: str, indent: int = 2) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def counted(number: int, word: str) -> str:
-    """As `1 replica` or `2 replicas`."""
-    return f"{number:,} {word}{'s' * (number != 1)}"
-
-
-def size(bytes_: int) -> str:
-    """Bytes in powers of 1000: `1.5 MB`."""
-    value = float(bytes_)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:,.1f} GB"
-
-
-def duration(seconds: float) -> str:
-    """As `310.6 us`."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"

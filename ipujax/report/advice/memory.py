@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterator, Mapping, Sequence
 
-from ipujax.report.evidence import DATA, Evidence, gather, need_bytes
-from ipujax.report.findings import Advice
-from ipujax.report.text import size
-from ipujax.report.waiting import waiting
-from lowering import ir, machine
+from ipujax.report.advice.evidence import DATA, Evidence, gather, need_bytes
+from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.findings import Advice
+from ipujax.report.advice.waiting import waiting
+from ipujax.report.words import size
+from lowering import machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
 _MOST_IPUS = 64
@@ -28,22 +29,15 @@ _PLANNED = {
 }
 
 
-def advice(
-    program: ir.Program,
-    profile: machine.Profile,
-    options: machine.ModelOptions,
-    *,
-    may_recompute: bool,
-) -> tuple[Advice, ...]:
+def advice(facts: Facts, *, may_recompute: bool) -> tuple[Advice, ...]:
     """What would help, the largest effect first.
 
     Args:
-      program: what was modelled.
-      profile: what came of it.
-      options: what it was modelled with.
+      facts: what was modelled, and what came of it.
       may_recompute: whether `IPUConfig.allow_recompute` is set already.
     """
-    found, *others = gather(program, profile, options)
+    profile = facts.profile
+    found, *others = gather(facts)
     if int(profile.memory.tile_peak_bytes.max()) <= profile.memory.limit:
         return tuple(_about_code(found))  # only the instructions are too many
     least = _LEAST_SHARE * found.peak_bytes
@@ -52,8 +46,8 @@ def advice(
         dc.replace(entry, enough=_does(entry, found, others, helping))
         for entry in _rules(profile, found, may_recompute)
     ]
-    entries += _about_ipus(program, profile, found)
-    entries += _about_temporaries(program, profile, options, least)
+    entries += _about_ipus(facts, found)
+    entries += _about_temporaries(facts, least)
     worth = [entry for entry in entries if entry.about_bytes >= least or entry.enough]
     return tuple(sorted(worth, key=lambda entry: -entry.about_bytes))
 
@@ -82,13 +76,13 @@ def _does(
     return all(spared.get(entry.rule, 0) >= other.need_bytes for other, spared in pairs)
 
 
-def _about_ipus(program: ir.Program, profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
-    memory = profile.memory
+def _about_ipus(facts: Facts, found: Evidence) -> Iterator[Advice]:
+    profile, memory = facts.profile, facts.profile.memory
     capacity = memory.limit * profile.target.tiles_per_ipu
     needs = need_bytes(memory)
     room = [capacity - fullest * profile.target.tiles_per_ipu for fullest in _fullest(memory)]
     if sum(needs) <= sum(free for free in room if free > 0):
-        yield Advice("move_work", _moving(program, profile, needs, room), found.need_bytes, True)
+        yield Advice("move_work", _moving(facts, needs, room), found.need_bytes, True)
         return
     if found.peak_bytes <= capacity:
         return
@@ -113,12 +107,12 @@ def _fullest(memory: machine.Memory) -> list[int]:
     return memory.tile_peak_bytes.max(axis=1).tolist()
 
 
-def _moving(
-    program: ir.Program, profile: machine.Profile, needs: Sequence[int], room: Sequence[int]
-) -> str:
+def _moving(facts: Facts, needs: Sequence[int], room: Sequence[int]) -> str:
     """From where to where: to the IPUs that have least to do, as long as there is room."""
-    waits = waiting(program, profile)
-    order = sorted(range(profile.num_ipus), key=lambda ipu: (waits.work.get(ipu, 0), -room[ipu]))
+    waits = waiting(facts.index, facts.profile)
+    order = sorted(
+        range(facts.profile.num_ipus), key=lambda ipu: (waits.work.get(ipu, 0), -room[ipu])
+    )
     taking: list[int] = []
     for ipu in (ipu for ipu in order if room[ipu] > 0):
         if sum(room[taker] for taker in taking) < sum(needs):
@@ -199,10 +193,9 @@ def _streaming(profile: machine.Profile, bytes_: int, times: int) -> str:
     return f"; streaming adds at least {cycles:,} cycles to a call{beside}"
 
 
-def _about_temporaries(
-    program: ir.Program, profile: machine.Profile, options: machine.ModelOptions, least: float
-) -> Iterator[Advice]:
+def _about_temporaries(facts: Facts, least: float) -> Iterator[Advice]:
     """Models the program again with less work space for products, and tells what came of it."""
+    profile, options = facts.profile, facts.options
     ipu, _ = profile.memory.worst
     names = {operation.name.split()[0] for operation in profile.operations}
     products = [_PLANNED[name] for name in _PLANNED if name in names]
@@ -213,7 +206,7 @@ def _about_temporaries(
     for part in _TRIED:
         tried = {field: round(value / part, 3) for field, value in present.items()}
         plans = dc.replace(options.plans, **tried)
-        other = machine.model(program, dc.replace(options, plans=plans))
+        other = machine.model(facts.program, dc.replace(options, plans=plans))
         spared = int(profile.memory.peak_bytes[ipu] - other.memory.peak_bytes[ipu])
         if spared >= least:
             where = " and ".join(

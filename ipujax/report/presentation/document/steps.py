@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ipujax.report.document.runs import Runs, from_runs, runs
-from ipujax.report.document.strings import Strings
+from ipujax.report.presentation.document import forms
+from ipujax.report.presentation.document.forms import COUNT, Form, Schema, Strings
+from ipujax.report.presentation.document.runs import Runs, alike, from_runs, runs
 from lowering import machine, trace
 
+_KIND = forms.plain(type="integer", minimum=0, maximum=len(trace.KINDS) - 1)
+_MANY = forms.plain(**{**forms.MANY.schema, "maximum": 10**6})
+_COLUMN = forms.listed(COUNT)
+_TASK = {
+    "body": COUNT,
+    "stage": forms.or_null(COUNT),
+    "phase": forms.or_null(forms.one_of(trace.PHASES)),
+    **dict.fromkeys(("places", "starts", "micro_batches"), forms.RUNS),
+}
+_FIELDS: Mapping[str, forms.Forms] = {
+    "block": {
+        "ipu": Form(forms.either(COUNT.schema, _COLUMN.schema)),
+        "kind": forms.listed(_KIND),
+        "name": _COLUMN,
+        "origin": _COLUMN,
+        "start": forms.or_null(_COLUMN),
+        "cycles": _COLUMN,
+    },
+    "group": {"parts": forms.listed(forms.in_order(COUNT, COUNT, forms.WHOLE, _MANY))},
+    "on": {"body": COUNT, "ipu": COUNT},
+    "loop": {"body": COUNT, "count": COUNT, "period": COUNT},
+    "tasks": {"tasks": forms.listed(Form(forms.described(_TASK)))},
+}
+NODES: dict[str, Schema] = {
+    f"{name}_node": forms.described({"type": forms.plain(const=name), **fields})
+    for name, fields in _FIELDS.items()
+}
+"""The kinds of nodes."""
 
-def encode(steps: machine.Steps, strings: Strings) -> dict[str, Any]:
+
+def _encode(steps: machine.Steps, strings: Strings) -> dict[str, Any]:
     """The trace behind steps; equal parts are there once."""
     writer = _Writer(strings)
     root = writer.number(steps.trace)
     return {"count": len(steps), "root": root, "nodes": writer.nodes}
 
 
-def decode(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Steps:
+def _decode(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Steps:
     """The steps that `encode` wrote.
 
     Raises:
@@ -73,15 +103,18 @@ class _Writer:
 
     def _block(self, block: trace.Block) -> dict[str, Any]:
         ipus = block.ipu.tolist()
-        names = np.array([self._strings.number(name) for name in block.names], dtype=np.int64)
-        lines = np.array([self._strings.number(line) for line in block.origins], dtype=np.int64)
+        names, origins = (
+            np.array([self._strings.number(text) for text in texts], dtype=np.int64)
+            for texts in (block.names, block.origins)
+        )
+        gapless = np.array_equal(block.start, _after_each_other(block.cycles))
         return {
             "type": "block",
             "ipu": ipus[0] if len(set(ipus)) == 1 else ipus,
             "kind": block.kind.tolist(),
             "name": names[block.name].tolist(),
-            "origin": lines[block.name].tolist(),
-            "start": None if _is_gapless(block) else block.start.tolist(),
+            "origin": origins[block.name].tolist(),
+            "start": None if gapless else block.start.tolist(),
             "cycles": block.cycles.tolist(),
         }
 
@@ -96,26 +129,17 @@ class _Writer:
 
     def _tasks(self, tasks: trace.Tasks) -> list[dict[str, Any]]:
         """Tasks of one body, stage and phase together."""
-        keys = np.stack([tasks.which, tasks.stage, tasks.phase.astype(np.int32)])
-        kinds, member = np.unique(keys, axis=1, return_inverse=True)
-        found: list[dict[str, Any]] = []
-        for i, (which, stage, phase) in enumerate(kinds.T.tolist()):
-            own = np.flatnonzero(member.reshape(-1) == i)
-            found.append(
-                {
-                    "body": self.number(tasks.bodies[which]),
-                    "stage": None if stage == trace.NONE else stage,
-                    "phase": None if phase == trace.NONE else trace.PHASES[phase],
-                    "places": runs(own),
-                    "starts": runs(tasks.start[own]),
-                    "micro_batches": runs(tasks.micro_batch[own]),
-                }
-            )
-        return found
-
-
-def _is_gapless(block: trace.Block) -> bool:
-    return np.array_equal(block.start, _after_each_other(block.cycles))
+        return [
+            {
+                "body": self.number(tasks.bodies[which]),
+                "stage": None if stage == trace.NONE else stage,
+                "phase": None if phase == trace.NONE else trace.PHASES[phase],
+                "places": runs(own),
+                "starts": runs(tasks.start[own]),
+                "micro_batches": runs(tasks.micro_batch[own]),
+            }
+            for (which, stage, phase), own in alike(tasks.which, tasks.stage, tasks.phase)
+        ]
 
 
 def _after_each_other(cycles: np.ndarray) -> np.ndarray:
@@ -123,11 +147,11 @@ def _after_each_other(cycles: np.ndarray) -> np.ndarray:
     return np.cumsum(cycles) - cycles
 
 
-_Nodes = Sequence[trace.Trace]
 _Data = Mapping[str, Any]
+_Nodes = Sequence[trace.Trace]
 
 
-def _read_block(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace:
+def _read_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
     codes: dict[tuple[int, int], int] = {}
     pairs = zip(data["name"], data["origin"], strict=True)
     name = np.array([codes.setdefault(pair, len(codes)) for pair in pairs], dtype=np.int32)
@@ -151,15 +175,7 @@ def _read_block(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace
     )
 
 
-def _read_on(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace:
-    return trace.on(nodes[data["body"]], data["ipu"])
-
-
-def _read_loop(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace:
-    return trace.loop(nodes[data["body"]], data["count"], data["period"])
-
-
-def _read_group(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace:
+def _read_group(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
     return trace.group(
         (first + step * i, nodes[child])
         for child, first, step, count in data["parts"]
@@ -167,35 +183,42 @@ def _read_group(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace
     )
 
 
-def _read_tasks(data: _Data, nodes: _Nodes, texts: Sequence[str]) -> trace.Trace:
-    places = [from_runs(entry["places"]) for entry in data["tasks"]]
-    order = np.argsort(np.concatenate([np.empty(0, dtype=np.int64), *places]), kind="stable")
-    counts = [len(own) for own in places]
+def _read_tasks(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
+    entries = data["tasks"]
+    none = np.empty(0, dtype=np.int64)
+    places = [from_runs(entry["places"]) for entry in entries]
+    order = np.argsort(np.concatenate([none, *places]), kind="stable")
 
     def column(each: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.array(each, dtype=np.int64), counts)[order]
+        return np.repeat(np.array(each, dtype=np.int64), [len(own) for own in places])[order]
 
     def joined(key: str) -> np.ndarray:
-        parts = [from_runs(entry[key]) for entry in data["tasks"]]
-        return np.concatenate([np.empty(0, dtype=np.int64), *parts])[order]
+        return np.concatenate([none, *(from_runs(entry[key]) for entry in entries)])[order]
 
-    stages, phases = ([entry[key] for entry in data["tasks"]] for key in ("stage", "phase"))
+    def known(key: str, number: Callable[[Any], int]) -> np.ndarray:
+        return column([trace.NONE if e[key] is None else number(e[key]) for e in entries])
+
     return trace.tasks(
-        bodies=[nodes[entry["body"]] for entry in data["tasks"]],
-        which=column(range(len(counts))),
+        bodies=[nodes[entry["body"]] for entry in entries],
+        which=column(range(len(entries))),
         start=joined("starts"),
-        stage=column([trace.NONE if stage is None else stage for stage in stages]),
+        stage=known("stage", int),
         micro_batch=joined("micro_batches"),
-        phase=column(
-            [trace.NONE if phase is None else trace.PHASES.index(phase) for phase in phases]
-        ),
+        phase=known("phase", trace.PHASES.index),
     )
 
 
-_READERS = {
+_READERS: Mapping[str, Callable[[_Data, _Nodes, Sequence[str]], trace.Trace]] = {
     "block": _read_block,
-    "on": _read_on,
-    "loop": _read_loop,
+    "on": lambda data, nodes, _: trace.on(nodes[data["body"]], data["ipu"]),
+    "loop": lambda data, nodes, _: trace.loop(nodes[data["body"]], data["count"], data["period"]),
     "group": _read_group,
     "tasks": _read_tasks,
 }
+
+_NODE = Form(forms.either(*({"$ref": f"#/$defs/{name}"} for name in NODES)))
+STEPS = Form(
+    forms.described({"count": COUNT, "root": COUNT, "nodes": forms.listed(_NODE)}),
+    _encode,
+    _decode,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipujax.report.advice.index import Index
 from lowering import avals, ir, jaxpr, marks
 
 _RECOMPUTED = "rematted_computation"  # what jax.checkpoint writes into name stacks
@@ -16,18 +17,17 @@ class Derivatives:
       recomputes: whether `jax.checkpoint` is at work.
     """
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, index: Index) -> None:
         self._made: set[object] = set()
         self._kept: dict[object, int] = {}
         self.recomputes = False
-        for node in ir.walk(program.body):
-            if isinstance(node, ir.Execute):
-                kernel = node.kernel.jaxpr.jaxpr
-                names: dict[object, object] = dict(zip(kernel.invars, node.reads, strict=True))
-                for atom, value in zip(kernel.outvars, node.writes, strict=True):
-                    if not isinstance(atom, jaxpr.Literal):
-                        names[atom] = value
-                self._look(kernel, "", names)
+        for node in index.of(ir.Execute):
+            kernel = node.kernel.jaxpr.jaxpr
+            names: dict[object, object] = dict(zip(kernel.invars, node.reads, strict=True))
+            for atom, value in zip(kernel.outvars, node.writes, strict=True):
+                if not isinstance(atom, jaxpr.Literal):
+                    names[atom] = value
+            self._look(kernel, "", names)
 
     @property
     def kept_bytes(self) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
-from ipujax.report.host_tasks import host_cycles
-from lowering import ir, machine, schedules, trace
+from ipujax.report.advice.host_tasks import host_cycles
+from ipujax.report.advice.index import Index
+from lowering import machine, schedules, trace
 
 _Task: TypeAlias = tuple[int, str]
 """A stage and what a task does for it."""
@@ -48,11 +49,11 @@ class Waiting:
     schedule: schedules.Schedule | None = None
 
 
-def waiting(program: ir.Program, profile: machine.Profile, *, overlaps_io: bool = False) -> Waiting:
+def waiting(index: Index, profile: machine.Profile, *, overlaps_io: bool = False) -> Waiting:
     """Splits what a call waits.
 
     Args:
-      program: what was modelled.
+      index: what was modelled.
       profile: what came of it.
       overlaps_io: whether queues work beside the tasks, which then do not wait for them.
     """
@@ -61,7 +62,7 @@ def waiting(program: ir.Program, profile: machine.Profile, *, overlaps_io: bool 
     unused_ipus = tuple(ipu for ipu, own in enumerate(busy.tolist()) if call and not own)
     unused = call * len(unused_ipus)
     whole = sum(max(0, call - int(own)) for own in busy.tolist()) - unused
-    found = first_pipeline(program)
+    found = index.first_pipeline
     lines = profile.pipeline
     if found is None or lines is None:
         return Waiting(elsewhere=whole, unused=unused, unused_ipus=unused_ipus, work={})
@@ -93,24 +94,6 @@ def waiting(program: ir.Program, profile: machine.Profile, *, overlaps_io: bool 
         stage_cycles=_by_stage(lines.stages, computed),
         schedule=schedule,
     )
-
-
-def first_pipeline(program: ir.Program) -> tuple[schedules.Schedule, int] | None:
-    """Its schedule, and how often it runs in a call."""
-    return next(_pipelines(program.body, 1), None)
-
-
-def _pipelines(body: ir.Sequence, times: int) -> Iterator[tuple[schedules.Schedule, int]]:
-    """Schedules, and how often each runs in a call; loops without a known count run once."""
-    for node in body.steps:
-        if isinstance(node, ir.Repeat) and node.pipeline is not None:
-            yield node.pipeline.schedule, times
-            continue
-        inside = times
-        if isinstance(node, ir.Repeat):
-            inside *= 1 if node.count is None else node.count
-        for own in ir.bodies(node):
-            yield from _pipelines(own.sequence, inside)
 
 
 def _ipus(schedule: schedules.Schedule) -> list[int]:

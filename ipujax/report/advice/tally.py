@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,40 @@ class Amount(NamedTuple):
 
     cycles: int
     steps: int
+
+
+class Total(NamedTuple):
+    """Steps of one kind together.
+
+    Attributes:
+      name: of those among them that take most.
+      origin: the user's line of those, or "".
+      cycles: of all, on all IPUs.
+      steps: how many.
+      most: the cycles of those that take most.
+    """
+
+    name: str
+    origin: str
+    cycles: int
+    steps: int
+    most: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Total]) -> Total:
+        """The sum of some, the largest first."""
+        cycles, steps = (sum(each) for each in zip(*(part[2:4] for part in parts), strict=True))
+        return cls(parts[0].name, parts[0].origin, cycles, steps, parts[0].cycles)
+
+    @property
+    def average(self) -> float:
+        """Cycles of a step."""
+        return self.cycles / max(self.steps, 1)
+
+    @property
+    def share(self) -> float:
+        """Of those that take most in all."""
+        return self.most / max(self.cycles, 1)
 
 
 def tally(root: trace.Trace) -> dict[Kind, Amount]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -62,6 +62,15 @@ def from_repeats(found: Sequence[Sequence[int]]) -> np.ndarray:
     _check_total(count for _, count in found)
     values = [value for value, _ in found]
     return np.repeat(np.array(values, dtype=np.int64), [count for _, count in found])
+
+
+def alike(*columns: np.ndarray) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Rows of equal numbers: these, and where they are."""
+    kinds, member = np.unique(
+        np.stack([column.astype(np.int64) for column in columns]), axis=1, return_inverse=True
+    )
+    for i, kind in enumerate(kinds.T.tolist()):
+        yield kind, np.flatnonzero(member.reshape(-1) == i)
 
 
 def _check_total(counts: Iterable[int]) -> None:

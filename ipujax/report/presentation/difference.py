@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
-from ipujax.report.text import duration, name, short, size, system
+from ipujax.report.presentation.text import name, short, system
+from ipujax.report.words import duration, size
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report

@@ -1,0 +1,5 @@
+"""What would help a program: rules over its index and its profile, which know of no presentation.
+
+`index` is the program looked through once, `facts` what the rules ask of it and of the profile,
+`costs` and `memory` the rules, and `findings` what they give.
+"""

@@ -1,0 +1,250 @@
+"""The sections of a document, as forms: all that a report says but its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from ipujax.host_trace import HostSpan, HostTrace
+from ipujax.report.advice.findings import Advice, Cost
+from ipujax.report.presentation.document import forms, runs
+from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, Strings
+from lowering import machine
+
+COST = forms.record(Cost, forms.derived(Cost, cycles=forms.POSITIVE), later=("name",))
+ADVICE = forms.record(Advice, forms.derived(Advice, about_bytes=forms.WHOLE), later=("enough",))
+HOST = forms.record(
+    HostTrace,
+    {"spans": forms.columns(HostSpan, forms.derived(HostSpan, kind=WORD, name=WORD, thread=WORD))},
+)
+
+# --- the chip: what it can be is the business of `ipu.targets.Target` --------------------------
+
+_RATES = forms.listed(forms.in_order(TEXT, TEXT, forms.WHOLE)).via(
+    lambda rates: [[*pair, rate] for pair, rate in rates],
+    lambda found: tuple(((given, partials), rate) for given, partials, rate in found),
+)
+_LINKS = forms.record(machine.Links, forms.derived(machine.Links, REAL))
+TARGET = forms.record(
+    machine.Target,
+    forms.derived(machine.Target, REAL, macs_per_cycle=_RATES, amp_units=_RATES, links=_LINKS),
+)
+
+# --- memory: how full each tile is, of what, and what a tile can hold --------------------------
+
+
+def _by_ipu(categories: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """For each IPU what any of its tiles holds."""
+    every = zip(*categories.values(), strict=True)
+    return [{k: b for k, b in zip(categories, own, strict=True) if b.any()} for own in every]
+
+
+def _memory(
+    tile_peak_bytes: Sequence[np.ndarray],
+    tile_categories: Sequence[Mapping[str, np.ndarray]],
+    **others: Any,
+) -> machine.Memory:
+    peaks = np.stack(tile_peak_bytes)
+    categories = {name: np.zeros_like(peaks) for name in machine.CATEGORIES}
+    for ipu, held in zip(range(len(peaks)), tile_categories, strict=True):
+        for name, bytes_ in held.items():
+            if len(bytes_) != peaks.shape[1]:
+                raise ValueError(f"{len(bytes_)} of {peaks.shape[1]} tiles")
+            categories[name][ipu] = bytes_
+    return machine.Memory(tile_peak_bytes=peaks, tile_categories=categories, **others)
+
+
+_TENSOR = forms.derived(machine.Tensor, category=forms.one_of(machine.CATEGORIES))
+_ALL = {"required": list(machine.CATEGORIES)}
+_TILE = {"ipu": COUNT, "tile": COUNT}
+_WORST = Form(forms.described(_TILE), lambda tile, _: dict(zip(_TILE, tile, strict=True)))
+MEMORY = forms.record(
+    _memory,
+    {
+        "fits": forms.told(forms.FLAG),
+        "limit": COUNT,
+        "missing_bytes": forms.told(COUNT),
+        "worst": forms.told(_WORST),
+        "most_code_bytes": COUNT,
+        "code_limit": COUNT,
+        "tile_peak_bytes": forms.listed(forms.REPEATS),
+        "tile_categories": forms.listed(forms.mapped(forms.REPEATS)).via(_by_ipu, list),
+        "always_live_bytes": forms.ARRAY,
+        "peak_bytes": forms.ARRAY,
+        "remote_bytes": forms.ARRAY,
+        "by_category": forms.told(forms.mapped(COUNT, **_ALL)),
+        "ipu_categories": forms.told(forms.mapped(forms.ARRAY, **_ALL)),
+        "biggest": forms.listed(forms.record(machine.Tensor, _TENSOR)),
+    },
+)
+
+# --- liveness: what is there at which step, for each IPU ---------------------------------------
+
+_STEPS = forms.record(
+    dict,
+    {
+        "name": forms.listed(WORD).of("names"),
+        "origin": forms.listed(WORD).of("origins"),
+        "bytes": forms.ARRAY,
+        "temporary": forms.ARRAY.of("temporary_bytes"),
+    },
+)
+
+
+class _Mappings:
+    """Numbers the ways in which tensors lie, those of equal bytes alike."""
+
+    def __init__(self) -> None:
+        self.found: list[np.ndarray] = []
+        self._known: dict[machine.OnTiles, int] = {}
+        self._alike: dict[bytes, int] = {}
+
+    def number(self, mapping: machine.OnTiles, _: Strings) -> int:
+        if mapping not in self._known:
+            held = mapping.bytes_per_tile()
+            number = self._alike.setdefault(held.tobytes(), len(self.found))
+            if number == len(self.found):
+                self.found.append(held)
+            self._known[mapping] = number
+        return self._known[mapping]
+
+
+def _tensors(mapping: Form) -> Form:
+    """Tensors, of which `mapping` says how they lie."""
+    tensor = {
+        **dict.fromkeys(("name", "category", "operation", "origin"), WORD),
+        "bytes": forms.told(COUNT.of("total_bytes")),
+        **dict.fromkeys(("first", "last"), forms.OR_NONE),
+        "mapping": mapping,
+        "value": forms.OR_NONE,
+    }
+    return forms.columns(machine.Lifetime, tensor)
+
+
+def _encode_held(held: machine.Liveness, strings: Strings) -> dict[str, Any]:
+    mappings = _Mappings()
+    steps = _STEPS.encode(held, strings)
+    tensors = _tensors(Form({}, mappings.number)).encode(held.tensors, strings)
+    found = [runs.repeats(each) for each in mappings.found]
+    return {"worst": held.worst, "steps": steps, "tensors": tensors, "mappings": found}
+
+
+def _decode_held(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Liveness:
+    mappings = [machine.TileBytes(runs.from_repeats(found)) for found in data["mappings"]]
+    steps = _STEPS.decode(data["steps"], texts)
+    if len(set(map(len, steps.values()))) > 1:
+        raise ValueError("columns of steps of different lengths")
+    mapping = Form({}, decode=lambda number, _: mappings[number])
+    return machine.Liveness(**steps, tensors=_tensors(mapping).decode(data["tensors"], texts))
+
+
+_HELD = {
+    "worst": COUNT,
+    "steps": _STEPS,
+    "tensors": _tensors(COUNT),
+    "mappings": forms.listed(forms.REPEATS),
+}
+LIVENESS = forms.listed(Form(forms.described(_HELD), _encode_held, _decode_held))
+
+# --- the program tree as columns of nodes ------------------------------------------------------
+
+
+def _kind(text: str) -> str:
+    if text not in get_args(machine.NodeKind):
+        raise ValueError(f"there is no node of kind {text!r}")
+    return text
+
+
+_NODE = {
+    "kind": WORD.via(str, _kind),
+    "name": WORD,
+    "origin": WORD,
+    "ipu": forms.OR_NONE,  # of what concerns several or none
+    "count": COUNT,
+    "cycles": COUNT,
+    "children": forms.listed(COUNT),
+}
+
+
+def _encode_tree(root: machine.ProgramNode, strings: Strings) -> dict[str, list[Any]]:
+    """Nodes in an order in which parts come first; equal ones are there once."""
+    rows: dict[tuple[Any, ...], int] = {}
+    known: dict[int, int] = {}
+    *own, _ = _NODE.items()
+
+    def number(node: machine.ProgramNode) -> int:
+        if id(node) not in known:
+            row = [form.encode(getattr(node, key), strings) for key, form in own]
+            children = tuple(map(number, node.children))
+            known[id(node)] = rows.setdefault((*row, children), len(rows))
+        return known[id(node)]
+
+    number(root)
+    found = dict(zip(_NODE, map(list, zip(*rows, strict=True)), strict=True))
+    return {**found, "children": list(map(list, found["children"]))}
+
+
+def _decode_tree(data: Mapping[str, Any], texts: Sequence[str]) -> machine.ProgramNode:
+    nodes: list[machine.ProgramNode] = []
+    for row in forms.columns(dict, _NODE).decode(data, texts):
+        children = tuple([nodes[child] for child in row.pop("children")])
+        nodes.append(machine.ProgramNode(**row, children=children))
+    return nodes[-1]
+
+
+PROGRAM = Form(forms.columns(dict, _NODE).schema, _encode_tree, _decode_tree)
+
+# --- where the cycles go, by operation, and how a pipeline fills its IPUs ----------------------
+
+_SOURCE = forms.one_of(["formula", "default"])
+_OPERATION = forms.derived(machine.OperationTotal, source=_SOURCE)
+OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=("scope",)))
+
+_TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}
+
+
+def _encode_grid(grid: machine.Grid, _: Strings) -> list[dict[str, Any]]:
+    """Tasks of one stage and phase together, in the order of their ticks."""
+    return [
+        {
+            "stage": stage,
+            "phase": machine.TASK_PHASES[phase],
+            "ticks": runs.runs(grid.tick[own]),
+            "micro_batches": runs.runs(grid.micro_batch[own]),
+        }
+        for (stage, phase), own in runs.alike(grid.stage, grid.phase)
+    ]
+
+
+def _decode_grid(tasks: Sequence[Mapping[str, Any]], _: Sequence[str]) -> machine.Grid:
+    parts = [np.empty((4, 0), dtype=np.int64)]
+    for entry in tasks:
+        ticks = runs.from_runs(entry["ticks"])
+        stage = np.full_like(ticks, entry["stage"])
+        phase = np.full_like(ticks, machine.TASK_PHASES.index(entry["phase"]))
+        parts.append(np.stack([stage, phase, runs.from_runs(entry["micro_batches"]), ticks]))
+    return machine.Grid.of(*np.concatenate(parts, axis=1))
+
+
+_CYCLES = forms.listed(Form(forms.described({**_TASK, "cycles": forms.POSITIVE}))).via(
+    lambda cycles: [{"stage": s, "phase": p, "cycles": n} for (s, p), n in cycles.items()],
+    lambda found: {(entry["stage"], entry["phase"]): entry["cycles"] for entry in found},
+)
+_RUNS = {"ticks": forms.RUNS, "micro_batches": forms.RUNS}
+_GRID = forms.listed(Form(forms.described({**_TASK, **_RUNS})))
+PIPELINE = forms.record(
+    machine.PipelineProfile,
+    {
+        "schedule": TEXT,
+        **dict.fromkeys(("stages", "micro_batches", "ticks"), COUNT),
+        "bubble_fraction": forms.SHARE,
+        "utilisation": forms.POSITIVE,
+        "cycles": COUNT,
+        "tick_cycles": forms.REPEATS,
+        "stage_cycles": _CYCLES,
+        "stage_ipus": forms.listed(forms.listed(COUNT)),
+        "tasks": Form(_GRID.schema, _encode_grid, _decode_grid, attribute="grid"),
+    },
+)
