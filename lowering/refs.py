@@ -7,14 +7,14 @@ before, and writes them afterwards.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from jax.ref import Ref as Ref
 
 from lowering.jaxpr import AbstractRef, ClosedJaxpr, positional_effects
 
 
-def is_ref(value: Any) -> bool:
+def is_ref(value: object) -> TypeGuard[Ref]:
     """Whether a value, traced or not, is a Ref."""
     return isinstance(getattr(value, "aval", None), AbstractRef)
 

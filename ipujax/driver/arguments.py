@@ -1,15 +1,32 @@
-"""The arguments of a compiled function: which are static, and what JAX knows of the others."""
+"""The arguments of a compiled function: which are static, and how all become flat arrays."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import jax
+from jax.tree_util import keystr
 
 from lowering import jaxpr, refs
+
+Given = tuple[tuple[object, ...], dict[str, object]]
+"""The arguments of a call: by position, and by keyword."""
+
+
+class Tree(Protocol):
+    """The structure of a pytree: JAX's own class, which has no types."""
+
+    @property
+    def num_leaves(self) -> int:
+        """How many there are."""
+        ...
+
+    def children(self) -> Sequence[Tree]:
+        """The structures inside."""
+        ...
 
 
 @dc.dataclass(frozen=True)
@@ -25,7 +42,7 @@ class Static:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fn: Callable[..., Any], numbers: tuple[int, ...]) -> Static:
+    def of(cls, fn: Callable[..., object], numbers: tuple[int, ...]) -> Static:
         """The static arguments of a function, given their positions."""
         try:
             parameters = list(inspect.signature(fn).parameters.values()) if numbers else []
@@ -38,29 +55,32 @@ class Static:
         static = [by_position[number] for number in numbers if -count <= number < count]
         return cls(numbers, tuple(p.name for p in static if p.kind is p.POSITIONAL_OR_KEYWORD))
 
-    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Given]:
+    def split(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], Given]:
         """The static arguments, as something to look up by, and the others."""
-        static = self._positions(args)
+        static = self._positions(len(args))
         chosen = tuple(arg for i, arg in enumerate(args) if i in static)
         named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
         rest = tuple(arg for i, arg in enumerate(args) if i not in static)
         return (chosen, named), (rest, {k: v for k, v in kwargs.items() if k not in self.names})
 
-    def joined(self, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: _Given) -> _Given:
+    def joined(self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: Given) -> Given:
         """All arguments, with others in the place of the dynamic ones."""
-        static, rest = self._positions(args), iter(dynamic[0])
+        static, rest = self._positions(len(args)), iter(dynamic[0])
         positional = tuple(arg if i in static else next(rest) for i, arg in enumerate(args))
         return positional, {**kwargs, **dynamic[1]}
 
-    def _positions(self, args: tuple[Any, ...]) -> set[int]:
-        count = len(args)
+    def dynamic(self, count: int) -> tuple[int, ...]:
+        """Those of so many positions that are not static."""
+        static = self._positions(count)
+        return tuple(i for i in range(count) if i not in static)
+
+    def _positions(self, count: int) -> set[int]:
         return {number % count for number in self.numbers if -count <= number < count}
 
 
-_Given = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dc.dataclass(frozen=True)
+@dc.dataclass(frozen=True, eq=False)
 class Settings:
     """What `ipu.compile` was told about a function."""
 
@@ -81,33 +101,90 @@ class Refs:
     """
 
     positions: tuple[int, ...]
-    closed_over: tuple[Any, ...]
+    closed_over: tuple[refs.Ref, ...]
 
-    def among(self, inputs: Sequence[Any]) -> list[Any]:
+    def among(self, inputs: Sequence[object]) -> list[refs.Ref]:
         """All Refs of one call, in the order of the results.
 
         Raises:
           TypeError: arguments that were Refs are not, or the other way round.
           ValueError: one Ref is given twice.
         """
-        found = tuple(i for i, value in enumerate(inputs) if refs.is_ref(value))
-        if found != self.positions:
+        given = {i: value for i, value in enumerate(inputs) if refs.is_ref(value)}
+        if tuple(given) != self.positions:
             raise TypeError(
                 f"the program was lowered with Refs as inputs {list(self.positions)}, and those "
-                f"given are {list(found)}\n"
+                f"given are {list(given)}\n"
                 "  fix:   call the function that ipu.compile returned, or lower again"
             )
-        given = [inputs[i] for i in found]
-        if len(set(map(id, given))) < len(given):
+        if len(set(map(id, given.values()))) < len(given):
             raise ValueError(
                 "a program was given one Ref twice: as two arguments, or as an argument of a "
                 "function that closes over it\n"
                 "  fix:   give it once"
             )
-        return given
+        return list(given.values())
 
 
-def struct(leaf: Any) -> Any:
+@dc.dataclass(frozen=True)
+class Signature:
+    """How arguments and results of a user's function become flat ones, for one kind of arguments.
+
+    Attributes:
+      name: of the program.
+      static: which arguments are compile-time constants.
+      positions: of the user's other arguments, but for keywords.
+      in_tree: structure of the others, `(args, kwargs)`.
+      out_tree: structure of the result.
+      donated: which flat arguments are donated.
+      refs: which flat arguments are Refs, those that the function closes over included.
+    """
+
+    name: str
+    static: Static
+    positions: tuple[int, ...]
+    in_tree: Tree
+    out_tree: Tree
+    donated: tuple[int, ...]
+    refs: Refs
+
+    def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
+        """The flat dynamic arguments of a call; the Refs that the function closes over come last.
+
+        Raises:
+          TypeError: if their structure is another one.
+        """
+        leaves, structure = jax.tree.flatten(self.static.split(args, kwargs)[1])
+        if structure != self.in_tree:
+            raise TypeError(
+                f"`{self.name}` was lowered for arguments of structure {self.in_tree}, "
+                f"and called with {structure}"
+            )
+        return [*leaves, *self.refs.closed_over]
+
+    def unflatten(self, flat: Sequence[object]) -> object:
+        """The function's result, which the first of some flat values are."""
+        return jax.tree.unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
+
+    def argument_names(self) -> Iterator[str]:
+        """What a user calls each flat argument: `args[0]['w']`, `kwargs['x']`."""
+        by_position, by_name = self.in_tree.children()
+        for position, tree in zip(self.positions, by_position.children(), strict=True):
+            yield from (f"args[{position}]{path}" for path in _paths(tree))
+        yield from (f"kwargs{path}" for path in _paths(by_name))
+
+    def result_names(self) -> Iterator[str]:
+        """What a user calls each flat result: `results`, `results[1]`."""
+        return (f"results{path}" for path in _paths(self.out_tree))
+
+
+def _paths(tree: Tree) -> list[str]:
+    """Of the leaves, as Python would look them up."""
+    leaves = jax.tree.unflatten(tree, range(tree.num_leaves))
+    return [keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
+
+
+def struct(leaf: object) -> jax.ShapeDtypeStruct | refs.Ref:
     """An argument's shape and dtype, weak types kept; a Ref stays what it is."""
     if refs.is_ref(leaf):
         return leaf

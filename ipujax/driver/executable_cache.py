@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from ipujax.host import files
 from ipujax.system.flags import flags_key, poplar_flags
-from ipujax.system.options import config_key
+from ipujax.system.options import SystemOptions, config_key
 from lowering import ir
 
 _lock = threading.Lock()
@@ -29,30 +29,27 @@ _OPTIONS = {
 _CONNECTION = "device_connection."
 
 
-def look_up(lowered: Any) -> bool:
-    """Whether the cache holds this program already."""
-    return (folder := _folder()) is not None and _entry(folder, lowered).exists()
-
-
-def store(lowered: Any) -> None:
-    """Notes that the program has been compiled."""
+def entry(fingerprint: Callable[[], str]) -> Path | None:
+    """The file that is there if a program has been compiled; None without a cache."""
     folder = _folder()
-    if folder is None:
+    return None if folder is None else folder / f"{fingerprint()}.ipujax.json"
+
+
+def store(entry: Path | None, name: str) -> None:
+    """Notes that a program of this name has been compiled, if there is a cache."""
+    if entry is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    note = {"program": lowered.program.name, "jax": jax.__version__}
-    files.write_text(_entry(folder, lowered), json.dumps(note))
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(entry, json.dumps({"program": name, "jax": jax.__version__}))
 
 
-def fingerprint(lowered: Any) -> str:
+def fingerprint(program: ir.Program, engine: str, config: SystemOptions) -> str:
     """A text that tells what is compiled from everything else that could be, in any process."""
-    program: ir.Program = lowered.program
     digest = hashlib.sha256()
     kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
     # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
-    config = [each for each in config_key(lowered.device.config) if _CONNECTION not in each[0]]
-    parts = [jax.__version__, lowered.chosen_engine, ir.to_text(program)]
-    parts += [repr(flags_key()), repr(config)]
+    options = [each for each in config_key(config) if _CONNECTION not in each[0]]
+    parts = [jax.__version__, engine, ir.to_text(program), repr(flags_key()), repr(options)]
     parts += [str(kernel.jaxpr) for kernel in kernels]
     for part in parts:
         digest.update(part.encode())
@@ -81,7 +78,3 @@ def activate() -> bool:
 def _folder() -> Path | None:
     path = poplar_flags().executable_cache_path
     return Path(path) if path else None
-
-
-def _entry(folder: Path, lowered: Any) -> Path:
-    return folder / f"{fingerprint(lowered)}.ipujax.json"

@@ -1,4 +1,4 @@
-"""A function on its way to the device: `Lowered` and `Executable`, in the style of `jax.stages`."""
+"""A function on its way to the device: `Traced`, `Lowered`, `Executable`, as in `jax.stages`."""
 
 from __future__ import annotations
 
@@ -11,61 +11,108 @@ import jax
 import numpy as np
 
 from ipujax import events
-from ipujax.driver import executable_cache
-from ipujax.driver.arguments import Refs, Static, struct
+from ipujax.driver import engine_options, executable_cache
+from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.device_mesh import refuse_mesh
+from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
 from ipujax.engine.callbacks import Watch
-from ipujax.engine.choose import choose_engine
-from ipujax.engine.host_code import HostCode
-from ipujax.engine.loops import slow_inside_loops
-from ipujax.engine.one_kernel import run_kernel
-from ipujax.engine.placement import Placement, make_placement
-from ipujax.engine.replay import Machine
-from ipujax.errors import FloatingPointError, OutOfMemoryError
+from ipujax.engine.execution import Execution
+from ipujax.engine.placement import Placement
+from ipujax.errors import FloatingPointError
 from ipujax.events import IpuTraceEventType
+from ipujax.host.queues import Queue
 from ipujax.host.synthetic import synthetic_array
 from ipujax.host_trace import HostTrace, checked
-from ipujax.report import auto_report
-from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.devices import SYSTEM, LogicalDevice
-from ipujax.system.poplar_options import engine_options, may_run_out_of_memory
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import avals, collectives, fuse, ir, is_one_kernel, refs, structure
+from lowering import Options, avals, ir, jaxpr, lower, refs, streams
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
     from ipujax.targets import Target
 
-_ATTACHING = (DeviceConnectionType.ALWAYS, DeviceConnectionType.ON_DEMAND)
+
+@dc.dataclass(frozen=True, eq=False)
+class Traced:
+    """A function traced for one signature; its device has no part in it yet.
+
+    Attributes:
+      settings: what `ipu.compile` was told about the function.
+      jaxpr: the function of flat arguments; the Refs that it closes over are its last ones.
+      signature: how arguments and results become flat.
+    """
+
+    settings: Settings
+    jaxpr: jaxpr.ClosedJaxpr
+    signature: Signature
+
+    def __repr__(self) -> str:
+        return f"<Traced {self.name}{self.in_avals} -> {self.out_avals}>"
+
+    @property
+    def name(self) -> str:
+        """What the program will be called."""
+        return self.settings.name
+
+    @property
+    def line(self) -> str:
+        """`file:line (function)` where the user's function begins, or ''."""
+        name, _, place = self.jaxpr.jaxpr.debug_info.func_src_info.partition(" at ")
+        return f"{place} ({name})" if place else ""
+
+    @property
+    def in_avals(self) -> object:
+        """Shapes and dtypes of the arguments, `(args, kwargs)` without the static ones."""
+        tree = self.signature.in_tree
+        return jax.tree.unflatten(tree, self.jaxpr.in_avals[: tree.num_leaves])
+
+    @property
+    def out_avals(self) -> object:
+        """Shapes and dtypes of the result."""
+        return self.signature.unflatten(self.jaxpr.out_avals)
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The infeeds and outfeeds that the function uses."""
+        primitives = streams.dequeue_p, streams.enqueue_p
+        return tuple(streams.queues_of(self.jaxpr.jaxpr, *primitives))
+
+    def lower(self) -> Lowered:
+        """Lowers for the device as it is configured now.
+
+        Raises:
+          LoweringError: and its kinds, for programs that do not fit their device.
+          DeviceError: a device that is no IPU, or not there.
+        """
+        with events.span("lower", self.name):
+            device = device_of(self.settings.device, self.jaxpr)
+            options = options_for(self.name, device)
+            watch = Watch()
+            program = lower(watch.over(self.jaxpr), options)
+            check_queues(program, device)
+        if program.replicas > 1:
+            now = SYSTEM.generation
+            tell_replicas(self.settings, now, device, program.ipus, program.replicas)
+        return Lowered(self, device, options, program, watch)
 
 
-@dc.dataclass(frozen=True)
+@dc.dataclass(frozen=True, eq=False)
 class Lowered:
     """A function lowered for one signature: the Program, ready to be read or compiled.
 
     Attributes:
-      program: the Program for all IPUs of the device.
-      as_on_machine: gives it without number formats and faults, which the machine has by itself.
-      watch: on the callbacks of the program.
+      traced: what was lowered.
       device: the logical device.
-      engine: as it was asked for.
-      static: which arguments are compile-time constants.
-      in_tree: structure of the arguments, `(args, kwargs)` without the static ones.
-      out_tree: structure of the result.
-      donated: which flat arguments are donated.
-      refs: which values are those of Refs.
+      options: what the compiler was told.
+      program: the Program for all IPUs of the device.
+      watch: on the callbacks of the program.
     """
 
-    program: ir.Program
-    as_on_machine: Callable[[], ir.Program]
-    watch: Watch
+    traced: Traced
     device: LogicalDevice
-    engine: str
-    static: Static
-    in_tree: Any
-    out_tree: Any
-    donated: tuple[int, ...]
-    refs: Refs
+    options: Options
+    program: ir.Program
+    watch: Watch
 
     def __repr__(self) -> str:
         return f"<Lowered {self.program!r} for {self.device.name}>"
@@ -77,6 +124,26 @@ class Lowered:
           origins: end each step with the user's `file:line`.
         """
         return ir.to_text(self.program, origins=origins)
+
+    @property
+    def signature(self) -> Signature:
+        """How arguments and results become flat."""
+        return self.traced.signature
+
+    @functools.cached_property
+    def execution(self) -> Execution:
+        """How the program runs."""
+        return Execution(self.program, self.traced.settings.engine, self.device.first, self.watch)
+
+    @property
+    def placement(self) -> Placement:
+        """The JAX devices of the program's IPUs."""
+        return self.execution.placement
+
+    def fingerprint(self) -> str:
+        """A text that tells what is compiled from everything else that could be."""
+        engine, config = self.execution.engine, self.device.config
+        return executable_cache.fingerprint(self.program, engine, config)
 
     def compile(self) -> Executable:
         """Chooses the engine and compiles everything, so that no call of the program does.
@@ -90,7 +157,7 @@ class Lowered:
             say that this is an error.
           ConfigError: (a `ValueError`) engine options that ipujax knows, with wrong values.
         """
-        self.obey_engine_options()
+        engine_options.obey(self, self.device.config.compilation_poplar_options)
         return Executable(self)
 
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
@@ -104,179 +171,63 @@ class Lowered:
           TargetError: (a `ValueError`) a target that does not exist.
           ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
-        report = self._report_on(target)
-        if host is None:
-            return report
-        return dc.replace(report, host=checked(host))
+        from ipujax.report.chip import chip_of
+
+        report = self._report_on(chip_of(self.device.config, target))
+        return report if host is None else dc.replace(report, host=checked(host))
 
     @functools.cached_property
     def modelled(self) -> ir.Program:
-        """The Program that reports are about."""
-        return self.as_on_machine()
+        """The Program that reports are about, without what the machine does by itself.
 
-    def _report_on(self, target: str | Target | None) -> Report:
-        from ipujax.report import paths  # most runs need no model
-        from ipujax.report.chip import chip_of
-        from ipujax.report.make import make_report
-
-        chip = chip_of(self.device.config, target)
-        if chip not in self._reports:
-            named = {value: path for path, value in paths.arguments(self)}
-            self._reports[chip] = make_report(self.modelled, self.device.config, chip, named)
-        return self._reports[chip]
-
-    @functools.cached_property
-    def _reports(self) -> dict[Target, Report]:
-        return {}
-
-    def obey_engine_options(self) -> None:
-        """Before the program is compiled: writes the report that they ask for, and checks memory.
-
-        Raises:
-          OutOfMemoryError: (a `MemoryError`) a program that must fit and does not.
-          ConfigError: (a `ValueError`) wrong options.
+        Only CPUs and GPUs need number formats and faults to compute as it does.
         """
-        options = engine_options(self.device.config.compilation_poplar_options)
-        auto_report.write(self, options)
-        if may_run_out_of_memory(options):
-            return
-        report = self.report()
-        if not report.memory.fits:
-            from ipujax.report.presentation.text import out_of_memory
-
-            text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
-            raise OutOfMemoryError(text, report=report)
-
-    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The flat dynamic arguments; for a program that draws, and the seed of the next run.
-
-        Refs that the function closes over are among them.
-
-        Raises:
-          TypeError: if their structure is another one than was lowered for.
-        """
-        leaves, structure = jax.tree.flatten(self.static.split(args, kwargs)[1])
-        if structure != self.in_tree:
-            raise TypeError(
-                f"`{self.program.name}` was lowered for arguments of structure {self.in_tree}, "
-                f"and called with {structure}"
-            )
-        leaves.extend(self.refs.closed_over)
-        if self.program.draws:
-            leaves.append(SYSTEM.next_seed(self.device.name))
-        return leaves
-
-    def unflatten(self, flat: Sequence[Any], touched: Sequence[Any] = ()) -> Any:
-        """The function's result; raises the fault that the program caught, if it did.
-
-        If it did not, the Refs that it touched get their last values.
-        """
-        if self.program.faults:
-            *flat, code = flat
-            _raise_fault(self.program, int(code))
-        count = self.out_tree.num_leaves
-        for ref, value in zip(touched, flat[count:], strict=True):
-            ref[...] = jax.device_put(value, ref.sharding)
-        return jax.tree.unflatten(self.out_tree, flat[:count])
-
-    @property
-    def out_avals(self) -> list[Any]:
-        """Shape and dtype of each flat result of the user's function."""
-        outputs = self.program.outputs[: self.out_tree.num_leaves]
-        return [self.program.avals[value] for value in outputs]
-
-    @functools.cached_property
-    def placement(self) -> Placement:
-        """The JAX devices of the program's IPUs."""
-        p = self.program
-        kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
-        # Replicas that share a table of the host meet at it, in order, if they share a device.
-        may_spread = not self.host_code.tables and not any(
-            structure.may_part_ways(k, collectives.REPLICAS) for k in kernels
+        if not self.program.emulates:
+            return self.program
+        off = dict.fromkeys(
+            ("number_formats", "catch_invalid", "catch_division", "catch_overflow"), False
         )
-        return make_placement(self.device.first, p.ipus, p.replicas, may_spread)
+        return lower(self.traced.jaxpr, dc.replace(self.options, **off))
 
     @functools.cached_property
-    def host_code(self) -> HostCode:
-        """What the program runs on the host."""
-        return HostCode.of(self.program, self.watch)
+    def _report_on(self) -> Callable[[Target], Report]:
+        from ipujax.report.make import make_report  # most runs need no model
 
-    @functools.cached_property
-    def chosen_engine(self) -> str:
-        """The engine that runs the program."""
-        return choose_engine(self.engine, self.program, self.placement)
-
-    @functools.cached_property
-    def fused(self) -> ir.Program:
-        """The program for one device."""
-        program = fuse(self.program, _needs_host)
-        ir.verify(program)
-        return program
-
-    def as_one_kernel(self) -> Callable[[Sequence[Any]], list[Any]] | None:
-        """The program as a plain JAX function of flat arguments, if it is one kernel."""
-        plain = (
-            not self.program.faults
-            and not self.host_code  # each run is looked after
-            and self.chosen_engine == "fused"
-            and self.placement.uses_one_device
-            and self.placement.devices[0] == jax.devices()[0]
-            and self.device.connection in _ATTACHING
-            and not use_synthetic_data_for(SyntheticDataCategory.Parameters)
-        )
-        if not plain or not is_one_kernel(self.fused):
-            return None
-        return functools.partial(run_kernel, self.fused, self.placement)
-
-
-def _needs_host(node: ir.Node) -> bool:
-    """Whether a fused program leaves a node to the host: queues, host calls, slow loops."""
-    if ir.streams(node):
-        return True
-    kernels = (
-        step.kernel for step in ir.walk(ir.Sequence((node,))) if isinstance(step, ir.Execute)
-    )
-    return isinstance(node, ir.Repeat) and any(slow_inside_loops(k.jaxpr) for k in kernels)
+        inputs = map(int, self.modelled.inputs)
+        names = dict(zip(inputs, self.signature.argument_names(), strict=False))
+        config = self.device.config
+        return functools.cache(lambda chip: make_report(self.modelled, config, chip, names))
 
 
 class Executable:
-    """A compiled program: call it with arguments of the signature that it was lowered for."""
+    """A compiled program: call it with arguments of the signature that it was lowered for.
+
+    Attributes:
+      lowered: what was compiled.
+      engine: that runs it.
+    """
 
     def __init__(self, lowered: Lowered):
-        self._lowered = lowered
+        self.lowered = lowered
         self._loaded = False
-        program = lowered.program
+        program, execution = lowered.program, lowered.execution
         executable_cache.activate()
-        cached = executable_cache.look_up(lowered)
+        entry = executable_cache.entry(lowered.fingerprint)
+        cached = entry is not None and entry.exists()
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
         with events.span("load" if cached else "compile", program.name):
-            self.engine = lowered.chosen_engine
-            chosen = lowered.fused if self.engine == "fused" else program
-            placement = lowered.placement
-            if self.engine == "fused" and placement.ipus > 1:
-                placement = placement.of_first_ipu()
+            self.engine = execution.engine
             self._avals = [program.avals[value] for value in program.inputs]
-            self._kernel = lowered.as_one_kernel()
-            self._machine = Machine(chosen, placement, lowered.donated)
-            self._jitted = self._compiled_kernel()
-            if self._jitted is None:
-                self._machine.compilation.finish()
+            self._machine = execution.compiled(lowered.signature.donated)
         if not cached:
-            executable_cache.store(lowered)
+            executable_cache.store(entry, program.name)
             text = self.as_text() if events.recording() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
 
     def __repr__(self) -> str:
-        name = self._lowered.device.name
-        return f"<Executable {self._lowered.program!r} for {name}, engine {self.engine!r}>"
-
-    def _compiled_kernel(self) -> Any:
-        if self._kernel is None:
-            return None
-        kernel = self._kernel
-        jitted = jax.jit(lambda *flat: kernel(flat), donate_argnums=self._lowered.donated)
-        return jitted.lower(*map(struct, self._avals)).compile()
+        name = self.lowered.device.name
+        return f"<Executable {self.lowered.program!r} for {name}, engine {self.engine!r}>"
 
     @property
     def program(self) -> ir.Program:
@@ -287,16 +238,11 @@ class Executable:
         """The text of the Program that runs."""
         return ir.to_text(self.program)
 
-    @property
-    def lowered(self) -> Lowered:
-        """What was compiled."""
-        return self._lowered
-
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
         """As `Lowered.report`; needs no run."""
-        return self._lowered.report(target, host)
+        return self.lowered.report(target, host)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Runs the program.
 
         Raises:
@@ -308,81 +254,69 @@ class Executable:
           CustomOpError: the program failed, and has custom operations.
           CallbackError: a callback of the program raised.
         """
-        lowered = self._lowered
-        refuse_mesh(lowered.program.name)
-        given = lowered.flatten(args, kwargs)
-        touched = lowered.refs.among(given)
-        flat = self._checked([leaf[...] if refs.is_ref(leaf) else leaf for leaf in given])
-        if lowered.device.results_are_zeros:
-            return lowered.unflatten([np.zeros(a.shape, a.dtype) for a in lowered.out_avals])
-        with events.span("load", lowered.program.name) as span:
+        lowered, signature = self.lowered, self.lowered.signature
+        device, program = lowered.device, lowered.program
+        refuse_mesh(program.name)
+        given = signature.flatten(args, kwargs)
+        touched = signature.refs.among(given)
+        flat = [leaf[...] if refs.is_ref(leaf) else leaf for leaf in given]
+        if program.draws:
+            flat.append(SYSTEM.next_seed(device.name))
+        self._check(flat)
+        if device.results_are_zeros:
+            results = [program.avals[value] for value in program.outputs]
+            return signature.unflatten([np.zeros(aval.shape, aval.dtype) for aval in results])
+        with events.span("load", program.name) as span:
             span.told = not self._loaded  # later ones find everything in its place
-            SYSTEM.attach(lowered.device)
+            SYSTEM.attach(device)
         if use_synthetic_data_for(SyntheticDataCategory.Parameters):
             flat = [synthetic_array(aval) for aval in self._avals]
         if not self._loaded:
-            events.emit(IpuTraceEventType.LOAD_ENGINE, lowered.program.name)
+            events.emit(IpuTraceEventType.LOAD_ENGINE, program.name)
             self._loaded = True
-        events.emit(IpuTraceEventType.EXECUTE, lowered.program.name)
-        with events.span("execute", lowered.program.name):
-            if self._jitted is None:
-                results = lowered.host_code.run(self._machine, flat)
-            elif all(self._is_near(x) for x in flat):
-                results = self._jitted(*flat)
-            else:
-                results = self._jitted(*jax.device_put(flat, jax.devices()[0]))
-            return settled(lowered.unflatten(results, touched))
+        events.emit(IpuTraceEventType.EXECUTE, program.name)
+        with events.span("execute", program.name):
+            results = lowered.execution.host_code.run(self._machine, flat)
+            if program.faults:
+                _raise_fault(program, int(results.pop()))
+            first = signature.out_tree.num_leaves
+            for ref, value in zip(touched, results[first:], strict=True):
+                ref[...] = jax.device_put(value, ref.sharding)
+            return settled(signature.unflatten(results))
 
-    def _is_near(self, array: Any) -> bool:
-        """Whether an argument is where JAX's own compiled functions insist on having it."""
-        return not getattr(array, "committed", False) or array.devices() == {jax.devices()[0]}
-
-    def _are_as_lowered(self, flat: list[Any]) -> bool:
-        """Whether the arguments are arrays of the right shapes and dtypes, found out fast."""
-        return all(
-            isinstance(leaf, (jax.Array, np.ndarray))
-            and leaf.shape == aval.shape
-            and leaf.dtype == aval.dtype
-            for leaf, aval in zip(flat, self._avals, strict=True)
-        )
-
-    def _checked(self, flat: list[Any]) -> list[Any]:
-        if self._are_as_lowered(flat):
-            return flat
-        given, wanted = [jax.typeof(leaf) for leaf in flat], self._avals
-        if avals.signature(given) != avals.signature(wanted):
-            pairs = zip(given, wanted, strict=True)
-            wrong = next(
-                i for i, (g, w) in enumerate(pairs) if avals.signature([g]) != avals.signature([w])
-            )
-            raise TypeError(
-                f"`{self.program.name}`: flat argument {wrong} is "
-                f"{given[wrong].str_short()}, the program was lowered for "
-                f"{wanted[wrong].str_short()}; call the function that ipu.compile returned, "
-                "which compiles for each signature, or lower again"
-            )
-        return flat
+    def _check(self, flat: Sequence[object]) -> None:
+        for number, (leaf, wanted) in enumerate(zip(flat, self._avals, strict=True)):
+            if (
+                isinstance(leaf, (jax.Array, np.ndarray))
+                and leaf.shape == wanted.shape
+                and leaf.dtype == wanted.dtype
+            ):
+                continue  # found out fast
+            given = jax.typeof(leaf)
+            if avals.signature([given]) != avals.signature([wanted]):
+                raise TypeError(
+                    f"`{self.program.name}`: flat argument {number} is {given.str_short()}, the "
+                    f"program was lowered for {wanted.str_short()}; call the function that "
+                    "ipu.compile returned, which compiles for each signature, or lower again"
+                )
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
         total: dict[str, float] = {}
         for compiled in self._compiled():
-            analysis: Any = compiled.cost_analysis() or {}
-            for key, value in analysis.items():
+            for key, value in (compiled.cost_analysis() or {}).items():
                 total[key] = total.get(key, 0.0) + float(value)
         return total
 
-    def memory_analysis(self) -> list[Any]:
+    def memory_analysis(self) -> list[object]:
         """XLA's memory statistics, one entry per kernel."""
         return [compiled.memory_analysis() for compiled in self._compiled()]
 
-    def _compiled(self) -> list[Any]:
-        if self._jitted is not None:
-            return [self._jitted]
+    def _compiled(self) -> list[jax.stages.Compiled]:
         return [kernel.compile() for kernel in self._machine.compiled_kernels()]
 
 
-def settled(results: Any) -> Any:
+def settled(results: object) -> object:
     """The results; if somebody records how long things take, once they are there."""
     return jax.block_until_ready(results) if events.timing() else results
 

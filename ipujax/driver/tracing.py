@@ -7,8 +7,8 @@ import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
+from ipujax.host.queues import Queue
 from lowering import jaxpr
 
 # Errors and reports name the user's line, not ours; the demo is a user.
@@ -29,11 +29,11 @@ class Frame:
     """
 
     def __init__(self) -> None:
-        self.enqueues: list[tuple[Any, str]] = []
+        self.enqueues: list[tuple[Queue, str]] = []
         self.loops: list[int | None] = []
         self.scopes = contextlib.ExitStack()
 
-    def enqueues_to(self, queue: Any) -> bool:
+    def enqueues_to(self, queue: Queue) -> bool:
         """Whether the function has enqueued to this queue so far."""
         return any(queue is other for other, _ in self.enqueues)
 
@@ -44,7 +44,7 @@ def current() -> Frame | None:
     return frames[-1] if frames else None
 
 
-def note_enqueue(queue: Any, line: str) -> None:
+def note_enqueue(queue: Queue, line: str) -> None:
     """Remembers that the function being traced enqueues to a queue."""
     frame = current()
     if frame is not None:

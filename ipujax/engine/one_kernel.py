@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
-from ipujax.engine.placement import Placement
+from ipujax.engine.compilation import Compilation, Compiled
+from ipujax.engine.placement import Placement, struct_of
 from lowering import ir, jaxpr
 
 
-def run_kernel(
-    program: ir.Program, placement: Placement, flat: Sequence[jax.Array]
-) -> list[jax.Array]:
+def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[jax.Array]:
     """Evaluates a one-kernel program on arrays or tracers."""
-    values: dict[int, jax.Array] = dict(zip(program.inputs, flat, strict=True))
+    values: dict[ir.ValueId, jax.Array] = dict(zip(program.inputs, flat, strict=True))
     values.update(program.constants)
     for node in program.body.steps:
         if isinstance(node, ir.Execute):
@@ -30,3 +30,34 @@ def run_kernel(
                 results = [result[0] for result in results]
             values.update(zip(node.writes, results, strict=True))
     return [values[value] for value in program.outputs]
+
+
+class OneKernel:
+    """A program of a single kernel on JAX's first device, ready once `compilation` is finished.
+
+    Args:
+      program: fused.
+      placement: of its only IPU.
+      donated: which flat arguments may be overwritten.
+    """
+
+    def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int]):
+        self.program = program
+        self.compilation = Compilation()
+        avals = [program.avals[value] for value in program.inputs]
+        self._kernel = self.compilation.add(
+            lambda *flat: run_kernel(program, placement, flat),
+            [struct_of(aval.shape, aval, None) for aval in avals],
+            donate_argnums=donated,
+        )
+
+    def __call__(self, flat: Sequence[jax.typing.ArrayLike]) -> list[jax.Array]:
+        """Runs the program on flat arguments, wherever they are; gives flat results."""
+        home = jax.devices()[0]
+        if any(isinstance(x, jax.Array) and x.committed and x.devices() != {home} for x in flat):
+            flat = jax.device_put(flat, home)  # JAX's own compiled functions insist on it
+        return self._kernel(*flat)
+
+    def compiled_kernels(self) -> list[Compiled]:
+        """The kernel."""
+        return [self._kernel]

@@ -19,18 +19,17 @@ import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ipujax import events
-from ipujax.driver import executable_cache
 from ipujax.errors import ConfigError
 from ipujax.host import files
 from ipujax.system import log
 from ipujax.system.poplar_options import EngineOptions
 
 if TYPE_CHECKING:
-    from ipujax.driver.stages import Lowered
     from ipujax.report.report import Report
+    from lowering import ir
 
 _PREFIX = "autoReport."
 _ALL = "autoReport.all"
@@ -107,7 +106,28 @@ def _hint(name: str) -> str:
     return f"did you mean {shorts[close[0]]!r}?" if close else f"there are {', '.join(_KNOWN)}"
 
 
-def write(lowered: Lowered, options: EngineOptions) -> None:
+class Reportable(Protocol):
+    """A program that reports can be made of."""
+
+    @property
+    def program(self) -> ir.Program:
+        """The Program for all IPUs."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A text that tells it from all other programs."""
+        ...
+
+    def report(self) -> Report:
+        """What it would cost."""
+        ...
+
+    def as_text(self, *, origins: bool = False) -> str:
+        """The Program, one step per line."""
+        ...
+
+
+def write(lowered: Reportable, options: EngineOptions) -> None:
     """Writes what the options ask for about a program that is going to be compiled, once.
 
     Raises:
@@ -124,7 +144,7 @@ def write(lowered: Lowered, options: EngineOptions) -> None:
             f"{problem.strerror}; name another one"
         ) from problem
     name = lowered.program.name
-    key = (wanted, name, executable_cache.fingerprint(lowered))
+    key = (wanted, name, lowered.fingerprint())
     with _lock:
         if key in _written:
             return
@@ -134,7 +154,7 @@ def write(lowered: Lowered, options: EngineOptions) -> None:
             _written.discard(key)
 
 
-def _write(lowered: Lowered, wanted: AutoReport) -> bool:
+def _write(lowered: Reportable, wanted: AutoReport) -> bool:
     """Writes what can be written; for the rest there is a warning, as the run can do without.
 
     Returns:
@@ -167,7 +187,7 @@ def _warned_of_failure(name: str, what: str) -> Generator[None]:
         log.get_logger().warning("`%s`: no %s, the run goes on: %s", name, what, reason)
 
 
-def _write_file(lowered: Lowered, report: Report, path: Path) -> None:
+def _write_file(lowered: Reportable, report: Report, path: Path) -> None:
     match path.name:
         case "report.html":
             report.to_html(path)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.errors import TileMappingError
-from ipujax.report import paths
 from ipujax.targets import Target
 from lowering import ir, machine
 
@@ -139,7 +138,9 @@ def _choose(what: str, there: list[int], ipu: int | None) -> int:
 def _number(lowered: Lowered, value: int | str) -> int:
     count = len(lowered.modelled.avals)
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        named = dict([*paths.arguments(lowered), *paths.results(lowered)])
+        signature, program = lowered.signature, lowered.modelled
+        named = dict(zip(signature.argument_names(), program.inputs, strict=False))
+        named.update(zip(signature.result_names(), program.outputs, strict=False))
         quoted = value if value in named else value.replace('"', "'")
         if quoted not in named:
             names = list(named)

@@ -51,7 +51,7 @@ def test_lowering_does_not_grow_with_the_number_of_micro_batches(name: str) -> N
     with at_most(40):
         lowered = ipu.compile(fn).lower(*args)
         text = lowered.as_text()
-        assert lowered.chosen_engine == "fused"
+        assert lowered.execution.engine == "fused"
     assert "1000000" in text
 
 
@@ -62,7 +62,7 @@ def test_the_engine_is_chosen_for_a_million(monkeypatch: pytest.MonkeyPatch) -> 
     lowered = ipu.compile(fn).lower(*args)
     monkeypatch.setattr(type(lowered.placement), "uses_one_device", False)
     with at_most(10):
-        assert lowered.chosen_engine in ("fused", "replay")
+        assert lowered.execution.engine in ("fused", "replay")
 
 
 @pytest.mark.parametrize("engine", ["fused", "replay"])

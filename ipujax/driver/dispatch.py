@@ -1,0 +1,116 @@
+"""The ways of a call: through `jax.jit` while it can be, and else to an `Executable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import jax
+
+from ipujax import events
+from ipujax.driver import engine_options, executable_cache
+from ipujax.driver.arguments import Settings
+from ipujax.driver.stages import Executable, Lowered, settled
+from ipujax.engine.one_kernel import run_kernel
+from ipujax.system.devices import SYSTEM
+from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from lowering import refs
+
+
+class _HostDriven(Exception):
+    """The program being traced is not a single kernel; there is no other way out of a trace.
+
+    Attributes:
+      lowered: the program; None if it takes Refs, which `jax.jit` shows as its own only.
+    """
+
+    def __init__(self, lowered: Lowered | None):
+        super().__init__()
+        self.lowered = lowered
+
+
+class Calls:
+    """The calls of one compiled function under one configuration.
+
+    While its programs are single kernels on one device, calls go straight to a function of
+    `jax.jit`'s, whose tracing does all the lowering: they cost some checks more than a plain one.
+    With the first program that the host must drive (queues, outside compilation, several devices)
+    this ends: each signature gets its `Executable`.
+
+    Args:
+      lower: the function, for arguments.
+      settings: what `ipu.compile` was told.
+    """
+
+    def __init__(self, lower: Callable[..., Lowered], settings: Settings):
+        self.generation = SYSTEM.generation
+        self._lower, self._settings = lower, settings
+        self._executables: dict[Hashable, Executable] = {}
+        # With an executable cache, what is compiled must be known program by program.
+        host_driven = settings.engine == "replay" or executable_cache.activate()
+        self._jitted = None if host_driven else self._jit()
+
+    def _jit(self) -> Callable[..., object]:
+        return jax.jit(
+            self._inline,
+            static_argnums=self._settings.static.numbers,
+            static_argnames=self._settings.static.names,
+            donate_argnums=self._settings.donate_argnums,
+        )
+
+    def run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Runs the function for some arguments; compiles it first if they are of a new kind."""
+        lowered, jitted = None, self._jitted
+        try:
+            if jitted is not None:
+                if not events.ACTIVE:
+                    return jitted(*args, **kwargs)
+                if not events.recording():
+                    return self._timed(jitted, args, kwargs)
+        except _HostDriven as signal:
+            self._jitted, lowered = None, signal.lowered
+        key = self._key(args, kwargs)  # here, errors have no cause in the signal
+        executable = self._executables.get(key)
+        if executable is None:
+            executable = (lowered or self._lower(*args, **kwargs)).compile()
+            self._executables[key] = executable
+        return executable(*args, **kwargs)
+
+    def _timed(
+        self, jitted: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        with events.span("execute", self._settings.name) as span:
+            try:
+                return settled(jitted(*args, **kwargs))
+            except _HostDriven:
+                span.told = False  # nothing has been executed
+                raise
+
+    def _inline(self, *args: object, **kwargs: object) -> object:
+        """The function that `jax.jit` traces for each signature: lowered and fused on the way."""
+        if any(map(refs.is_ref, jax.tree.leaves((args, kwargs)))):
+            raise _HostDriven(None)
+        lowered = self._lower(*args, **kwargs)
+        if not _is_plain(lowered):
+            raise _HostDriven(lowered)
+        engine_options.obey(lowered, lowered.device.config.compilation_poplar_options)
+        with events.span("load", self._settings.name):
+            SYSTEM.attach(lowered.device)
+        flat = lowered.signature.flatten(args, kwargs)
+        execution = lowered.execution
+        return lowered.signature.unflatten(run_kernel(execution.read, execution.placement, flat))
+
+    def _key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
+        static, dynamic = self._settings.static.split(args, kwargs)
+        leaves, structure = jax.tree.flatten(dynamic)
+        return static, structure, tuple(map(jax.typeof, leaves))
+
+
+def _is_plain(lowered: Lowered) -> bool:
+    """Whether a run takes and gives what the user's function does, and nothing happens besides."""
+    return (
+        not lowered.program.draws  # from a seed, another one in each run
+        and not lowered.signature.refs.closed_over
+        and not lowered.device.results_are_zeros
+        and not use_synthetic_data_for(SyntheticDataCategory.Parameters)
+        and lowered.execution.is_one_kernel
+    )

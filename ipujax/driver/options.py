@@ -1,0 +1,92 @@
+"""The device of a traced function, and what the compiler is told of it."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+
+from ipujax.driver.arguments import Settings
+from ipujax.errors import DeviceError
+from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
+from ipujax.system.log import get_logger
+from ipujax.system.options import floating_point_effective, floating_point_was_assigned
+from lowering import Options, ir, jaxpr
+
+
+class _Default(str):
+    """A default that can be told from the same text passed by a caller."""
+
+    __slots__ = ()
+
+
+DEFAULT_DEVICE = _Default("/device:IPU:0")
+
+
+def device_of(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
+    """The logical device that a function was compiled for.
+
+    Raises:
+      DeviceError: if it is not an IPU, or there is no such one.
+    """
+    if is_ipu_device_name(name):
+        return SYSTEM.device(name)
+    if not closed.jaxpr.eqns and not closed.jaxpr.outvars:
+        return SYSTEM.device(DEFAULT_DEVICE)  # nothing to run: nothing runs in the wrong place
+    raise DeviceError(
+        f"the program is placed on {name!r}, which is not an IPU; compile it inside "
+        "ipu_scope('/device:IPU:0'), or pass device='/device:IPU:0'"
+    )
+
+
+def options_for(name: str, device: LogicalDevice) -> Options:
+    """What the compiler is told of a program and its device."""
+    inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
+    io_tiles, norms = device.config.io_tiles, device.config.norms
+    return Options(
+        num_ipus=device.num_ipus,
+        name=name,
+        catch_invalid=inv,
+        catch_division=div0,
+        catch_overflow=oflo,
+        number_formats=True,
+        float16_limits=floating_point_was_assigned(device.config),
+        nan_on_overflow=nanoo,
+        stochastic_rounding=esr,
+        step_slow_loops=jax.default_backend() == "cpu",
+        allow_recompute=device.config.allow_recompute,
+        stable_statistics=norms.use_stable_statistics,
+        batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
+        io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
+        minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
+    )
+
+
+def check_queues(program: ir.Program, device: LogicalDevice) -> None:
+    """Tells the program's queues of its device and replicas.
+
+    Raises:
+      FeedError: a queue that is another device's.
+    """
+    for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
+        queue.check_device(device.ordinal)
+    for queue in ir.queues(program, ir.StreamOut):
+        queue.expect(program.replicas)
+
+
+@functools.lru_cache(maxsize=256)
+def tell_replicas(
+    settings: Settings, generation: int, device: LogicalDevice, ipus: int, replicas: int
+) -> None:
+    """Logs, once for a function and a configuration, how many replicas nobody has asked for."""
+    del generation  # tells configurations apart
+    get_logger().info(
+        "Program `%s` runs as %d replicas, each with elements of its own from infeeds, "
+        "since it uses %d IPU%s and %s has %d",
+        settings.name,
+        replicas,
+        ipus,
+        "s" * (ipus > 1),
+        device.name,
+        device.num_ipus,
+    )

@@ -1,0 +1,103 @@
+"""From a user's function and its arguments to a `Traced`, which loses and borrows nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+
+from ipujax import events
+from ipujax.driver import tracing
+from ipujax.driver.arguments import Refs, Settings, Signature, struct
+from ipujax.driver.device_mesh import refuse_mesh
+from ipujax.driver.stages import Traced
+from ipujax.errors import EnqueueError, LeakedValueError
+from lowering import jaxpr, refs, streams
+
+
+def trace_function(
+    fn: Callable[..., object],
+    settings: Settings,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Traced:
+    """Traces a function for these arguments.
+
+    Raises:
+      LeakedValueError: for values of a trace that has ended.
+      EnqueueError: for enqueues that a transformation has dropped.
+      DeviceMeshError: under `jax.set_mesh` of several devices.
+    """
+    refuse_mesh(settings.name)
+    frames: list[tracing.Frame] = []
+
+    def traced(*args: object, **kwargs: object) -> object:
+        with tracing.frame() as frame:
+            frames.append(frame)
+            return fn(*args, **kwargs)
+
+    functools.update_wrapper(traced, fn, updated=())
+    static = settings.static
+    structs = jax.tree.map(struct, static.split(args, kwargs)[1])
+    given, named = static.joined(args, kwargs, structs)
+    jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
+    try:
+        with events.span("trace", settings.name):
+            trace = jitted.trace(*given, **named)
+    except jax.errors.UnexpectedTracerError as leak:
+        raise _leaked(settings.name, _first_line(leak)) from leak
+    _check_leaks(settings.name, trace)
+    _check_enqueues(frames, trace.jaxpr)
+    closed, closed_over = refs.closed_over(trace.jaxpr)
+    arguments, in_tree = jax.tree.flatten(trace.args_info)
+    inputs = [*jax.tree.leaves(structs), *closed_over]
+    positions = tuple(i for i, leaf in enumerate(inputs) if refs.is_ref(leaf))
+    signature = Signature(
+        name=settings.name,
+        static=static,
+        positions=static.dynamic(len(args)),
+        in_tree=in_tree,
+        out_tree=jax.tree.structure(trace.out_info),
+        donated=tuple(i for i, argument in enumerate(arguments) if argument.donated),
+        refs=Refs(positions, tuple(closed_over)),
+    )
+    return Traced(settings, closed, signature)
+
+
+def _check_leaks(name: str, trace: jax.stages.Traced) -> None:
+    """Finds tracers from elsewhere, which JAX has turned into arguments in front of the others."""
+    whole: jaxpr.Jaxpr = trace.jaxpr.jaxpr
+    extra = len(whole.invars) - len(jax.tree.leaves(trace.args_info))
+    if extra:
+        leaks = whole.invars[:extra]
+        users = (e for e in whole.eqns if any(v is leak for v in e.invars for leak in leaks))
+        line = next(map(jaxpr.user_line, users), "")
+        raise _leaked(name, f"  where: it is used at {line or 'an unknown line'}")
+
+
+def _leaked(name: str, more: str) -> LeakedValueError:
+    return LeakedValueError(
+        f"`{name}` uses a value of another traced function: a traced value leaked out of its "
+        f"scope\n{more}\n"
+        "  fix:   return values from the function that computes them instead of storing them in a "
+        "global, a closure or an attribute"
+    )
+
+
+def _check_enqueues(frames: Sequence[tracing.Frame], closed: jaxpr.ClosedJaxpr) -> None:
+    """Finds enqueues that Python called and that are not in the program."""
+    kept = streams.queues_of(closed.jaxpr, streams.enqueue_p)
+    for queue, line in (entry for frame in frames for entry in frame.enqueues):
+        if queue not in kept:
+            raise EnqueueError(
+                f"outfeed `{queue.name}`: a transformation dropped this enqueue (JAX drops effects "
+                "inside a differentiated `lax.scan`)",
+                where=line,
+                fix="use ipu.loops.repeat for the loop, or return the value and enqueue it outside "
+                "the differentiated function",
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,98 @@
+"""How a program runs on the JAX devices that there are."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+
+import jax
+
+from ipujax.engine.callbacks import Watch
+from ipujax.engine.choose import choose_engine
+from ipujax.engine.host_code import HostCode
+from ipujax.engine.loops import slow_inside_loops
+from ipujax.engine.one_kernel import OneKernel
+from ipujax.engine.placement import Placement, make_placement
+from ipujax.engine.replay import Machine
+from lowering import collectives, fuse, ir, is_one_kernel, structure
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Execution:
+    """How a program runs; each part is found when first asked for, as some take a while.
+
+    Attributes:
+      program: for all IPUs of its device.
+      asked: the engine, as it was asked for.
+      first: its first IPU's place among those of all logical devices.
+      watch: on its callbacks.
+    """
+
+    program: ir.Program
+    asked: str
+    first: int
+    watch: Watch
+
+    @functools.cached_property
+    def host_code(self) -> HostCode:
+        """What the program runs on the host."""
+        return HostCode.of(self.program, self.watch)
+
+    @functools.cached_property
+    def placement(self) -> Placement:
+        """The JAX devices of the program's IPUs."""
+        p = self.program
+        kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
+        # Replicas that share a table of the host meet at it, in order, if they share a device.
+        may_spread = not self.host_code.tables and not any(
+            structure.may_part_ways(k, collectives.REPLICAS) for k in kernels
+        )
+        return make_placement(self.first, p.ipus, p.replicas, may_spread)
+
+    @functools.cached_property
+    def engine(self) -> str:
+        """The engine that runs the program."""
+        return choose_engine(self.asked, self.program, self.placement)
+
+    @functools.cached_property
+    def read(self) -> ir.Program:
+        """The program that the engine reads; for `fused`, that for one device."""
+        if self.engine != "fused":
+            return self.program
+        program = fuse(self.program, _needs_host)
+        ir.verify(program)
+        return program
+
+    @functools.cached_property
+    def is_one_kernel(self) -> bool:
+        """Whether the program is a plain JAX function of flat arguments."""
+        return (
+            not self.program.faults
+            and not self.host_code  # each run is looked after
+            and self.engine == "fused"
+            and self.placement.uses_one_device
+            and self.placement.devices[0] == jax.devices()[0]
+            and is_one_kernel(self.read)
+        )
+
+    def compiled(self, donated: tuple[int, ...]) -> OneKernel | Machine:
+        """What runs the program.
+
+        Args:
+          donated: which flat arguments may be overwritten.
+        """
+        placement = self.placement.of_first_ipu() if self.engine == "fused" else self.placement
+        reader = OneKernel if self.is_one_kernel else Machine
+        machine = reader(self.read, placement, donated)
+        machine.compilation.finish()
+        return machine
+
+
+def _needs_host(node: ir.Node) -> bool:
+    """Whether a fused program leaves a node to the host: queues, host calls, slow loops."""
+    if ir.streams(node):
+        return True
+    kernels = (
+        step.kernel for step in ir.walk(ir.Sequence((node,))) if isinstance(step, ir.Execute)
+    )
+    return isinstance(node, ir.Repeat) and any(slow_inside_loops(k.jaxpr) for k in kernels)
