@@ -18,7 +18,7 @@ def tell(scope: Scope) -> None:
         return
     ways = [
         f"io_callback(tell, None, {tag}, {value.name}, ordered=True)",
-        f"jax.debug.callback(tell, {tag}, {value.name}, ordered=True)",
+        f"jax.debug.callback(note, {tag}, {value.name}, ordered=True)",
         f"jax.debug.callback(mention, {tag}, {value.name})",
     ]
     scope.line(scope.chance.choice(ways))

@@ -135,9 +135,9 @@ def _run(
             results = compiled(*arguments)
         jax.block_until_ready(results)
         jax.effects_barrier()
-        told = [list(module["seen"]), list(module["heard"])]
-        module["seen"].clear()
-        module["heard"].clear()
+        told = [[*module["seen"], *module["noted"]], list(module["heard"])]
+        for name in ("seen", "noted", "heard"):
+            module[name].clear()
         sent = [queue.dequeue() for queue in module["queues"]]
         outcomes.append(Outcome(results, *told, sent, [ref[...] for ref in module["refs"]]))
     return outcomes

@@ -28,6 +28,7 @@ class Pair(NamedTuple):
 
 
 seen = []  # what the program told the host, in order
+noted = []  # the same of ordered calls for debugging, whose order is their own
 heard = []  # the same of effects without an order
 queues = []  # outfeeds
 refs = []  # Refs that outlive a call
@@ -35,6 +36,10 @@ refs = []  # Refs that outlive a call
 
 def tell(*values):
     seen.append([np.array(value) for value in values])
+
+
+def note(*values):
+    noted.append([np.array(value) for value in values])
 
 
 def mention(*values):
@@ -174,7 +179,7 @@ if __name__ == "__main__":
     print("jit:   ", jax.jit({reference})(*arguments(0)))
     for engine in ("fused", "replay"):
         print(f"{{engine + ':':7}}", ipu.compile(program, engine=engine{donated})(*arguments(0)))
-    print(seen, heard)
+    print(seen, noted, heard)
 """
 
 

@@ -23,7 +23,8 @@ from ipujax.report.make import make_report
 from ipujax.report.presentation.document.runs import runs
 from ipujax.report.report import Report
 from lowering import Options, lower
-from tests.ipujax.feeding import incr, infeed, outfeed
+from tests.ipujax.feeding import configure, incr, infeed, outfeed
+from tests.ipujax.pipelining import sgd
 from tests.ipujax.reporting import configured, f32, struct, training, zeros
 
 
@@ -548,3 +549,28 @@ def test_tables_of_the_host_are_assumed_to_take_no_time() -> None:
     (text,) = found.assumptions
     assert text.endswith("what the host does with its table takes no time")
     assert "test_report.py" in text
+
+
+def test_a_stage_without_gradients() -> None:
+    """It has no backward task, which takes no time."""
+    configure(2)
+    source, sink = infeed([np.ones(3, f32)] * 8), outfeed()
+
+    def last(w: Any, x: Any) -> Any:
+        return jnp.mean(w * x)
+
+    def train(w: Any) -> Any:
+        return pipeline(
+            [lambda _, x: jnp.sin(x), last],
+            8,
+            infeed_queue=source,
+            outfeed_queue=sink,
+            variables=w,
+            optimizer_function=sgd(0.1),
+        )
+
+    report = ipu.compile(train).lower(np.ones(3, f32)).report()
+    assert report.pipeline is not None
+    done = {(s.ipu, s.phase) for s in report.steps if s.kind == "compute" and s.stage is not None}
+    assert {(0, "fwd"), (1, "fwd"), (1, "bwd")} <= done
+    assert (0, "bwd") not in done

@@ -87,7 +87,7 @@ def pipeline_timeline(
     Raises:
       InternalError: a duration that is missing or negative.
     """
-    bodies = _bodies(schedule)
+    bodies = bodies_of(schedule)
     if any(cycles.get(body, -1) < 0 for body in bodies):
         raise InternalError(f"{schedule.name}: the cycles of a stage are missing or negative")
     rounds = _Rounds(schedule, bodies)
@@ -143,10 +143,10 @@ def tick_patterns(
     looks = [tuple((stage, phase) for stage, phase, _ in tick) for tick in ticks]
     numbers = {look: i for i, look in enumerate(dict.fromkeys(looks))}
     found = np.array([numbers[look] for look in looks], dtype=np.int32)
-    return tuple(numbers), _Rounds(schedule, _bodies(schedule)).by_tick(found)
+    return tuple(numbers), _Rounds(schedule, bodies_of(schedule)).by_tick(found)
 
 
-def _bodies(schedule: Schedule) -> tuple[TaskKind, ...]:
+def bodies_of(schedule: Schedule) -> tuple[TaskKind, ...]:
     """The (stage, phase) that tasks can have."""
     kinds = phases(schedule)
     return tuple((stage, phase) for phase in kinds for stage in range(schedule.stages))

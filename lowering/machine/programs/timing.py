@@ -41,6 +41,7 @@ from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, TaskKey, run_pipeline
+from lowering.machine.programs.timeline import bodies_of
 from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
 from lowering.ops.tasks import Kind
 from lowering.schedules import Phase as TaskPhase
@@ -310,6 +311,8 @@ class Timer:
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._node(step, clock))
+        for idle in bodies_of(schedule):  # a stage without gradients has no backward task
+            bodies.setdefault(idle, Body(tr.group(()), 0))
         run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
         start = max(clock)
         clock[:] = [start + run.profile.cycles] * len(clock)
