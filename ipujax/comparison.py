@@ -242,6 +242,7 @@ def _chips(given: Iterable[str | _targets.Target] | None) -> list[_targets.Targe
         return [_targets.named(name) for name in _targets.names()]
     if isinstance(given, (str, _targets.Target)):
         given = [given]
+    _check.iterable(given, "targets", "chips, or their names")
     chips = [_targets.target_of(each) for each in given]
     if not chips:
         raise ComparisonError("targets is empty", fix="leave it out for all chips")
@@ -253,6 +254,8 @@ def _chosen(given: Iterable[Any] | None) -> list[tuple[str, Any]]:
     if given is None:
         return [("", None)]
     alone = isinstance(given, (str, PipelineSchedule, _schedules.Schedule)) or callable(given)
+    if not alone:
+        _check.iterable(given, "schedules", "schedules, or their names")
     chosen = [_schedule(each) for each in ([given] if alone else given)]
     if not chosen:
         raise ComparisonError("schedules is empty", fix="leave it out for the program's own")

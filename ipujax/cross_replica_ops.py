@@ -86,6 +86,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
     """
+    check.leaves(tensors, "assume_equal_across_replicas")
     same = check.flag(inplace, "the inplace of assume_equal_across_replicas")
     with check.scope("assume_equal_across_replicas"):
         return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)

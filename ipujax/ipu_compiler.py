@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipujax.checks.arrays import check
 from ipujax.driver.compiler import compile as _compile
 
 
@@ -22,15 +23,13 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
       None as None. Trailing Nones of a list (what enqueue returned) are dropped.
 
     Raises:
-      TypeError: if the inputs are neither a list nor a tuple.
+      ConfigTypeError: (a `TypeError`) if the computation is no function, or the inputs are
+        neither a list nor a tuple.
       DeviceError: if the device in scope is not an IPU.
     """
-    if inputs is not None and not isinstance(inputs, (list, tuple)):
-        raise TypeError(
-            f"ipu_compiler.compile takes its inputs as a list, not as {type(inputs).__name__}; a "
-            "single one is [x]"
-        )
-    result = _compile(computation)(*(inputs or ()))
+    check.function(computation, "the computation of ipu_compiler.compile")
+    given = [] if inputs is None else check.sequence(inputs, "the inputs of ipu_compiler.compile")
+    result = _compile(computation)(*given)
     if result is None:
         return None
     if isinstance(result, (list, tuple)) and not hasattr(result, "_fields"):

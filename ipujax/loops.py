@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arrays import ArrayChecks
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, streams
 
-_check = Checks(LoopTypeError, LoopTypeError)
+_check = ArrayChecks(LoopTypeError, LoopTypeError)
 
 
 def repeat(
@@ -117,6 +117,7 @@ class _Loop:
         _check.function(body, f"the body of {name}")
         self.name = name
         self.variables = _as_list(inputs)
+        _check.leaves(self.variables, f"the loop variables of {name}")
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
         self.initial = [_strong(leaf) for leaf in leaves]
         self.avals = [jax.typeof(leaf) for leaf in self.initial]

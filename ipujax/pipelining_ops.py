@@ -131,7 +131,7 @@ def pipeline(
         `(variables, optimizer_state)` after the last complete update.
     """
     settings = check_settings(dict(locals()), jaxpr.current_user_line())
-    given = values.sequence(inputs, "inputs")
+    given = values.check.sequence([] if inputs is None else inputs, "inputs")
     return run_pipeline(settings, variables, optimizer_state, given)
 
 
@@ -148,5 +148,6 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     Returns:
       The same pytree.
     """
-    with jax.named_scope(name or "recomputation_checkpoint"):
+    values.check.leaves(tensors, "recomputation_checkpoint")
+    with values.check.scope(name or "recomputation_checkpoint"):
         return jax.tree.map(lambda x: pipelines.checkpoint(jnp.asarray(x)), tensors)

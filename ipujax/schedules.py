@@ -24,8 +24,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ipujax.checks.arguments import Checks
 from ipujax.host import files
 from lowering import schedules as _schedules
+
+_check = Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
@@ -56,6 +59,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
     Raises:
       ScheduleError: a file that cannot be written.
     """
+    _check.path(path, "where to save a schedule")
     try:
         files.write_text(path, to_text(schedule))
     except OSError as error:
@@ -72,6 +76,7 @@ def load(path: str | Path) -> Schedule:
       ScheduleError: a file that cannot be read, that is no text of a schedule, that lost its end,
         or whose schedule no pipeline can follow.
     """
+    _check.path(path, "where to load a schedule from")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -84,6 +84,7 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
     Raises:
       ConfigTypeError: (a `TypeError`) if `o` is no equation.
     """
+    _check.text(attr_name, "the attr_name of has_attr")
     found = marks.read(_jaxpr.name_stack(_equation(o)))
     scopes = {
         **dict.fromkeys(_SHARD_NAMES, found.shard),

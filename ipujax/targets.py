@@ -33,7 +33,7 @@ def named(name: str) -> Target:
     Raises:
       TargetError: (a `ValueError`) an unknown name.
     """
-    if name not in machine.TARGETS:
+    if not isinstance(name, str) or name not in machine.TARGETS:
         raise TargetError(
             f"there is no chip {name!r}",
             fix=f"use one of {', '.join(map(repr, names()))}, or a "
@@ -50,6 +50,4 @@ def target_of(given: str | Target) -> Target:
     """
     if isinstance(given, Target):
         return given
-    if not isinstance(given, str):
-        raise TargetError(f"a target is a name or an ipu.targets.Target, not {given!r}")
     return named(given)

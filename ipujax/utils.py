@@ -197,6 +197,7 @@ def export_dataset_to_file(
       OutOfRangeError: if the data set ends earlier; what was there before stays.
       FeedError: (a `ValueError`) if elements differ in structure, shapes or types.
     """
+    _feeds.path(output_filename, "output_filename")
     _feeds.integer(num_elements, "num_elements", 1)
     elements = _elements(dataset_or_infeed, num_elements)
     first = next(elements, None)
@@ -233,6 +234,9 @@ def export_inputs_to_file(
     Raises:
       FeedError: (a `ValueError`) if there is no input, or one has no value.
     """
+    _feeds.path(output_filename, "output_filename")
+    _feeds.instance(feed_dict, Mapping, "feed_dict", "a dict of the inputs' values")
+    _feeds.sequence(inputs, "inputs", "keys of feed_dict")
     missing = [name for name in inputs if name not in feed_dict]
     if missing or not inputs:
         raise FeedError(

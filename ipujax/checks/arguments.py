@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-import lowering
 from ipujax.errors import IPUError
 
 
@@ -30,16 +30,17 @@ class Checks:
 
     def refuse(self, what: str, fix: str | None = None) -> IPUError:
         """The error for an impossible value, with the user's line."""
-        return self.wrong_value(what, where=lowering.jaxpr.current_user_line(), fix=fix)
+        return self.wrong_value(what, where=_user_line(), fix=fix)
 
     def refuse_type(self, what: str, fix: str | None = None) -> IPUError:
         """The error for a value of the wrong type, with the user's line."""
-        return self.wrong_type(what, where=lowering.jaxpr.current_user_line(), fix=fix)
+        return self.wrong_type(what, where=_user_line(), fix=fix)
 
     def other_than(self, wanted: str, value: Any, what: str, fix: str | None = None) -> IPUError:
         """The error for a value that is not what an argument takes."""
         kind = type(value).__name__
-        return self.refuse_type(f"{what} must be {wanted}, not {value!r}, of type {kind}", fix)
+        wrong = f"{what} is {value!r}, of type {kind}, but must be {wanted}"
+        return self.refuse_type(wrong, fix or f"give {wanted}")
 
     def integer(self, value: Any, what: str, at_least: int | None = None) -> int:
         """An integer that is known while tracing; a bool is none."""
@@ -49,9 +50,10 @@ class Checks:
             number = None
         if number is None:
             fix = "give a Python int; it must be known when the function is traced"
-            raise self.other_than("an int", value, what, fix)
+            raise self.other_than("an integer", value, what, fix)
         if at_least is not None and number < at_least:
-            raise self.refuse(f"{what} is {number}, but must be at least {at_least}")
+            wrong = f"{what} is {number}, but must be at least {at_least}"
+            raise self.refuse(wrong, f"give at least {at_least}")
         return number
 
     def flag(self, value: Any, what: str) -> bool:
@@ -93,8 +95,24 @@ class Checks:
             raise self.other_than(f"a list or tuple{of and f' of {of}'}", value, what)
         return list(value)  # pyright: ignore[reportUnknownArgumentType]
 
+    def path(self, value: Any, what: str) -> Any:
+        """The path of a file."""
+        return self.instance(value, (str, os.PathLike), what, "a path")
+
+    def iterable(self, value: Any, what: str, of: str) -> Any:
+        """Something that can be iterated over; a string counts as one that holds none of `of`."""
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise self.other_than(f"an iterable of {of}", value, what)
+        return value
+
     def one_of(self, value: Any, choices: Iterable[str], what: str) -> Any:
         """One of several names."""
         if not isinstance(value, str) or value not in choices:
             raise self.refuse(f"{what} is {value!r}", f"use one of {', '.join(map(repr, choices))}")
         return value
+
+
+def _user_line() -> str:
+    from ipujax.checks import lines  # late: it needs JAX, which tools that only list devices do not
+
+    return lines.current_user_line()

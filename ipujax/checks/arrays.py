@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks import lines as lines  # hides frames of ours from JAX
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, OperatorError
 from lowering import jaxpr

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, overload
 
+from ipujax.checks.arrays import check
 from ipujax.driver.arguments import Settings, Static
 from ipujax.driver.dispatch import Calls
 from ipujax.driver.options import DEFAULT_DEVICE
@@ -69,6 +70,7 @@ def compile(
       left out, since virtual IPUs decide that.
 
     Raises:
+      ConfigTypeError: (a `TypeError`) an argument of another type, or what is no function.
       ConfigError: an unknown engine; (raised when called) wrong options of Poplar's engine.
       DeviceError: a device that is not an IPU (raised when called).
       DeviceMeshError: (raised when called) `shard_map` or `pmap` over several JAX devices inside
@@ -86,15 +88,16 @@ def compile(
             donate_argnums=donate_argnums,
             name=name,
         )
-    if not callable(fn):
-        raise TypeError(f"ipu.compile takes a function, not {type(fn).__name__}")
+    check.function(fn, "fn of ipu.compile")
+    check.text(device, "the device of ipu.compile")
+    check.text(name, "the name of ipu.compile", optional=True)
     if device is DEFAULT_DEVICE:  # the very object: nobody passed a device
         device = current_device() or device
     settings = Settings(
         device=device,
         engine=check_engine(engine),
-        static=Static.of(fn, _positions(static_argnums)),
-        donate_argnums=_positions(donate_argnums),
+        static=Static.of(fn, _positions(static_argnums, "static_argnums")),
+        donate_argnums=_positions(donate_argnums, "donate_argnums"),
         name=name or _name_of(fn),
     )
     return CompiledFunction(fn, settings)
@@ -182,5 +185,7 @@ def _name_of(fn: Callable[..., object]) -> str:
     return getattr(fn, "__name__", type(fn).__name__)
 
 
-def _positions(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+def _positions(argnums: Any, name: str) -> tuple[int, ...]:
+    what = f"an entry of {name}"
+    several = isinstance(argnums, Iterable) and not isinstance(argnums, str)
+    return tuple(check.integer(each, what) for each in (argnums if several else (argnums,)))

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Generator
-from pathlib import Path
 
+from ipujax.checks import lines as lines  # hides frames of ours from JAX
 from ipujax.host.queues import Queue
-from lowering import jaxpr
-
-# Errors and reports name the user's line, not ours; the demo is a user.
-_PACKAGE = Path(__file__).parents[1]
-jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", but=f"{_PACKAGE / 'demo'}{os.sep}")
 
 _local = threading.local()
 

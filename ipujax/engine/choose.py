@@ -29,7 +29,7 @@ def check_engine(engine: str) -> str:
     Raises:
       ConfigError: otherwise.
     """
-    if engine not in ENGINES:
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise ConfigError(f"engine={engine!r}: choose one of {', '.join(map(repr, ENGINES))}")
     return engine
 

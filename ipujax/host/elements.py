@@ -298,9 +298,14 @@ def _narrowed(dtype: np.dtype) -> np.dtype:
 
 def iterate(dataset: Any) -> Iterator[Any]:
     """The elements of an iterable, or of what a callable gives; tf.data's as NumPy arrays."""
-    source = dataset if hasattr(dataset, "__iter__") else dataset()
+    makes = callable(dataset) and not hasattr(dataset, "__iter__")
+    source: Any = dataset() if makes else dataset
     if hasattr(source, "as_numpy_iterator"):  # tf.data
         return source.as_numpy_iterator()
+    if not hasattr(source, "__iter__"):
+        raise FeedError(
+            f"{source!r} is no data set: give an iterable of elements, or a callable that gives one"
+        )
     return iter(source)
 
 

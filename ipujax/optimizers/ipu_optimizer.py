@@ -220,6 +220,7 @@ def apply_gradients(
     if isinstance(opt, IpuOptimizer):
         with jax.named_scope(opt.name) if opt.name else contextlib.nullcontext():
             return opt.apply_gradients(gradients, state, params, *args, **kwargs)
+    checked_transformation(opt, "apply_gradients")
     if args or (kwargs and not takes_extra_args(opt)):
         raise check.refuse_type(
             f"apply_gradients was given {_listed(args, kwargs)}, which the update of this "

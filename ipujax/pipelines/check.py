@@ -22,6 +22,7 @@ from ipujax.optimizers import IpuOptimizer, apply_gradients
 from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare, schedule_name
 from ipujax.pipelines.settings import check_settings
 from ipujax.pipelines.unpipelined import Element, Unpipelined
+from ipujax.pipelines.values import check
 from lowering import jaxpr
 
 _REFERENCE = (
@@ -90,9 +91,12 @@ def check_pipeline(
     unpipelined = Unpipelined(settings, variables, inputs, given["optimizer_state"], reference)
     case = _Case(given, unpipelined, whole_batch)
     source = _source(given["infeed_queue"], batch)
+    chosen = [given["pipeline_schedule"]]
+    if schedules is not None:
+        chosen = check.iterable(schedules, "schedules", "schedules of pipelines")
     rows: list[Difference] = []
     replicas = 1
-    for schedule in [given["pipeline_schedule"]] if schedules is None else schedules:
+    for schedule in chosen:
         pairs, replicas = case.pairs(schedule, engine, source)
         rows += compare(schedule_name(schedule), pairs, rtol, atol)
     return PipelineCheck(tuple(rows), settings.count, replicas, settings.reduction, rtol, atol)
@@ -120,6 +124,8 @@ def _source(queue: IPUInfeedQueue | None, batch: Any) -> IPUInfeedQueue | None:
         return queue if batch is None else batch
     if not isinstance(batch, list):
         leaves, structure = jax.tree.flatten(batch)
+        if not all(map(np.ndim, leaves)):
+            raise check.other_than("arrays of stacked elements", batch, "`batch`")
         if len({len(leaf) for leaf in leaves}) > 1:
             raise PipelineError(
                 f"the arrays of `batch` have {[len(leaf) for leaf in leaves]} elements",

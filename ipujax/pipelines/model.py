@@ -19,6 +19,7 @@ from ipujax.optimizers import (
 )
 from ipujax.pipelines.settings import Settings
 from ipujax.pipelines.stages import SPANS_ALL, Arguments, Stage, Value, trace_stage
+from ipujax.pipelines.values import check
 
 
 class OptimizerFunctionOutput:
@@ -50,10 +51,18 @@ class OptimizerFunctionOutput:
                 f"optax.sgd(0.1), not {opt!r}"
             )
         self.opt, self.loss = opt, loss
-        self.compute_gradients_args = tuple(compute_gradients_args or ())
-        self.compute_gradients_kwargs = dict(compute_gradients_kwargs or {})
-        self.apply_gradients_args = tuple(apply_gradients_args or ())
-        self.apply_gradients_kwargs = dict(apply_gradients_kwargs or {})
+        self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
+        self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
+        self.apply_gradients_args = _positional(apply_gradients_args, "apply_gradients")
+        self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
+
+
+def _positional(given: Any, function: str) -> tuple[Any, ...]:
+    return () if given is None else tuple(check.sequence(given, f"{function}_args"))
+
+
+def _by_keyword(given: Any, function: str) -> dict[str, Any]:
+    return dict(check.instance(given, dict, f"{function}_kwargs", optional=True) or {})
 
 
 @dc.dataclass(frozen=True)

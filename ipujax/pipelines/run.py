@@ -17,6 +17,7 @@ from ipujax.pipelines.micro_batch import Buffer, MicroBatch
 from ipujax.pipelines.model import Model, trace_model
 from ipujax.pipelines.settings import Settings
 from ipujax.pipelines.stages import Value
+from ipujax.pipelines.values import check
 from lowering import jaxpr, pipelines, storage, streams
 
 
@@ -26,6 +27,8 @@ def run_pipeline(settings: Settings, variables: Any, state: Any, inputs: Sequenc
     Returns:
       `(variables, optimizer_state)` in training, otherwise `()`.
     """
+    check.leaves(variables, "`variables` of a pipeline")
+    check.leaves(inputs, "`inputs` of a pipeline")
     variables = jax.tree.map(jnp.asarray, variables)
     inputs = jax.tree.map(jnp.asarray, list(inputs))
     with tracing.loop(settings.repeat_count):

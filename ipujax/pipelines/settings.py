@@ -168,10 +168,10 @@ def check_settings(given: dict[str, Any], origin: str) -> Settings:
       PipelineTypeError: (a `TypeError`) arguments of a wrong type.
       PipelineNotImplementedError: (a `NotImplementedError`) what the original had not either.
     """
-    given = given | {name: values.flag(given[name], name) for name in _FLAGS}
+    given = given | {name: values.check.optional_flag(given[name], name) for name in _FLAGS}
     training = given["optimizer_function"] is not None
-    serial = values.positive(
-        given["batch_serialization_iterations"], "batch_serialization_iterations"
+    serial = values.check.integer(
+        given["batch_serialization_iterations"], "batch_serialization_iterations", 1
     )
     stages = _stages(given["computational_stages"], given["device_mapping"], serial)
     schedule, recomputation = _schedule(given, stages, serial)
@@ -194,12 +194,14 @@ def check_settings(given: dict[str, Any], origin: str) -> Settings:
     return Settings(
         stages=stages,
         count=values.micro_batches(given["gradient_accumulation_count"]) * serial,
-        repeat_count=values.positive(given["repeat_count"], "repeat_count"),
+        repeat_count=values.check.integer(given["repeat_count"], "repeat_count", 1),
         accumulation_dtype=_dtype(given, "gradient_accumulation_dtype", jnp.floating),
         reduction=reduction,
-        infeed_queue=values.optional(given["infeed_queue"], IPUInfeedQueue, "infeed_queue"),
-        outfeed_queue=values.optional(given["outfeed_queue"], IPUOutfeedQueue, "outfeed_queue"),
-        optimizer_function=values.function(given["optimizer_function"], "optimizer_function"),
+        infeed_queue=_queue(given, "infeed_queue", IPUInfeedQueue),
+        outfeed_queue=_queue(given, "outfeed_queue", IPUOutfeedQueue),
+        optimizer_function=values.check.function(
+            given["optimizer_function"], "optimizer_function", optional=True
+        ),
         schedule=schedule,
         recomputation=recomputation,
         forward_options=forward,
@@ -212,9 +214,13 @@ def check_settings(given: dict[str, Any], origin: str) -> Settings:
         accumulate_outfeed=bool(given["accumulate_outfeed"]),
         outfeed_dtype=_dtype(given, "accumulate_outfeed_dtype", jnp.number),
         outfeed_mask=values.mask(given["outfeed_mask"]),
-        name=values.optional(given["name"], str, "name") or "pipeline",
+        name=values.check.instance(given["name"], str, "name", optional=True) or "pipeline",
         origin=origin,
     )
+
+
+def _queue(given: dict[str, Any], name: str, kind: type) -> Any:
+    return values.check.instance(given[name], kind, name, optional=True)
 
 
 def _dtype(given: dict[str, Any], name: str, kind: Any) -> Callable[[Any], Any]:

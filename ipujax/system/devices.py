@@ -142,7 +142,7 @@ class VirtualSystem:
         Raises:
           DeviceError: if it is no name of an IPU device, or its ordinal is not configured.
         """
-        match = _NAME.fullmatch(name)
+        match = _NAME.fullmatch(name) if isinstance(name, str) else None
         if match is None:
             raise DeviceError(
                 f"{name!r} is no name of an IPU device; names look like '/device:IPU:0'"

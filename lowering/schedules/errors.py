@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lowering.errors import LoweringError
 
 
@@ -19,3 +21,14 @@ class ScheduleError(LoweringError):
         drawn = "".join(f"\n    {line}" for line in grid.splitlines())
         super().__init__(what + drawn, where=where, fix=fix)
         self.summary, self.grid = what, grid
+
+
+def check_is(value: Any, kind: type, what: str) -> None:
+    """Refuses what is no instance of a class.
+
+    Raises:
+      ScheduleError: it says `what` the value should have been.
+    """
+    if not isinstance(value, kind):
+        wanted = f"{what} is a {kind.__name__}, not a {type(value).__name__}: {value!r}"
+        raise ScheduleError(wanted, fix=f"give a {kind.__name__}")

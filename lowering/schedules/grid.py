@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.task import Task
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
     micro-batch 1, then the forward pass of micro-batch 3; `.` is nothing. Where an IPU has several
     stages, the stage comes first: `2F3`. What is too wide or too high is left out in the middle.
     """
+    if not hasattr(schedule, "ticks"):
+        raise ScheduleError(f"{schedule!r} as a schedule to draw", fix="give a Schedule")
+    check_is(first, int, "the first tick")
+    if last is not None:
+        check_is(last, int, "the last tick")
     end = len(schedule.ticks) if last is None else min(last, len(schedule.ticks))
     return draw(schedule.ipus, schedule.ticks, first, end)
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.placing import earliest
 from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
@@ -45,6 +45,7 @@ def from_orders(
       ScheduleError: a task that is missing, unknown, twice there or with the wrong IPU; or orders
         in which IPUs wait for one another.
     """
+    check_is(name, str, "the name of a schedule")
     check_sizes(stages, micro_batches)
     placed = place(stages, ipus)
     phases = tuple(Phase) if training else (Phase.FORWARD,)
@@ -92,7 +93,10 @@ def _by_ipu(name: str, orders: Orders, ipus: Sequence[tuple[int, ...]]) -> dict[
                 fix="give one order for every IPU that has a stage",
             )
         return {ipu: by_ipu[ipu] for ipu in used}
+    check_is(orders, Iterable, "what gives the orders")
     given = list(itertools.islice(orders, len(used) + 1))
+    for order in given:
+        check_is(order, Iterable, "the order of an IPU")
     if len(given) != len(used):
         count = len(given) if len(given) < len(used) else f"more than {len(used)}"
         raise ScheduleError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
 from lowering.schedules.task import Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
@@ -29,6 +29,9 @@ def distinct_rotations(word: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
     Two rotations can if they have no common IPU at any position.
     """
+    check_is(word, Sequence, "a word of IPUs")
+    for entry in word:
+        check_is(entry, tuple, "what a word of IPUs holds")
     length = len(word)
     clash = [
         any(not set(word[i]).isdisjoint(word[(i + shift) % length]) for i in range(length))

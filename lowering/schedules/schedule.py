@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import grid
 from lowering.schedules.task import Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of
@@ -51,6 +51,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         name = self.name
+        check_is(name, str, "the name of a schedule")
         if not name.isprintable() or not name or name != name.strip() or "#" in name:
             raise ScheduleError(
                 f"{name!r} as the name of a schedule", fix="use one printable line, without `#`"

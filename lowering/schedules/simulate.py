@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from lowering.errors import InternalError
 from lowering.schedules.clocks import end_of
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import draw
 from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Schedule
@@ -63,6 +63,7 @@ def simulate(schedule: Schedule, seconds: Seconds | None = None) -> Simulation:
       ScheduleError: a task that is missing, unknown, there twice, or before what it needs; with
         the place drawn. Durations that are missing or negative.
     """
+    check_is(schedule, Schedule, "what `simulate` simulates")
     kinds = phases(schedule)
     in_flight = _check(schedule, kinds)
     durations, units = _durations(schedule, kinds, seconds)
@@ -268,6 +269,7 @@ def _durations(
     """
     if seconds is None:
         return {(phase, stage): 1 for phase in kinds for stage in range(schedule.stages)}, 1
+    check_is(seconds, Mapping, "`seconds`")
     exact: dict[Kind, Fraction] = {}
     for phase in kinds:
         given = seconds.get(phase)

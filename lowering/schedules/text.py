@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Task
 from lowering.schedules.ticks import Tick, folded
@@ -35,6 +35,7 @@ _EMPTY = "-"
 
 def to_text(schedule: Schedule) -> str:
     """The schedule as text; `from_text` makes an equal one of it."""
+    check_is(schedule, Schedule, "what `to_text` writes")
     ipus = "/".join(",".join(map(str, group)) for group in schedule.ipus)
     lines = [
         f"schedule {schedule.name}: stages={schedule.stages} "
@@ -57,6 +58,7 @@ def from_text(text: str, *, source: str = "") -> Schedule:
     Raises:
       ScheduleError: a line that is not understood, or fewer or more ticks than announced.
     """
+    check_is(text, str, "the text of a schedule")
     lines = [
         (number, line)
         for number, raw in enumerate(text.splitlines(), 1)

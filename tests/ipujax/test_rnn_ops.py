@@ -533,7 +533,7 @@ def test_every_activation() -> None:
 
 
 SPECIFICATIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"num_units": 0}, ValueError, "num_units=0"),
+    ({"num_units": 0}, ValueError, "num_units of .* is 0"),
     ({"num_units": 2.5}, TypeError, "num_units"),
     ({"activation": "swish"}, ValueError, "activation is 'swish'"),
     ({"recurrent_activation": "relu"}, ValueError, "recurrent_activation is 'relu'"),

@@ -1,0 +1,348 @@
+"""Every public callable of the package, and arguments with which it works."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses as dc
+import enum
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+import ipujax as ipu
+from ipujax.names import public_names
+
+f32, i32 = np.float32, np.int32
+
+RESULTS = {
+    "comparison": ("Comparison", "Row"),
+    "events": ("Span",),
+    "config": ("AttributeMetadata",),
+    "optimizers": ("GradientAccumulationState",),
+    "pipelining_ops": ("PipelineCheck", "Difference"),
+    "report": ("Report",),
+    "pva": (
+        "BasicBlock",
+        "CompilationReport",
+        "ExecutionReport",
+        "IPU",
+        "LoweredVar",
+        "Program",
+        "Version",
+        "View",
+    ),
+    "schedules": ("Simulation", "Schedule", "Task"),
+    "host_trace": ("HostSpan", "HostTrace"),
+    "gradient_accumulation_optimizer": ("GradientAccumulationState",),
+    "rnn_ops": ("LSTMStateTuple",),
+}
+"""Classes that the package makes; they are asked, not made by users."""
+
+
+INSIDE = ("emit", "enclosing", "listening", "recording", "span", "tell_span", "timing")
+"""Functions of `events` by which the package tells; users have `record`."""
+
+
+def _named_in(module: types.ModuleType) -> Iterator[str]:
+    """The names that a module defines or hands on: `import x as x`, `x = y`, `def x`, `class x`."""
+    if hasattr(module, "__all__"):
+        yield from module.__all__
+        return
+    for node in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            yield from (a.asname for a in node.names if a.asname == a.name)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+
+
+def callables() -> dict[str, Callable[..., Any]]:
+    """All public functions, and classes that users make, by their names below `ipujax`."""
+    found: dict[str, Callable[..., Any]] = {}
+    unique: set[int] = set()
+    modules_last = sorted(
+        public_names(), key=lambda n: isinstance(getattr(ipu, n), types.ModuleType)
+    )
+    for name in modules_last:
+        value = getattr(ipu, name)
+        if not isinstance(value, types.ModuleType):
+            found[name] = value
+            unique.add(id(value))
+            continue
+        for inner in _named_in(value):
+            each = getattr(value, inner)
+            if inner.startswith("_") or not callable(each) or inner in RESULTS.get(name, ()):
+                continue
+            if name == "events" and inner in INSIDE:
+                continue
+            is_class = isinstance(each, type)
+            if is_class and issubclass(each, BaseException | enum.Enum):
+                continue
+            if id(each) not in unique:
+                unique.add(id(each))
+                found[f"{name}.{inner}"] = each
+    return {name: each for name, each in found.items() if callable(each)}
+
+
+X = np.linspace(0, 1, 12, dtype=f32).reshape(3, 4)
+LABELS, LENGTHS = np.ones((2, 2), i32), np.full(2, 2, i32)
+CTC = np.zeros((4, 2, 3), f32)
+TREE = {"a": f32(1)}
+
+
+def _pipeline() -> dict[str, Any]:
+    return {
+        "computational_stages": [lambda x: x + 1, lambda x: x * 2],
+        "gradient_accumulation_count": 4,
+        "inputs": [f32(1)],
+        "outfeed_queue": ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+    }
+
+
+def _checked_pipeline() -> dict[str, Any]:
+    queue = ipu.ipu_infeed_queue.IPUInfeedQueue([f32(1)] * 8)
+    given = _pipeline() | {"infeed_queue": queue}
+    return {name: value for name, value in given.items() if name != "inputs"}
+
+
+def _schedule() -> Any:
+    return ipu.schedules.gpipe(2, 4)
+
+
+def _jaxpr() -> Any:
+    return jax.make_jaxpr(lambda x: x + 1)(f32(1))
+
+
+def _fields(of: Any) -> dict[str, Any]:
+    return {field.name: getattr(of, field.name) for field in dc.fields(of)}
+
+
+def _sampled() -> dict[str, Any]:
+    return {"labels": np.ones((3, 1), i32), "num_classes": 5, "seed": 1}
+
+
+def _infeed() -> Any:
+    return ipu.ipu_infeed_queue.IPUInfeedQueue([f32(1)] * 8)
+
+
+BY_NAME: dict[str, Any] = {
+    "x": X,
+    "name": "a name",
+    "opt": optax.sgd(0.1),
+    "optimizer": optax.sgd(0.1),
+    "wrapped_optimizer": optax.sgd(0.1),
+    "num_mini_batches": 2,
+    "replication_factor": 1,
+    "inputs": X,
+    "library_path": __file__,
+    "learning_rate": 0.1,
+    "accumulation_factor": 2,
+    "stages": 2,
+    "micro_batches": 4,
+    "training": True,
+    "num_units": 2,
+    "weights": np.ones((5, 4), f32),
+    "biases": np.ones(5, f32),
+    "logits": CTC,
+    "log_probs": CTC,
+    "data": CTC,
+    "blank_index": 0,
+    "label_length": LENGTHS,
+    "data_length": LENGTHS,
+    "logit_length": LENGTHS,
+    "logits_lengths": LENGTHS,
+    "input_lengths": LENGTHS,
+    "num_sampled": 2,
+    "number_of_epochs": 1,
+    "elements_per_epochs": 2,
+    "num_elems": i32([1, 1]),
+    "src": X,
+    "dst": X,
+    "src_offsets": i32([0, 1]),
+    "dst_offsets": i32([0, 1]),
+    "zero_unused": True,
+    "levels": f32([0.5]),
+    "tensors": X,
+    "labels": LABELS,
+    "path": "no.file",
+}
+"""What parameters of these names take, unless `GOOD` says otherwise."""
+
+GOOD: dict[str, Callable[[], dict[str, Any]]] = {
+    "all_to_all_op.all_to_all": lambda: {"split_dimension": 0, "concat_dimension": 0},
+    "compare": lambda: {"fn": lambda x: x + 1, "args": [f32(1)], "targets": ["ipu2"]},
+    "compile": lambda: {"fn": lambda x: x + 1},
+    "config.configure_ipu_system": lambda: {"config": ipu.config.IPUConfig()},
+    "custom_ops.codelet_expression_op": lambda: {"vertex_expression": lambda: 1},
+    "custom_ops.cpu_user_operation": lambda: {"inputs": [X]},
+    "custom_ops.precompiled_user_op": lambda: {"inputs": [X]},
+    "dataset_benchmark.dataset_benchmark": lambda: {"dataset": [f32(1)] * 8, "print_stats": False},
+    "dataset_benchmark.infeed_benchmark": lambda: {"infeed_queue": _infeed(), "print_stats": False},
+    "embedding_ops.HostEmbedding": lambda: {"embedding_tensor": X},
+    "embedding_ops.create_host_embedding": lambda: {"shape": [3, 4], "dtype": f32},
+    "embedding_ops.embedding_lookup": lambda: {"params": X, "ids": i32([0, 1])},
+    "events.IpuTraceEvent": lambda: {
+        "type": ipu.events.IpuTraceEventType.EXECUTE,
+        "timestamp": 0.0,
+        "module": "m",
+    },
+    "functional_ops.outlined_function": lambda: {"func": lambda x: x},
+    "gradient_accumulation.parse_reduction_method": lambda: {"method": "sum"},
+    "host_trace.checked": lambda: {"trace": ipu.host_trace.HostTrace()},
+    "image_ops.normalise_image": lambda: {
+        "image": np.ones((2, 3), f32),
+        "channel_offsets": np.ones(3, f32),
+        "channel_scales": np.ones(3, f32),
+    },
+    "internal_ops.print_tensor": lambda: {"input": X},
+    "ipu_compiler.compile": lambda: {"computation": lambda x: x, "inputs": [f32(1)]},
+    "ipu_infeed_queue.IPUInfeedQueue": lambda: {"dataset": [f32(1)]},
+    "loops.repeat": lambda: {"n": 2, "body": lambda x: x + 1, "inputs": [f32(1)]},
+    "loops.while_loop": lambda: {
+        "condition": lambda x: x < 2,
+        "body": lambda x: x + 1,
+        "inputs": [f32(1)],
+    },
+    "map_gradient_optimizer.MapGradientOptimizer": lambda: {
+        "gradient_mapping_function": lambda g, v: g
+    },
+    "math_ops.serialized_matmul": lambda: {
+        "a": X,
+        "b": X.T,
+        "serialization_factor": 1,
+        "serialization_dimension": "a_columns",
+    },
+    "nn_ops.log_uniform_candidate_sampler": lambda: {
+        "true_classes": np.ones((2, 1), np.int64),
+        "num_true": 1,
+        "unique": True,
+        "range_max": 5,
+        "seed": 1,
+    },
+    "nn_ops.nce_loss": _sampled,
+    "nn_ops.sampled_softmax_loss": _sampled,
+    "normalization_ops.batch_norm": lambda: {"gamma": np.ones(4, f32), "beta": np.ones(4, f32)},
+    "optimizers.apply_gradients": lambda: {
+        "gradients": TREE,
+        "state": optax.sgd(0.1).init(TREE),
+    },
+    "optimizers.compute_gradients": lambda: {"gradients": TREE, "variables": TREE},
+    "pipelining_ops.OptimizerFunctionOutput": lambda: {"loss": f32(1)},
+    "pipelining_ops.check_pipeline": _checked_pipeline,
+    "pipelining_ops.pipeline": _pipeline,
+    "pva.Report": lambda: {"source": ipu.compile(lambda x: x + 1).lower(f32(1)).report()},
+    "rand_ops.dropout": lambda: {"seed": 1},
+    "reduce_scatter_op.reduce_scatter": lambda: {"x": X[0]},
+    "schedules.build": lambda: {"spec": ipu.schedules.gpipe},
+    "schedules.distinct_rotations": lambda: {"word": [(0,), (1,)]},
+    "schedules.from_orders": lambda: (
+        {"orders": [["0F0"], ["1F0"]], "micro_batches": 1} | {"training": False}
+    ),
+    "schedules.from_text": lambda: {"text": ipu.schedules.to_text(_schedule())},
+    "schedules.grid": lambda: {"schedule": _schedule()},
+    "schedules.overlap": lambda: {"name": "grouped"},
+    "schedules.save": lambda: {"schedule": _schedule(), "path": "a.schedule"},
+    "schedules.simulate": lambda: {"schedule": _schedule()},
+    "schedules.to_text": lambda: {"schedule": _schedule()},
+    "scopes.frontend_attribute": lambda: {"attribute_name": "a", "attribute_value": "b"},
+    "scopes.ipu_jit_scope": lambda: {"ipu_scope": "a"},
+    "scopes.ipu_scope": lambda: {"device": "/device:IPU:0"},
+    "scopes.ipu_shard": lambda: {"index": 0},
+    "scopes.partials_type": lambda: {"override_type": f32},
+    "scopes.stochastic_rounding": lambda: {"override": True},
+    "sharding.dependencies": lambda: {"roots": _jaxpr()},
+    "sharding.get_shard_from_colocation": lambda: {"op": _jaxpr().eqns[0]},
+    "sharding.has_attr": lambda: {"o": _jaxpr().eqns[0], "attr_name": "ipu_shard"},
+    "sharding.propagate_sharding": lambda: {"g": _jaxpr()},
+    "slicing_ops.sequence_slice_unpack": lambda: {"total_elements": 2},
+    "statistics_ops.fixed_width_bins": lambda: {"inputs": X[0], "n_bins": 2},
+    "statistics_ops.histogram": lambda: {"inputs": X[0]},
+    "statistics_ops.histogram_update": lambda: {"hist": np.ones(2, f32), "inputs": X[0]},
+    "summary_ops.ipu_compile_summary": lambda: {"op_list": len},
+    "summary_ops.tensor_summary": lambda: {"tensor": X},
+    "targets.Links": lambda: _fields(ipu.targets.IPU2.links),
+    "targets.Target": lambda: _fields(ipu.targets.IPU2),
+    "targets.named": lambda: {"name": "ipu2"},
+    "targets.target_of": lambda: {"given": "ipu2"},
+    "tile_mapping": lambda: {"compiled": ipu.compile(lambda x: x + 1).lower(f32(1)), "value": 0},
+    "utils.export_dataset_to_file": lambda: {
+        "dataset_or_infeed": [f32(1)] * 2,
+        "output_filename": "a.bin",
+        "num_elements": 1,
+    },
+    "utils.export_inputs_to_file": lambda: {
+        "inputs": ["a"],
+        "output_filename": "a.bin",
+        "feed_dict": {"a": f32(1)},
+    },
+    "utils.extract_all_events": lambda: {"events": []},
+    "utils.extract_all_strings_from_event_trace": lambda: {"events": []},
+    "utils.extract_all_types_from_event_trace": lambda: {"events": []},
+    "utils.get_num_of_ipus_in_device": lambda: {"ipu_device": "/device:IPU:0"},
+    "utils.reset_ipu_seed": lambda: {"seed": 1},
+    "utils.use_synthetic_data_for": lambda: {
+        "synthetic_data_category": ipu.utils.SyntheticDataCategory.Infeed
+    },
+}
+"""Arguments that a callable takes, by its name below `ipujax`."""
+
+HOST = (
+    "compare",
+    "compile",
+    "config",
+    "dataset_benchmark",
+    "embedding_ops.HostEmbedding",
+    "embedding_ops.create_host_embedding",
+    "ipu_compiler",
+    "optimizers",
+    "pipelining_ops.check_pipeline",
+    "pva",
+    "schedules",
+    "sharding",
+    "summary_ops",
+    "tile_mapping",
+    "utils",
+)
+"""What is called outside of traced code; everything else is traced, which compiles nothing."""
+
+
+def arguments(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Good arguments, by name; what has a default is left out where nothing is known of it."""
+    own = GOOD.get(name, dict)()
+    needed = {
+        parameter.name: BY_NAME[parameter.name]
+        for parameter in parameters(function)
+        if parameter.default is parameter.empty and parameter.name not in own
+    }
+    return needed | own
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What can be passed by name; of private parameters nobody but the package knows."""
+    called = function.__init__ if isinstance(function, type) else function
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        p
+        for p in inspect.signature(called).parameters.values()
+        if p.name != "self" and not p.name.startswith("_") and p.kind not in variadic
+    ]
+
+
+def call(name: str, function: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Calls a function, and enters what is to be entered."""
+
+    def run() -> None:
+        result = function(**given)
+        if isinstance(result, contextlib.AbstractContextManager):
+            with result:
+                pass
+
+    run() if name.startswith(HOST) else jax.eval_shape(run)
