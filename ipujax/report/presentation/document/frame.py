@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Collection
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ipujax.errors import IPUError, ReportError
@@ -57,7 +58,7 @@ _FIELDS: forms.Forms = {
     "steps": STEPS,
     "host": forms.or_null(sections.HOST),
 }
-_OF_PROFILE = {field.name for field in dc.fields(machine.Profile)} & _FIELDS.keys()
+_OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
 _OF_REPORT = ("elements", "costs", "advice", "arguments", "host")
 
 
@@ -98,12 +99,21 @@ def read(data: object, name: str) -> dict[str, Any]:
 
 def _checked(data: Any, name: str) -> dict[str, Any]:
     """What looks like a report of this schema."""
-    if not isinstance(data, dict) or "schema" not in data:
-        raise ReportError(
-            f"{name} holds no report: {_found(data)}\n"
-            "  fix:   give a file that report.to_json(path) wrote"
-        )
-    _check_number(data["schema"], name)
+    what = ""
+    if not isinstance(data, dict):
+        what = f"{type(data).__name__} where an object should be"
+    elif "schema" not in data:
+        what = 'an object without the key "schema"'
+    elif type(data["schema"]) is not int:
+        what = f"schema is {data['schema']!r}, but must be {SCHEMA}"
+    if what:
+        fix = "give a file that report.to_json(path) wrote"
+        raise ReportError(f"{name} holds no report: {what}\n  fix:   {fix}")
+    number: int = data["schema"]
+    if number != SCHEMA:
+        fix = "write it again with this ipujax" if number < SCHEMA else "update ipujax"
+        what = f"{name} was written by schema {number}, and this ipujax reads schema {SCHEMA}"
+        raise ReportError(f"{what}\n  fix:   {fix}")
     try:
         wrong = shape.difference(data, json_schema())
     except RecursionError:
@@ -111,28 +121,6 @@ def _checked(data: Any, name: str) -> dict[str, Any]:
     if wrong:
         raise ReportError(f"{name} is no whole report: {wrong}\n  fix:   {_REWRITE}")
     return data
-
-
-def _check_number(number: Any, name: str) -> None:
-    if type(number) is not int:
-        raise ReportError(
-            f"{name} holds no report: schema is {number!r}, but must be {SCHEMA}\n"
-            "  fix:   give a file that report.to_json(path) wrote"
-        )
-    if number == SCHEMA:
-        return
-    older = number < SCHEMA
-    fix = "write it again with this ipujax" if older else "update ipujax"
-    raise ReportError(
-        f"{name} was written by schema {number}, and this ipujax reads schema {SCHEMA}\n"
-        f"  fix:   {fix}"
-    )
-
-
-def _found(data: Any) -> str:
-    if isinstance(data, dict):
-        return 'an object without the key "schema"'
-    return f"{type(data).__name__} where an object should be"
 
 
 class _Reader:
@@ -144,19 +132,14 @@ class _Reader:
 
     def fields(self) -> dict[str, Any]:
         """Of the `Report`."""
-        profile = machine.Profile(**self._parts(_OF_PROFILE), mappings={})
+        texts: list[str] = self._document["strings"]
+        parts: dict[str, Any] = {}
+        for key in (*_OF_PROFILE, *_OF_REPORT):
+            decode, data = _FIELDS[key].decode, self._document[key]
+            parts[key] = self._tried(key, functools.partial(decode, data, texts))
+        profile = machine.Profile(**{key: parts.pop(key) for key in _OF_PROFILE}, mappings={})
         self._check_sizes(profile)
-        return {"profile": profile, **self._parts(_OF_REPORT)}
-
-    def _parts(self, keys: Collection[str]) -> dict[str, Any]:
-        texts = self._document["strings"]
-        own = {key: form for key, form in _FIELDS.items() if key in keys}
-        return {
-            key: self._tried(
-                key, lambda form=form, key=key: form.decode(self._document[key], texts)
-            )
-            for key, form in own.items()
-        }
+        return {"profile": profile, **parts}
 
     def _tried(self, key: str, make: Callable[[], Any]) -> Any:
         try:

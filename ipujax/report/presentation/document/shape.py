@@ -11,24 +11,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
 
-_WORDS = {
-    "object": "an object",
-    "array": "a list",
-    "string": "a text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-}
 _BUT = ", but must be "
 _LABEL = "type"  # of objects of which there are several kinds
 _SHOWN = 40  # characters of what is wrong
 _WHOLE_LIMIT = 2**63  # arrays hold 64 bits
+
+
+def _is_whole(data: Any) -> bool:
+    return type(data) is int and -_WHOLE_LIMIT <= data < _WHOLE_LIMIT
+
+
+def _is_number(data: Any) -> bool:
+    return _is_whole(data) or (type(data) is float and math.isfinite(data))
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "object": ("an object", lambda data: isinstance(data, dict)),
+    "array": ("a list", lambda data: isinstance(data, list)),
+    "string": ("a text", lambda data: isinstance(data, str)),
+    "integer": ("a whole number", _is_whole),
+    "number": ("a number", _is_number),
+    "boolean": ("true or false", lambda data: isinstance(data, bool)),
+    "null": ("null", lambda data: data is None),
+}
+"""By their names in a schema, what they are called in errors, and what is of them."""
 
 
 class Difference(NamedTuple):
@@ -92,7 +103,8 @@ class _Comparison:
         """What is wrong with the alternative that is meant, or that comes closest."""
         resolved = [self._resolved(schema) for schema in schemas]
         if isinstance(data, dict):
-            labelled = {label: schema for schema in resolved if (label := _label(schema))}
+            labels = ((schema, schema.get("properties", {}).get(_LABEL, {})) for schema in resolved)
+            labelled = {label["const"]: schema for schema, label in labels if "const" in label}
             if labelled:
                 return self._labelled(data, labelled, path)
         found = [self.look(data, schema, path) for schema in resolved]
@@ -130,28 +142,20 @@ class _Comparison:
                 return Difference((*path, key), "is missing")
         known = schema.get("properties", {})
         others = schema.get("additionalProperties")
-        for key, value in data.items():
-            own = known.get(key, others)
-            found = self.look(value, own, (*path, key)) if own else None
-            if found:
-                return found
-        return None
+        schemas = ((key, known.get(key, others)) for key in data)
+        looks = (self.look(data[key], own, (*path, key)) for key, own in schemas if own)
+        return next(filter(None, looks), None)
 
     def _list(
         self, data: list[Any], schema: Schema, path: tuple[str | int, ...]
     ) -> Difference | None:
         each = schema.get("items")
-        first = schema.get("prefixItems", ())
         if each and _are_whole(data, each):
             return None
-        for i, value in enumerate(data):
-            own = first[i] if i < len(first) else each
-            if own is None:
-                return None
-            found = self.look(value, own, (*path, i))
-            if found:
-                return found
-        return None
+        schemas = schema.get("prefixItems", [each] * len(data) if each else [])
+        pairs = enumerate(zip(data, schemas, strict=False))
+        looks = (self.look(value, own, (*path, i)) for i, (value, own) in pairs)
+        return next(filter(None, looks), None)
 
 
 def _are_whole(data: list[Any], schema: Schema) -> bool:
@@ -160,11 +164,6 @@ def _are_whole(data: list[Any], schema: Schema) -> bool:
         return False
     low, high = schema.get("minimum", -_WHOLE_LIMIT), schema.get("maximum", _WHOLE_LIMIT - 1)
     return not data or (low <= min(data) and max(data) <= min(high, _WHOLE_LIMIT - 1))
-
-
-def _label(schema: Schema) -> str | None:
-    """By which an object says that it is of this kind."""
-    return schema.get("properties", {}).get(_LABEL, {}).get("const")
 
 
 def _one_of(values: Iterable[Any]) -> str:
@@ -178,46 +177,21 @@ def _value(data: Any, schema: Schema) -> str:
     if "enum" in schema and data not in schema["enum"]:
         return _one_of(schema["enum"])
     kind = schema.get("type")
-    if kind and not _is(data, kind):
-        return _WORDS[kind]
+    words, is_of_kind = _KINDS[kind] if kind else ("", lambda _: True)
+    if not is_of_kind(data):
+        return words
     if kind in ("integer", "number"):
-        return _bounds(data, schema)
-    if kind == "array" and not (
-        schema.get("minItems", 0) <= len(data) <= schema.get("maxItems", len(data))
-    ):
-        return f"a list of {schema.get('maxItems', 'at least ' + str(schema.get('minItems')))}"
+        low, high = schema.get("minimum", data), schema.get("maximum", data)
+        return f"at least {low}" if data < low else f"at most {high}" if data > high else ""
+    least, most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
+    if kind == "array" and not least <= len(data) <= most:
+        return f"a list of {schema.get('maxItems', f'at least {least}')}"
     return ""
-
-
-def _bounds(data: float, schema: Schema) -> str:
-    if data < schema.get("minimum", data):
-        return f"at least {schema['minimum']}"
-    if data > schema.get("maximum", data):
-        return f"at most {schema['maximum']}"
-    return ""
-
-
-def _is(data: Any, kind: str) -> bool:
-    match kind:
-        case "object":
-            return isinstance(data, dict)
-        case "array":
-            return isinstance(data, list)
-        case "string":
-            return isinstance(data, str)
-        case "boolean":
-            return isinstance(data, bool)
-        case "null":
-            return data is None
-        case "integer":
-            return type(data) is int and -_WHOLE_LIMIT <= data < _WHOLE_LIMIT
-        case _:
-            return _is(data, "integer") or (type(data) is float and math.isfinite(data))
 
 
 def _shown(data: Any) -> str:
     """What is there, cut short."""
     if isinstance(data, (dict, list)):
-        return f"{_WORDS['object' if isinstance(data, dict) else 'array']} of {len(data)}"
+        return f"{_KINDS['object' if isinstance(data, dict) else 'array'][0]} of {len(data)}"
     text = json.dumps(data, default=repr)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
