@@ -6,6 +6,7 @@ ends. An `Inference` does the same without learning.
 """
 
 from ipujax.training.callbacks import Callback as Callback
+from ipujax.training.callbacks import History as History
 from ipujax.training.callbacks import Run as Run
 from ipujax.training.inference import Inference as Inference
 from ipujax.training.progress import Progress as Progress

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import jax
+import numpy as np
+
 from ipujax.training.state import TrainState, Tree
 
 
@@ -61,3 +64,23 @@ class Callback:
     def is_live(self) -> bool:
         """Whether it wants every result as soon as it is there."""
         return type(self).result is not Callback.result
+
+
+class History(Callback):
+    """Keeps what the device loops of a run have sent; for an outfeed that keeps all."""
+
+    def __init__(self) -> None:
+        self._loops: list[Tree] = []
+
+    def begin(self, run: Run) -> None:
+        """Forgets the run before."""
+        self._loops.clear()
+
+    def after_run(self, run: Run, results: Tree) -> None:
+        """Keeps what this loop sent."""
+        self._loops.append(results)
+
+    @property
+    def results(self) -> Tree:
+        """All of it, `[results, (replicas,) ...]`."""
+        return jax.tree.map(lambda *loops: np.concatenate(loops), *self._loops)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ipujax.training import Callback, Run, Training, TrainState
+from ipujax.training import History, Run, Training, TrainState
 from tests.ipujax.feeding import configure
 
 Element = tuple[np.ndarray, np.ndarray]
@@ -74,15 +74,16 @@ def plain(
     return variables, np.array(losses)
 
 
-class Watch(Callback):
+class Watch(History):
     """Keeps what it is told."""
 
     def __init__(self, stop_at: int | None = None):
+        super().__init__()
         self.told: list[str] = []
-        self.results: list[Any] = []
         self.stop_at = stop_at
 
     def begin(self, run: Run) -> None:
+        super().begin(run)
         self.told.append("begin")
 
     def before_run(self, run: Run) -> None:
@@ -90,17 +91,12 @@ class Watch(Callback):
 
     def after_run(self, run: Run, results: Any) -> None:
         self.told.append(f"after {run.state.step}")
-        self.results.append(results)
+        super().after_run(run, results)
         if self.stop_at is not None and run.done >= self.stop_at:
             run.request_stop()
 
     def end(self, run: Run) -> None:
         self.told.append("end")
-
-    @property
-    def losses(self) -> np.ndarray:
-        """All results, if they are losses."""
-        return np.concatenate(self.results)
 
 
 def trained(

@@ -13,7 +13,15 @@ import pytest
 from ipujax.errors import TrainingError
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.pipelining_ops import OptimizerFunctionOutput
-from ipujax.training import Pipeline, ReplicaReduction, StepOutput, Training, TrainState
+from ipujax.training import (
+    Callback,
+    Pipeline,
+    ReplicaReduction,
+    Run,
+    StepOutput,
+    Training,
+    TrainState,
+)
 from tests.ipujax.feeding import configure
 from tests.ipujax.training.regression import (
     STAGED,
@@ -39,7 +47,7 @@ def test_a_step_is_one_of_optax(engine: str) -> None:
     state, watch = trained(Training(loss_of, optimizer, steps_per_loop=3, engine=engine), 6)
     variables, losses = plain(optimizer, 6)
     close(state.variables, variables)
-    close(watch.losses, losses)
+    close(watch.results, losses)
     assert state.step == 6
     assert state.optimizer_state[0].count == 6
 
@@ -50,7 +58,7 @@ def test_micro_batches_make_one_update(engine: str) -> None:
     state, watch = trained(Training(loss_of, optimizer, accumulation=3, engine=engine), 4)
     variables, losses = plain(optimizer, 4, 3)
     close(state.variables, variables)
-    close(watch.losses, losses)
+    close(watch.results, losses)
     assert state.step == 4
 
 
@@ -89,8 +97,8 @@ def test_replicas_agree_on_gradients(
     state, watch = trained(training, 4)
     variables, losses = plain(optimizer, 4, 2 * accumulation, scale)
     close(state.variables, variables)
-    assert watch.losses.shape == (4 * accumulation, 2)
-    close(watch.losses.reshape(-1), losses)
+    assert watch.results.shape == (4 * accumulation, 2)
+    close(watch.results.reshape(-1), losses)
 
 
 def test_replicas_may_go_their_own_ways() -> None:
@@ -111,7 +119,7 @@ def test_a_pipeline_trains_like_the_whole_model(engine: str) -> None:
     state, watch = trained(training, 4, variables=STAGED)
     variables, losses = plain(optimizer, 4, 4, 1 / 4, loss=staged_loss, variables=STAGED)
     close(state.variables, variables)
-    close(np.concatenate([sent[0] for sent in watch.results]), losses)
+    close(watch.results[0], losses)
     assert state.step == 4
 
 
@@ -139,7 +147,7 @@ def test_what_the_pipeline_takes_by_name_is_handed_on() -> None:
     assert "task forward 0\n        stream-in ipu 1" in text
     watch = Watch()
     training.fit(start, batches, 1, [watch])
-    assert watch.results[0].shape == (4,)  # the bare loss, in no list
+    assert watch.results.shape == (4,)  # the bare loss, in no list
 
 
 def counting(weights: jax.Array, state: Any, x: jax.Array, y: jax.Array) -> StepOutput:
@@ -184,13 +192,22 @@ def test_inputs_are_made_anew_before_each_device_loop() -> None:
     close(state.variables, plain(schedule, 4)[0])
 
 
-def test_elements_may_come_by_keyword_and_the_last_result_alone() -> None:
+def test_elements_may_come_by_keyword() -> None:
     elements = [{"y": y, "x": x} for x, y in batches(4)]
-    training = Training(loss_of, optax.sgd(0.1), outfeed_mode=IPUOutfeedMode.LAST)
-    state, watch = trained(training, 4, elements)
-    variables, losses = plain(optax.sgd(0.1), 4)
-    close(state.variables, variables)
-    close(watch.results[0], losses[-1])
+    state, _ = trained(Training(loss_of, optax.sgd(0.1)), 4, elements)
+    close(state.variables, plain(optax.sgd(0.1), 4)[0])
+
+
+def test_an_outfeed_may_keep_the_last_result_of_a_loop() -> None:
+    class Last(Callback):
+        def after_run(self, run: Run, results: Any) -> None:
+            kept.append(results)
+
+    kept: list[Any] = []
+    last = IPUOutfeedMode.LAST
+    training = Training(loss_of, optax.sgd(0.1), steps_per_loop=2, outfeed_mode=last)
+    training.fit(training.init(np.zeros(3, np.float32)), batches, 4, [Last()])
+    close(np.array(kept), plain(optax.sgd(0.1), 4)[1][1::2])
 
 
 def test_a_state_is_a_pytree_that_numpy_can_keep() -> None:
