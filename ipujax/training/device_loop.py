@@ -13,10 +13,12 @@ import jax
 import numpy as np
 
 from ipujax.driver.compiler import compile
+from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Executable
 from ipujax.errors import OutOfRangeError, TrainingError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.scopes import current_device
 from ipujax.system.log import get_logger
 from ipujax.training.callbacks import Callback, Run
 from ipujax.training.feeds import Data, Feed, Feeds, Ready
@@ -41,7 +43,7 @@ class DeviceLoop(abc.ABC):
     steps_per_loop: int | None = None
     inputs: Callable[[TrainState], Sequence[Tree]] | None = None
     outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL
-    device: str = "/device:IPU:0"
+    device: str = dc.field(default_factory=lambda: current_device() or DEFAULT_DEVICE)
     engine: str = "auto"
     name: str | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +44,7 @@ class Training(DeviceLoop):
         the element, the same in all steps of that loop.
       outfeed_mode: ALL keeps what every micro-batch sends until the device loop ends, LAST the
         last one's.
-      device: the logical device.
+      device: the logical device; that of the `ipu_scope` around, or the first one, by default.
       engine: as in `ipu.compile`.
       name: the program's; that of the class by default.
 
@@ -116,7 +117,8 @@ class Training(DeviceLoop):
             for _ in self.run(run, data, callbacks):
                 pass
         except BaseException as error:
-            error.carried = run.state  # pyright: ignore[reportAttributeAccessIssue]
+            with contextlib.suppress(AttributeError):  # of a class with slots
+                error.carried = run.state  # pyright: ignore[reportAttributeAccessIssue]
             raise
         return run.state
 

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 
+import ipujax as ipu
 from ipujax import events
 from ipujax.errors import OutOfRangeError
 from ipujax.training import Callback, Pipeline, Run, Training
@@ -211,4 +212,13 @@ def test_another_configuration_compiles_anew() -> None:
     configure(2)
     state, watch = trained(training, 2)
     assert watch.results.shape == (2, 2)
+    close(state.variables, plain(SGD, 2, 2, 1 / 2)[0])
+
+
+def test_the_device_is_that_of_the_scope() -> None:
+    configure(1, 2)
+    with ipu.scopes.ipu_scope("/device:IPU:1"):
+        training = Training(loss_of, SGD)
+    state, watch = trained(training, 2)
+    assert watch.results.shape == (2, 2)  # the second device has two replicas
     close(state.variables, plain(SGD, 2, 2, 1 / 2)[0])
