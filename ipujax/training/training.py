@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import optax
+import jax.numpy as jnp
+import numpy as np
 
 from ipujax.errors import OutOfRangeError, TrainingError
 from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod,
     parse_reduction_method,
 )
+from ipujax.optimizers._checks import dtype_chooser
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.training.callbacks import Callback
 from ipujax.training.device_loop import DeviceLoop, Queues
@@ -63,6 +65,7 @@ class Training(DeviceLoop):
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_reduction_method(self.reduction_method)
+        _ = self._accumulator_dtype
         if not _is_optimizer(self.optimizer) and not (
             isinstance(self.model, Pipeline) and callable(self.optimizer)
         ):
@@ -176,14 +179,14 @@ class Training(DeviceLoop):
         made.opt = reduced(made.opt, self.replica_reduction)
         return made
 
-    def _accumulator_dtype(self, variable: jax.Array) -> Any:
-        dtype = self.accumulation_dtype
-        if dtype is None:
-            return variable.dtype
-        return dtype(variable) if callable(dtype) and not isinstance(dtype, type) else dtype
+    @property
+    def _accumulator_dtype(self) -> Callable[[jax.Array], np.dtype[Any]]:
+        return dtype_chooser(
+            self.accumulation_dtype, "accumulation_dtype", jnp.floating, TrainingError
+        )
 
 
 def _is_optimizer(optimizer: Any) -> bool:
-    return isinstance(optimizer, optax.GradientTransformation) or (
-        callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))
+    return callable(getattr(optimizer, "init", None)) and callable(
+        getattr(optimizer, "update", None)
     )

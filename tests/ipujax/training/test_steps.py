@@ -232,6 +232,7 @@ def test_a_state_is_a_pytree_that_numpy_can_keep() -> None:
         (lambda: Training([first_stage], optax.sgd(0.1)), "ipu.training.Pipeline"),
         (lambda: Training(loss_of, lambda loss: loss), "optax gradient transformation"),
         (lambda: Training(loss_of, optax.sgd(0.1), accumulation=0), "accumulation"),
+        (lambda: Training(loss_of, optax.sgd(0.1), accumulation_dtype="x"), "accumulation_dtype"),
         (lambda: Training(loss_of, optax.sgd(0.1), steps_per_loop=1.5), "steps_per_loop"),
         (lambda: trained(Training(loss_of, optax.sgd(0.1)), None), "neither `steps` nor"),
         (lambda: trained(Training(loss_of, optax.sgd(0.1)), -1), "steps must be"),
