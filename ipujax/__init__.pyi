@@ -42,6 +42,7 @@ from ipujax import slicing_ops as slicing_ops
 from ipujax import statistics_ops as statistics_ops
 from ipujax import summary_ops as summary_ops
 from ipujax import targets as targets
+from ipujax import training as training
 from ipujax import utils as utils
 from ipujax.comparison import compare as compare
 from ipujax.driver.compiler import compile as compile

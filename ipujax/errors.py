@@ -135,6 +135,10 @@ class OptimizerTypeError(IPUError, TypeError):
     """An optimizer was given an argument of a type that it does not take."""
 
 
+class TrainingError(IPUError, ValueError):
+    """A training or an inference that was given something it cannot work with."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

@@ -57,8 +57,8 @@ MIGRATION: dict[str, str] = {
 }
 
 _LOOP = (
-    "a training step on JAX and optax inside `loops.repeat` or `pipelining_ops.pipeline`, fed by "
-    "an `IPUInfeedQueue`"
+    "`training.Training` and `training.Inference`, which run a JAX function and an optax "
+    "transformation as one program"
 )
 _MODEL = f"the model written as a JAX function (or in flax, equinox or haiku), and {_LOOP}"
 _REPLICAS = (
@@ -86,18 +86,16 @@ NOT_YET: dict[str, str] = {
     "ipu_horovod_strategy": _REPLICAS,
     "ipu_multi_replica_strategy": _REPLICAS,
     "ipu_multi_worker_strategy": _REPLICAS,
-    "ipu_pipeline_estimator": "`pipelining_ops.pipeline` with an `optimizer_function`",
+    "ipu_pipeline_estimator": "`training.Training` of a `training.Pipeline`",
     "ipu_run_config": (
-        "`IPUConfig.configure_ipu_system` for the system, and the count of `loops.repeat` for "
-        "`iterations_per_loop`"
+        "`IPUConfig.configure_ipu_system` for the system, and `steps_per_loop` of "
+        "`training.Training` for `iterations_per_loop`"
     ),
-    "ipu_session_run_hooks": (
-        "an `IPUOutfeedQueue`, iterated by another thread while the program runs"
-    ),
+    "ipu_session_run_hooks": "`training.Callback`, given to `fit`, `evaluate` or `predict`",
     "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
     "keras": _MODEL,
     "load_executable": _COMPILED,
-    "metrics": "the metric computed in the program, and sent by `IPUOutfeedQueue.enqueue`",
+    "metrics": "what sums up to the metric, computed in the model of `training.Inference.evaluate`",
     "popart": _MODEL,
     "popdist": _REPLICAS,
     "poptorch": _MODEL,

@@ -251,40 +251,20 @@ assert int(state[0].count) == 88 + 212  # Adam counts its steps: none was lost, 
 #
 # The same step on a device of eight IPUs: the model needs two, so there are four replicas, and
 # each takes batches of its own from the infeed. One step now consumes four batches, and the only
-# thing to add is that replicas agree on a gradient. `cross_replica_sum` adds up; what is divided
-# by is the sum of a one per replica, which makes the step right for any number of them, one
-# included.
+# thing to add is that replicas agree on a gradient: their mean.
+#
+# `ipu.training` writes all of it: the step, which averages over replicas unless told otherwise, the
+# loop around it, both queues, and what reads the results.
 
 # %%
 config.auto_select_ipus = 8
 config.configure_ipu_system()
 
-infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches)
-outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-
-def averaged(gradient):
-    total = ipu.cross_replica_ops.cross_replica_sum(gradient)
-    return total / ipu.cross_replica_ops.cross_replica_sum(jnp.ones(()))
-
-
-def replicated_step(weights, state, images, labels):
-    loss, gradients = jax.value_and_grad(loss_of)(weights, images, labels)
-    outfeed.enqueue(loss)
-    gradients = jax.tree.map(averaged, gradients)
-    updates, state = optimizer.update(gradients, state)
-    return optax.apply_updates(weights, updates), state
-
-
-@ipu.compile
-def replicated_train(weights, state):
-    return ipu.loops.repeat(150, replicated_step, [weights, state], infeed)
-
-
-weights = initial_weights()
-print(replicated_train.lower(weights, optimizer.init(weights)).as_text().partition("\n")[0])
-weights, _ = replicated_train(weights, optimizer.init(weights))
-losses = outfeed.dequeue()
+training = ipu.training.Training(loss_of, optimizer, name="replicated_train")
+start, history = training.init(initial_weights()), ipu.training.History()
+print(training.compile(start, batches, 150).lowered.as_text().partition("\n")[0])
+weights = training.fit(start, batches, 150, [history]).variables
+losses = history.results
 print("losses:", losses.shape, "the first step's:", np.round(losses[0], 3))
 print(f"accuracy: {accuracy(weights):.1%}")
 assert losses.shape == (150, 4)

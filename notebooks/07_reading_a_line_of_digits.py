@@ -117,29 +117,13 @@ config.auto_select_ipus = 1
 config.configure_ipu_system()
 
 STEPS = 300
-optimizer = optax.adam(5e-3)
-
-
-infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(lambda: lines(train_images, train_labels, 1))
-outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-
-def step(parameters, state, strips, digits, counts):
-    loss, gradients = jax.value_and_grad(loss_of)(parameters, strips, digits, counts)
-    updates, state = optimizer.update(gradients, state)
-    outfeed.enqueue(loss)
-    return optax.apply_updates(parameters, updates), state
-
-
-@ipu.compile
-def train(parameters, state):
-    return ipu.loops.repeat(STEPS, step, [parameters, state], infeed)
-
+training = ipu.training.Training(loss_of, optax.adam(5e-3))
+history = ipu.training.History()
 
 ipu.utils.reset_ipu_seed(42)
-parameters = initial_parameters()
-parameters, _ = train(parameters, optimizer.init(parameters))
-losses = outfeed.dequeue()
+state = training.init(initial_parameters())
+state = training.fit(state, lines(train_images, train_labels, 1), STEPS, [history])
+parameters, losses = state.variables, history.results
 print("CTC loss, the mean of 30 steps each:", losses.reshape(-1, 30).mean(axis=1).round(2))
 assert losses[-50:].mean() < 1
 

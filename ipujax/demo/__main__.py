@@ -6,7 +6,6 @@ device loop is still running.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,11 +16,10 @@ import optax
 
 import ipujax as ipu
 from ipujax.demo.digits import load_digits
-from ipujax.demo.progress import progress_bar
 from ipujax.demo.who_runs_what import who_runs_what
+from ipujax.training import Progress, ReplicaReduction, Training
 
 BATCH, STEPS, HIDDEN = 32, 1500, 128
-OPTIMIZER = optax.adam(1e-3)
 
 
 def initial_parameters() -> dict[str, Any]:
@@ -68,18 +66,9 @@ def main() -> float:
     config.configure_ipu_system()
 
     train_images, train_labels, test_images, test_labels = load_digits()
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches(train_images, train_labels))
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def step(parameters: Any, state: Any, images: Any, labels: Any) -> Any:
-        loss, gradients = jax.value_and_grad(loss_of)(parameters, images, labels)
-        outfeed.enqueue(loss)
-        updates, state = OPTIMIZER.update(gradients, state)
-        return optax.apply_updates(parameters, updates), state
-
-    @ipu.compile
-    def train(parameters: Any, state: Any) -> Any:
-        return ipu.loops.repeat(STEPS, step, [parameters, state], infeed)
+    data = batches(train_images, train_labels)
+    alone = ReplicaReduction.NONE  # two IPUs hold one replica: there is nothing to average
+    training = Training(loss_of, optax.adam(1e-3), replica_reduction=alone, name="train")
 
     @ipu.compile
     def predict(parameters: Any, images: Any) -> Any:
@@ -89,22 +78,10 @@ def main() -> float:
         f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH}; "
         f"a layer of {HIDDEN} neurons is on IPU 0, one of 10 and the loss are on IPU 1"
     )
-    parameters = initial_parameters()
-    state = OPTIMIZER.init(parameters)
-    print(who_runs_what(train.lower(parameters, state).program))
+    state = training.init(initial_parameters())
+    print(who_runs_what(training.compile(state, data, STEPS).lowered.program))
+    parameters = training.fit(state, data, STEPS, [Progress()]).variables
 
-    trained: list[Any] = []
-    trainer = threading.Thread(target=lambda: trained.append(train(parameters, state)))
-    trainer.start()
-    with progress_bar(STEPS, "training") as bar:
-        while trainer.is_alive() or bar.done < STEPS:
-            for loss in outfeed:  # live: the loop on the device is still running
-                bar.advance(f"loss {loss:.4f}")
-            trainer.join(0.01)
-            if not trainer.is_alive() and not trained:
-                raise SystemExit("training failed; the error is above")
-
-    parameters, _ = trained[0]
     correct = np.asarray(predict(parameters, test_images)) == test_labels
     accuracy = float(correct.mean())
     print(f"test accuracy: {accuracy:.1%} of {len(correct)} digits that were not trained on")

@@ -1,0 +1,17 @@
+"""Training and inference: a model, its optimizer and its data become loops on the device.
+
+A `Training` says what a step is; it compiles to one program that makes many of them, as a loop or
+as a pipeline. `fit` runs that program until enough steps are made, somebody stops it, or the data
+ends. An `Inference` does the same without learning.
+"""
+
+from ipujax.training.callbacks import Callback as Callback
+from ipujax.training.callbacks import History as History
+from ipujax.training.callbacks import Run as Run
+from ipujax.training.inference import Inference as Inference
+from ipujax.training.progress import Progress as Progress
+from ipujax.training.stages import Pipeline as Pipeline
+from ipujax.training.state import StepOutput as StepOutput
+from ipujax.training.state import TrainState as TrainState
+from ipujax.training.step import ReplicaReduction as ReplicaReduction
+from ipujax.training.training import Training as Training

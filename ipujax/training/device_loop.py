@@ -1,0 +1,246 @@
+"""What `Training` and `Inference` share: a program for many steps, compiled once, and its runs."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses as dc
+import functools
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax.driver.compiler import compile
+from ipujax.driver.options import DEFAULT_DEVICE
+from ipujax.driver.stages import Executable
+from ipujax.errors import OutOfRangeError, TrainingError
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.scopes import current_device
+from ipujax.system.log import get_logger
+from ipujax.training.callbacks import Callback, Run
+from ipujax.training.feeds import Data, Feed, Feeds, Ready
+from ipujax.training.stages import Pipeline
+from ipujax.training.state import TrainState, Tree, on_device
+
+POLL_SECONDS = 0.005
+Queues = tuple[IPUInfeedQueue, IPUOutfeedQueue]
+
+
+@dc.dataclass(frozen=True, eq=False)
+class DeviceLoop(abc.ABC):
+    """Steps on the device, in programs of `steps_per_loop` of them.
+
+    Attributes:
+      model: a function, or the stages of a `Pipeline`.
+    """
+
+    model: Callable[..., Tree] | Pipeline
+    _: dc.KW_ONLY
+    accumulation: int = 1
+    steps_per_loop: int | None = None
+    inputs: Callable[[TrainState], Sequence[Tree]] | None = None
+    outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL
+    device: str = dc.field(default_factory=lambda: current_device() or DEFAULT_DEVICE)
+    engine: str = "auto"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.model) and not isinstance(self.model, Pipeline):
+            raise TrainingError(
+                f"a model is a function or a Pipeline, not {self.model!r}\n"
+                "  fix:   wrap a list of stages in ipu.training.Pipeline"
+            )
+        for name in ("accumulation", "steps_per_loop"):
+            _check_count(getattr(self, name), name)
+
+    @abc.abstractmethod
+    def program(self, steps: int, queues: Queues, *arguments: Tree) -> Tree:
+        """The traced function: so many steps, from what the loop carries and the inputs."""
+
+    @abc.abstractmethod
+    def carried(self, state: TrainState) -> tuple[Tree, ...]:
+        """What the program takes of a state."""
+
+    @abc.abstractmethod
+    def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
+        """The state after so many more steps, from what the program gave."""
+
+    def steps_made(self, error: OutOfRangeError, steps: int) -> int:
+        """How many of so many steps were complete when the data ended."""
+        return error.available * steps // error.requested
+
+    def compile(self, state: TrainState, data: Data, steps: int | None = None) -> Executable:
+        """The program that a run with these arguments begins with; that run compiles nothing.
+
+        It also looks at the first element of the data set, which stays there.
+
+        Args:
+          state: to begin with.
+          data: as in a run.
+          steps: as in a run.
+
+        Raises:
+          OutOfRangeError: an empty data set.
+          LoweringError: and its kinds, for programs that do not fit the device.
+        """
+        return self._first(self._new_run(state, steps), self._feeds.of(data)).executable
+
+    @property
+    def executable(self) -> Executable | None:
+        """The program for the latest data set that was compiled last; None before there is one."""
+        feed = self._feeds.latest
+        programs = [] if feed is None else list(feed.programs.values())
+        return programs[-1].executable if programs else None
+
+    def run(
+        self, run: Run, data: Data, callbacks: Sequence[Callback]
+    ) -> Generator[Tree, None, None]:
+        """Runs device loop after device loop, until the run is over; yields what each has sent."""
+        feed = self._feeds.of(data)
+        if not run.is_over:
+            self._first(run, feed)
+        for callback in callbacks:
+            callback.begin(run)
+        while not run.is_over:
+            results, done = self._one_loop(run, feed, callbacks)
+            if not done and run.exhausted:
+                break
+            for callback in callbacks:
+                callback.after_run(run, results)
+            yield results
+        for callback in callbacks:
+            callback.end(run)
+
+    def _new_run(self, state: TrainState, steps: int | None) -> Run:
+        _check_count(steps, "steps", at_least=0)
+        if steps is None and self.steps_per_loop is None:
+            raise TrainingError(
+                "neither `steps` nor `steps_per_loop` is given, so that nobody knows how many "
+                "steps a program makes\n  fix:   give one of them"
+            )
+        if isinstance(self.model, Pipeline) and state.state is not None:
+            raise TrainingError(
+                "the stages of a pipeline take no untrained state\n"
+                "  fix:   give it to them by `inputs`; what must change is for a model that is one "
+                "function"
+            )
+        arrays = on_device(state)
+        return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
+
+    def _first(self, run: Run, feed: Feed) -> Ready:
+        return self._ready(run, feed, self._size(run), self._arguments(run.state))
+
+    def _size(self, run: Run) -> int:
+        """Steps of the next device loop."""
+        left = None if run.steps is None else run.steps - run.done
+        return min(n for n in (left, self.steps_per_loop) if n is not None)
+
+    def _one_loop(self, run: Run, feed: Feed, callbacks: Sequence[Callback]) -> tuple[Tree, int]:
+        """Runs one device loop: what it sent, and how many steps it made."""
+        steps, arguments = self._size(run), self._arguments(run.state)
+        ready = self._ready(run, feed, steps, arguments)
+        for callback in callbacks:
+            callback.before_run(run)
+        live = [callback for callback in callbacks if callback.is_live]
+        with _Results(ready.outfeed, run, live) as results:
+            try:
+                carried, done = ready.executable(*arguments), steps
+            except OutOfRangeError as error:
+                if error.infeed is not feed.queue or error.carried is None:
+                    raise
+                run.exhausted = True
+                carried, done = error.carried, self.steps_made(error, steps)
+        run.state, run.done = self.after(run.state, carried, done), run.done + done
+        results.check()
+        if run.exhausted and run.steps is not None:
+            get_logger().info(
+                "The data set ended after %d of %d steps of `%s`",
+                run.done,
+                run.steps,
+                ready.executable.lowered.program.name,
+            )
+        return results.tree, done
+
+    def _arguments(self, state: TrainState) -> tuple[Tree, ...]:
+        inputs = () if self.inputs is None else tuple(self.inputs(state))
+        return *self.carried(state), on_device(inputs)
+
+    def _ready(self, run: Run, feed: Feed, steps: int, arguments: tuple[Tree, ...]) -> Ready:
+        """The compiled program for so many steps of these shapes."""
+        leaves, structure = jax.tree.flatten(arguments)
+        key = steps, structure, tuple((x.shape, x.dtype) for x in leaves)
+        ready = feed.programs.get(key)
+        if ready is None:
+            outfeed = IPUOutfeedQueue(
+                outfeed_mode=self.outfeed_mode, device_ordinal=feed.queue.device_ordinal
+            )
+            program = functools.partial(self.program, steps, (feed.queue, outfeed))
+            name = self.name or type(self).__name__.lower()
+            compiled = compile(program, device=self.device, engine=self.engine, name=name)
+            ready = feed.programs[key] = Ready(compiled.lower(*arguments).compile(), outfeed)
+        run.replicas = ready.executable.lowered.program.replicas
+        return ready
+
+    @functools.cached_property
+    def _feeds(self) -> Feeds:
+        return Feeds(self.device)
+
+
+class _Results:
+    """Takes from an outfeed what a device loop sends; at once, if somebody wants it live.
+
+    Attributes:
+      tree: all of it, stacked, once the loop has ended.
+    """
+
+    def __init__(self, outfeed: IPUOutfeedQueue, run: Run, live: Sequence[Callback]):
+        self._outfeed, self._run, self._live = outfeed, run, live
+        self._taken: list[Tree] = []
+        self._failure: BaseException | None = None
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True) if live else None
+        self.tree: Tree = None
+
+    def __enter__(self) -> _Results:
+        if self._reader is not None:
+            self._reader.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        if self._reader is not None:
+            self._reader.join()
+        # Also after an error: nothing of this loop may be left for the next one.
+        rest = self._outfeed.dequeue()
+        kept = self._outfeed.outfeed_mode is IPUOutfeedMode.ALL and self._taken
+        self.tree = jax.tree.map(lambda *rows: np.stack(rows), *self._taken) if kept else rest
+
+    def check(self) -> None:
+        """Raises what a callback raised in the other thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _read(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._over.wait(POLL_SECONDS)
+            for result in self._outfeed:  # ends when nothing runs, such as before the loop
+                self._taken.append(result)
+                self._tell(result)
+
+    def _tell(self, result: Tree) -> None:
+        try:
+            for callback in self._live if self._failure is None else ():
+                callback.result(self._run, result)
+        except BaseException as error:
+            self._failure = error
+            self._run.request_stop()
+
+
+def _check_count(count: int | None, name: str, at_least: int = 1) -> None:
+    is_int = isinstance(count, int) and not isinstance(count, bool)
+    if count is not None and not (is_int and count >= at_least):
+        raise TrainingError(f"{name} must be an int of at least {at_least}, not {count!r}")

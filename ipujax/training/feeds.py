@@ -1,0 +1,107 @@
+"""Data sets on their way to a program: one infeed for all that have elements of one form."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import jax
+
+from ipujax.driver.stages import Executable
+from ipujax.errors import OutOfRangeError
+from ipujax.host.elements import as_array, iterate
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.system.devices import SYSTEM
+
+Data: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+"""A data set, as an infeed takes it."""
+
+
+@dc.dataclass(frozen=True)
+class Ready:
+    """A compiled program and its outfeed."""
+
+    executable: Executable
+    outfeed: IPUOutfeedQueue
+
+
+class Feed:
+    """An infeed that reads one data set after the other, and the programs that it is part of.
+
+    Attributes:
+      queue: the infeed.
+      iterator: what it reads now.
+      programs: by the number of steps and the form of the arguments.
+    """
+
+    def __init__(self, iterator: Iterator[Any], elements: Iterator[Any], ordinal: int):
+        self.iterator, self._elements = iterator, elements
+        self.queue = IPUInfeedQueue(lambda: self._elements, device_ordinal=ordinal)
+        self._rewind = self.queue.initializer
+        self.programs: dict[Hashable, Ready] = {}
+
+    def begin(self, iterator: Iterator[Any], elements: Iterator[Any]) -> None:
+        """Leaves the data set that it reads for another."""
+        self.iterator, self._elements = iterator, elements
+        self._rewind()
+
+
+class Feeds:
+    """The infeeds of a program, by the form of their elements.
+
+    A program is compiled with its infeed, so that the same infeed serves every data set that fits.
+
+    Args:
+      device: of the program.
+
+    Attributes:
+      latest: what was asked for last.
+    """
+
+    def __init__(self, device: str):
+        self._device = device
+        self._feeds: dict[Hashable, Feed] = {}
+        self._generation = -1
+        self.latest: Feed | None = None
+
+    def of(self, data: Data) -> Feed:
+        """The feed that gives the elements of a data set, from the first.
+
+        The iterator that was read last goes on where it is: none of its elements is lost.
+
+        Raises:
+          OutOfRangeError: a data set without elements.
+        """
+        if self._generation != SYSTEM.generation:  # an infeed is bound to a number of replicas
+            self._feeds.clear()
+            self.latest, self._generation = None, SYSTEM.generation
+        iterator = iterate(data)
+        if self.latest is not None and iterator is self.latest.iterator:
+            return self.latest
+        first = next(iterator, self)
+        if first is self:
+            raise OutOfRangeError(
+                "the data set is empty: its elements' shapes are not known, so that nothing can "
+                "be compiled\n  fix:   give at least one element; an iterator is used up once it "
+                "has been read",
+                requested=1,
+                available=0,
+            )
+        elements = itertools.chain([first], iterator)
+        form = _form(first)
+        feed = self._feeds.get(form)
+        if feed is None:
+            feed = Feed(iterator, elements, SYSTEM.device(self._device).ordinal)
+            self._feeds[form] = feed
+        else:
+            feed.begin(iterator, elements)
+        self.latest = feed
+        return feed
+
+
+def _form(element: Any) -> Hashable:
+    leaves, structure = jax.tree.flatten(element)
+    return structure, tuple((a.shape, a.dtype) for a in map(as_array, leaves))

@@ -1,0 +1,105 @@
+"""Inference: a model without an optimizer, as loops on the device."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax import loops
+from ipujax.errors import TrainingError
+from ipujax.ipu_outfeed_queue import IPUOutfeedMode
+from ipujax.training.callbacks import Callback
+from ipujax.training.device_loop import DeviceLoop, Queues
+from ipujax.training.feeds import Data
+from ipujax.training.stages import Pipeline
+from ipujax.training.state import TrainState, Tree
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Inference(DeviceLoop):
+    """What a step of evaluation or prediction is; it changes nothing.
+
+    Attributes:
+      model: `model(variables, state, *inputs, *element)`, as that of a `Training`, gives a pytree
+        that is sent to the host; or a `Pipeline`, whose last stage does.
+      accumulation: elements in a step, which is one execution of a pipeline.
+
+    The others are those of a `Training`.
+    """
+
+    def predict(
+        self,
+        state: TrainState,
+        data: Data,
+        steps: int | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Iterator[Tree]:
+        """Yields what the model gives, `[results, (replicas,) ...]` for each device loop.
+
+        Args:
+          state: whose variables and untrained state the model takes.
+          data: as in `Training.fit`.
+          steps: how many; None until the data ends.
+          callbacks: as in `Training.fit`.
+        """
+        yield from self.run(self._new_run(state, steps), data, callbacks)
+
+    def evaluate(
+        self,
+        state: TrainState,
+        data: Data,
+        steps: int | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Tree:
+        """What the model gives, summed over steps and replicas, in 64 bits.
+
+        Args:
+          state: as in `predict`.
+          data: as in `predict`.
+          steps: as in `predict`.
+          callbacks: as in `predict`.
+
+        Raises:
+          TrainingError: (a `ValueError`) with an outfeed that keeps the last result only, or where
+            no step was made.
+        """
+        if self.outfeed_mode is not IPUOutfeedMode.ALL:
+            raise TrainingError("evaluate sums all results, and the outfeed keeps the last only")
+        run, sums = self._new_run(state, steps), None
+        for results in self.run(run, data, callbacks):
+            axes = (0, 1) if run.replicas > 1 else (0,)
+            totals = jax.tree.map(lambda x, axes=axes: _sum(x, axes), results)
+            sums = totals if sums is None else jax.tree.map(np.add, sums, totals)
+        if sums is None:
+            raise TrainingError("there is nothing to sum: no step was made")
+        return sums
+
+    def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[()]:
+        """As `DeviceLoop.program`."""
+        variables, state, inputs = arguments
+        model = self.model
+        if isinstance(model, Pipeline):
+            return model.run(steps, self.accumulation, queues, inputs, variables)
+        before = [variables] if state is None else [variables, state]
+
+        def step(*element: Tree, **by_name: Tree) -> None:
+            queues[1].enqueue(model(*before, *inputs, *element, **by_name))
+
+        return loops.repeat(steps * self.accumulation, step, [], queues[0])
+
+    def carried(self, state: TrainState) -> tuple[Tree, Tree]:
+        """As `DeviceLoop.carried`."""
+        return state.variables, state.state
+
+    def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
+        """As `DeviceLoop.after`: the same."""
+        return state
+
+
+def _sum(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    return np.sum(array, axis=axes, dtype=np.float64 if is_float else None)

@@ -1,0 +1,151 @@
+"""One weight update on the device: gradients of some micro-batches, then the optimizer."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ipujax import loops
+from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer, apply_gradients
+from ipujax.optimizers import compute_gradients as mapped_gradients
+from ipujax.training.state import StepOutput, Tree
+
+Carried = tuple[Tree, Tree, Tree]
+"""What a training loop carries: variables, optimizer state, untrained state."""
+
+
+class ReplicaReduction(enum.Enum):
+    """What becomes of the gradients of several replicas before the optimizer sees them.
+
+    NONE: each replica goes its own way, unless the optimizer itself reduces them.
+    MEAN: as a `CrossReplicaOptimizer` does.
+    SUM: they are added up.
+    """
+
+    NONE = 0
+    MEAN = 1
+    SUM = 2
+
+
+class _SummedOverReplicas(IpuOptimizer):
+    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        summed = jax.tree.map(cross_replica_sum, gradients)
+        return super().apply_gradients(summed, state, params, **extra)
+
+
+def reduced(optimizer: Any, reduction: ReplicaReduction) -> Any:
+    """The optimizer, with gradients reduced over the replicas in front of it."""
+    if reduction is ReplicaReduction.NONE:
+        return optimizer
+    wrapper = CrossReplicaOptimizer if reduction is ReplicaReduction.MEAN else _SummedOverReplicas
+    return wrapper(optimizer)
+
+
+def averaged_state(state: Tree) -> Tree:
+    """The untrained state as all replicas leave it: the mean of what each one has."""
+
+    def mean(leaf: jax.Array) -> jax.Array:
+        return cross_replica_mean(leaf) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(mean, state)
+
+
+@dc.dataclass(frozen=True)
+class Step:
+    """A weight update of a model that is one function.
+
+    Attributes:
+      model: as `Training.model`.
+      optimizer: with what reduces gradients over replicas.
+      count: micro-batches.
+      reduction: of their gradients.
+      dtype: of a variable's accumulator.
+      queues: the infeed, which has an element for each micro-batch, and the outfeed.
+    """
+
+    model: Callable[..., Tree]
+    optimizer: Any
+    count: int
+    reduction: Reduction
+    dtype: Callable[[jax.Array], Any]
+    queues: tuple[IPUInfeedQueue, IPUOutfeedQueue]
+
+    def repeat(self, steps: int, carried: Carried, inputs: Sequence[Tree]) -> Carried:
+        """The loop over weight updates."""
+        infeed = self.queues[0]
+
+        def single(
+            variables: Tree, optimizer_state: Tree, state: Tree, *element: Tree, **by_name: Tree
+        ) -> Carried:
+            gradients, state = self.gradients(variables, state, [*inputs, *element], by_name)
+            return *self.update(gradients, variables, optimizer_state), state
+
+        def accumulated(*given: Tree) -> tuple[Tree, ...]:
+            variables, optimizer_state, _, done = given
+            sums, state = self.sums(given, inputs)
+            return *self.update(sums, variables, optimizer_state), state, done + 1
+
+        if self.count == 1:
+            return loops.repeat(steps, single, list(carried), infeed)
+        return loops.repeat(steps, accumulated, [*carried, jnp.int32(0)])[:3]
+
+    def gradients(
+        self, variables: Tree, state: Tree, inputs: Sequence[Tree], by_name: dict[str, Tree]
+    ) -> tuple[Tree, Tree]:
+        """Gradients of one micro-batch, and the new state; sends what there is to send."""
+        before = [] if state is None else [state]
+
+        def loss_of(variables: Tree) -> tuple[jax.Array, StepOutput]:
+            output = self.model(variables, *before, *inputs, **by_name)
+            output = output if isinstance(output, StepOutput) else StepOutput(output)
+            return output.loss, output
+
+        (loss, output), gradients = jax.value_and_grad(loss_of, has_aux=True)(variables)
+        self.queues[1].enqueue(loss if output.send is None else output.send)
+        return mapped_gradients(self.optimizer, gradients, variables), output.state
+
+    def update(self, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:
+        """New variables, and the optimizer's new state."""
+        updates, state = apply_gradients(self.optimizer, gradients, state, variables)
+        return optax.apply_updates(variables, updates), state
+
+    def sums(self, outer: Sequence[Tree], inputs: Sequence[Tree]) -> tuple[Tree, Tree]:
+        """The reduced gradients of all micro-batches of an update, and the new state.
+
+        What the outer loop carries, and the number of its steps so far, comes first and goes
+        through this loop unchanged: where the data ends in it, that is what there is to go on from.
+        """
+        running = self.reduction is Reduction.RUNNING_MEAN
+        zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
+
+        def micro_batch(*given: Tree, **by_name: Tree) -> tuple[Tree, ...]:
+            *outer, state, sums, number = given[:7]
+            element = [*inputs, *given[7:]]
+            gradients, state = self.gradients(outer[0], state, element, by_name)
+            sums = jax.tree.map(lambda s, g: self.added(s, g, number), sums, gradients)
+            number = number + 1 if running else None
+            return *outer, state, sums, number
+
+        initial = [*outer, outer[2], zeros, jnp.int32(0) if running else None]
+        final = loops.repeat(self.count, micro_batch, initial, self.queues[0])
+        return final[5], final[4]
+
+    def added(self, total: jax.Array, gradient: jax.Array, number: Tree) -> jax.Array:
+        """The accumulator after one micro-batch more."""
+        own = gradient.astype(total.dtype)
+        if self.reduction is Reduction.SUM:
+            return total + own
+        if self.reduction is Reduction.MEAN:
+            return total + own * jnp.asarray(1 / self.count, own.dtype)
+        weight = (1 / (number + 1)).astype(own.dtype)
+        return total * (1 - weight) + own * weight
