@@ -184,6 +184,7 @@ OTHER_SIZES: list[tuple[str, str, dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("family", "hardware", "workload", "unit", "kind"), OTHER_SIZES)
 def test_workloads_are_expressed_for_other_sizes(
     family: str, hardware: str, workload: dict[str, Any], unit: str, kind: str
@@ -274,6 +275,7 @@ IMAGE = struct(jnp.float16, 1, 224, 224, 3)
 LABEL = struct(jnp.int32, 1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "args", "millions"),
     [

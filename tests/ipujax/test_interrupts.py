@@ -80,6 +80,7 @@ print(interrupted, len(got) > 0)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("prompt", ["True", "False"])
 @pytest.mark.parametrize(
     ("loop", "engine"),
@@ -127,6 +128,7 @@ WORK = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("work", WORK)
 def test_a_process_ends_while_its_data_set_is(work: str) -> None:
     assert process(ENDS.replace("WORK", WORK[work])) == "interrupted\n"

@@ -43,6 +43,7 @@ def test_all_values_in_the_middle_bin() -> None:
         np.testing.assert_array_equal(out, [0, 3, 0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("inputs", "magnitudes"), [(TENTHS, False), (SIGNED, True)])
 def test_two_updates_count_three_times(dtype: Any, inputs: Any, magnitudes: bool) -> None:

@@ -35,6 +35,7 @@ def all_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="ipujax")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_each_runs_as_a_script(program: Path, run_with_devices: RunWithDevices) -> None:
     assert run_with_devices(1, program)
@@ -113,6 +114,7 @@ def plainly_trained(replicas: int) -> tuple[dict[str, jax.Array], np.ndarray]:
     return weights, np.array(losses, np.float32)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("devices.shards_power2")
 @pytest.mark.parametrize(("ipus", "replicas"), [(2, 1), (4, 2), (8, 4), (16, 8)])
 def test_replication_by_the_ipu_count(ipus: int, replicas: int) -> None:
