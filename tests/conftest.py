@@ -6,10 +6,10 @@ import os
 
 # Before anything imports JAX. The tests compare numbers of one CPU device; those that need more
 # run in processes of their own (`run_with_devices`).
-from tests.quick_xla import FLAGS
+from tests.quick_xla import ENVIRONMENT
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", FLAGS)
+for name, value in ({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT).items():
+    os.environ.setdefault(name, value)
 
 import sys
 from collections.abc import Iterator
@@ -60,8 +60,16 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def reset_system() -> None:
     """Forgets every configuration, if the tests so far made `ipujax` load at all."""
     system = sys.modules.get("ipujax.system.devices")
-    if system is not None:
-        system.SYSTEM.reset()
+    if system is None:
+        return
+    system.SYSTEM.reset()
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    # Whoever names a cache in a flag gets it for the process.
+    if jax.config.jax_compilation_cache_dir != os.environ["JAX_COMPILATION_CACHE_DIR"]:
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)
