@@ -8,8 +8,7 @@ import os
 # run in processes of their own (`run_with_devices`).
 from tests.quick_xla import ENVIRONMENT
 
-for name, value in ({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT).items():
-    os.environ.setdefault(name, value)
+os.environ.update({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT | os.environ)
 
 import sys
 from collections.abc import Iterator

@@ -25,6 +25,7 @@ CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?"
 PLACES = ("lowering", "ipujax", "benchmarks", "tests/lowering")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
     ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule", "report"]

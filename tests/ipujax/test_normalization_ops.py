@@ -94,7 +94,7 @@ def test_more_values_of_both_groupings() -> None:
 @hypothesis.given(
     st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.booleans()
 )
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=3)
 def test_groups_of_channels(
     batch: int, groups: int, size: int, spatial: int, strided: bool
 ) -> None:
