@@ -1,4 +1,4 @@
-"""`python -m benchmarks.validate`: what it reads, expresses, skips and prints."""
+"""`python -m validation`: what it reads, expresses, skips and prints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import validate
-from benchmarks.workloads import FAMILIES, predict, throughput
-from benchmarks.workloads.models import bert, efficientnet, resnet, training, vit
-from benchmarks.workloads.models.variables import shapes, stage_shapes, struct
-from benchmarks.workloads.row import BrokenRowError, Prediction, Row, SkipError, parse, target_of
 from lowering.machine import IPU1, IPU2, IPU21
+from validation import FAMILIES, predict, throughput
+from validation import __main__ as validate
+from validation.models import bert, efficientnet, resnet, training, vit
+from validation.models.variables import shapes, stage_shapes, struct
+from validation.row import BrokenRowError, Prediction, Row, SkipError, parse, target_of
 
 BOW = "Bow, 1 IPU, 1472 tiles, 1.85 GHz"
 GC2 = "GC2 Mk1, {} IPU(s), 1.6 GHz"

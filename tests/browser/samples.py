@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.workloads import shown
+from benchmarks import shown
 from ipujax.report.report import Report
 
 IPUS = 4

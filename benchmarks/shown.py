@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from benchmarks.workloads.models import training
 from ipujax.driver.stages import Lowered
+from validation.models import training
 
 WIDTH = 64
 STEPS_PER_LAYER = 7  # of `deep`: of a matmul two supersteps, of what follows one
