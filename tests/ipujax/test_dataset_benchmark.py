@@ -46,7 +46,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
     gc.collect()  # the threads of infeeds end when these are freed
-    patience = time.monotonic() + 10
+    patience = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < patience:
         time.sleep(0.001)
     assert threading.active_count() == before

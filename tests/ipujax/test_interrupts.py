@@ -96,6 +96,7 @@ import os, queue, signal, sys, threading, time
 import jax, jax.numpy as jnp, numpy as np
 import ipujax as ipu
 signal.signal(signal.SIGINT, signal.default_int_handler)
+jax.config.update("jax_enable_compilation_cache", False)  # the compiler shall have work
 large, small = jnp.ones((300, 300)), jnp.ones((32, 32))
 step = jax.jit(lambda x: jax.lax.fori_loop(0, 30, lambda i, x: jnp.tanh(x @ x), x))
 entered = threading.Event()

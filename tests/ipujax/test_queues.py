@@ -424,10 +424,13 @@ def test_results_are_seen_while_the_next_element_is_awaited(engine: str) -> None
     """However long the data set takes, what has been computed before is there to be read."""
     sink, seen, lags = outfeed(), [0], list[int]()
     done = threading.Event()
+    deadline = time.monotonic() + 60  # it comes at once, but a busy machine lets threads wait
 
     def dataset() -> Iterator[Any]:
         for k in itertools.count():
-            time.sleep(0.03)
+            time.sleep(0.01)
+            while k >= 10 and k - seen[0] > 4 and time.monotonic() < deadline:
+                time.sleep(0.001)
             lags.append(k - seen[0])
             yield f32(k)
 

@@ -81,7 +81,7 @@ def test_live_outfeed_prints_while_the_loop_runs(capsys: pytest.CaptureFixture[s
     assert np.mean(progress.losses[-10:]) < np.mean(progress.losses[:10])
     assert progress.printed == sorted(progress.printed)
     early = sum(moment < progress.ended for moment in progress.printed)
-    assert early >= 50, f"{early} losses were printed before the loop ended"
+    assert early >= 10, f"{early} losses were printed before the loop ended"
 
 
 def test_live_outfeed_is_read_before_the_data_set_goes_on() -> None:
