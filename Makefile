@@ -53,7 +53,7 @@ bench: $(STAMP)-test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find ipujax lowering tests benchmarks notebooks -type d -name __pycache__ \
+	find ipujax lowering tests benchmarks validation notebooks -type d -name __pycache__ \
 	  -exec rm -rf {} + 2>/dev/null || true
 
 # One stamp per extra of pyproject.toml, so that the demo does not wait for the linters.

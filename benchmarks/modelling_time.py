@@ -16,9 +16,9 @@ import time
 import jax
 
 from benchmarks.measure import Row
-from benchmarks.workloads.models import training
 from lowering import Options, jaxpr, lower
 from lowering.machine import ModelOptions, model
+from validation.models import training
 
 STEPS = {
     "resnext": training.resnext101,

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import shown
 from benchmarks.measure import Row
-from benchmarks.workloads import shown
 
 REPEATS = 5
 PAINTED = "performance.getEntriesByName('ipujax-ready')[0].startTime"

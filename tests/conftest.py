@@ -6,10 +6,9 @@ import os
 
 # Before anything imports JAX. The tests compare numbers of one CPU device; those that need more
 # run in processes of their own (`run_with_devices`).
-from tests.quick_xla import FLAGS
+from tests.quick_xla import ENVIRONMENT
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", FLAGS)
+os.environ.update({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT | os.environ)
 
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import hypothesis
 import pytest
 
 from tests.harness import Golden, run_python
+from tests.sampling import mark_the_rest
 
 # A first call compiles, so times say nothing; and the same examples everywhere make a failure in
 # CI one that comes back at home.
@@ -37,7 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# First: pytest itself leaves out what is not asked for by `-m` in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_the_rest(items)
     for item in items:
         for mark in item.iter_markers("fact"):
             named = mark.args and all(isinstance(i, str) and "." in i for i in mark.args)
@@ -56,8 +59,16 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def reset_system() -> None:
     """Forgets every configuration, if the tests so far made `ipujax` load at all."""
     system = sys.modules.get("ipujax.system.devices")
-    if system is not None:
-        system.SYSTEM.reset()
+    if system is None:
+        return
+    system.SYSTEM.reset()
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    # Whoever names a cache in a flag gets it for the process.
+    if jax.config.jax_compilation_cache_dir != os.environ["JAX_COMPILATION_CACHE_DIR"]:
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        compilation_cache.reset_cache()
 
 
 @pytest.fixture(autouse=True)

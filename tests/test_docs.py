@@ -22,9 +22,10 @@ MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
 HARDWARE = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
 HEADINGS = re.findall(r"^## (.+)$", HARDWARE, re.MULTILINE)
 CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?")
-PLACES = ("lowering", "ipujax", "benchmarks", "tests/lowering")
+PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
     ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule", "report"]

@@ -1,10 +1,11 @@
-"""The rules of CONTRIBUTING.md that a machine can check, one test per rule and file."""
+"""The rules of CONTRIBUTING.md that a machine can check, one test per rule."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from tests.harness import GOLDEN, ROOT, TESTS
 
 SOURCE_FOLDERS = ("ipujax", "lowering")
-ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "notebooks")
+ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "validation", "notebooks")
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60  # without the docstring; aim at 40
@@ -88,8 +89,13 @@ def python_files(*folders: str) -> list[str]:
 
 def parse(file: str) -> ast.Module:
     """The file's tree; what only newer Pythons than the oldest supported one read is an error."""
+    return _parsed(file, (ROOT / file).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _parsed(file: str, source: str) -> ast.Module:
     try:
-        return ast.parse((ROOT / file).read_text(encoding="utf-8"), file, feature_version=(3, 11))
+        return ast.parse(source, file, feature_version=(3, 11))
     except SyntaxError as error:
         pytest.fail(f"{file}:{error.lineno}: not Python 3.11: {error.msg}", pytrace=False)
 
@@ -144,24 +150,31 @@ def mentioned_names(file: str) -> Iterator[tuple[int, str]]:
 def violations(file: str) -> list[str]:
     """One line for each name in a file that a rule forbids there."""
     lines: set[str] = set()
+    names = list(mentioned_names(file))
     for rule in RULES:
         if not file.startswith(f"{rule.folder}/") or file in rule.but:
             continue
-        for line, name in mentioned_names(file):
+        for line, name in names:
             if any(name == never or name.startswith(f"{never}.") for never in rule.never):
                 lines.add(f"{file}:{line}: `{name}`: {rule.reason}")
     return sorted(lines)
 
 
-@pytest.mark.parametrize("file", python_files(*ALL_FOLDERS))
-def test_imports_follow_the_layers(file: str) -> None:
-    found = violations(file)
-    assert not found, "\n" + "\n".join(found)
+def check(rule: Callable[[str], Iterable[str]], *folders: str) -> None:
+    """Fails with every line that a rule has to say of the folders' files."""
+    files = python_files(*folders)
+    assert files
+    found = [line for file in files for line in rule(file)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
 
 
-@pytest.mark.parametrize("file", python_files("ipujax"))
-def test_ipujax_uses_the_root_of_lowering_only(file: str) -> None:
-    found: list[str] = []
+def test_imports_follow_the_layers() -> None:
+    check(violations, *ALL_FOLDERS)
+
+
+def deep_imports(file: str) -> Iterator[str]:
+    """Where a file imports something that is not at the root of `lowering`."""
     for node in ast.walk(parse(file)):
         modules: list[str] = []
         if isinstance(node, ast.Import):
@@ -171,14 +184,22 @@ def test_ipujax_uses_the_root_of_lowering_only(file: str) -> None:
         for module in modules:
             if module.startswith("lowering."):
                 line = getattr(node, "lineno", 0)
-                found.append(f"{file}:{line}: `{module}`: write `from lowering import ...`")
-    assert not found, "\n" + "\n".join(found)
+                yield f"{file}:{line}: `{module}`: write `from lowering import ...`"
 
 
-@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS, "benchmarks"))
-def test_modules_are_short(file: str) -> None:
+def test_ipujax_uses_the_root_of_lowering_only() -> None:
+    check(deep_imports, "ipujax")
+
+
+def long_modules(file: str) -> Iterator[str]:
+    """A file that is too long."""
     lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_MODULE_LINES, f"{file} has {lines} lines: split it by idea"
+    if lines > MAX_MODULE_LINES:
+        yield f"{file}:{MAX_MODULE_LINES + 1}: the file has {lines} lines: split it by idea"
+
+
+def test_modules_are_short() -> None:
+    check(long_modules, *SOURCE_FOLDERS, "benchmarks", "validation")
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -190,38 +211,39 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
-@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS, "benchmarks"))
-def test_functions_are_short(file: str) -> None:
-    functions = (
-        node
-        for node in ast.walk(parse(file))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    found = [
-        f"{file}:{function.lineno}: `{function.name}` has {code_lines(function)} lines of code"
-        for function in functions
-        if code_lines(function) > MAX_FUNCTION_LINES
-    ]
-    assert not found, "\n" + "\n".join(found)
+def long_functions(file: str) -> Iterator[str]:
+    """The functions of a file that are too long."""
+    for node in ast.walk(parse(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = code_lines(node)
+            if lines > MAX_FUNCTION_LINES:
+                yield f"{file}:{node.lineno}: `{node.name}` has {lines} lines of code"
 
 
-@pytest.mark.parametrize("file", python_files(*ALL_FOLDERS))
-def test_nothing_is_left_unfinished(file: str) -> None:
-    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    found = [
-        f"{file}:{i}: {line.strip()}" for i, line in enumerate(lines, 1) if UNFINISHED.search(line)
-    ]
-    assert not found, "\n" + "\n".join(found)
+def test_functions_are_short() -> None:
+    check(long_functions, *SOURCE_FOLDERS, "benchmarks", "validation")
 
 
-@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS))
-def test_no_assert_guards_the_source(file: str) -> None:
-    found = [
-        f"{file}:{node.lineno}: raise an error that says what, where and how to fix it"
-        for node in ast.walk(parse(file))
-        if isinstance(node, ast.Assert)
-    ]
-    assert not found, "\n" + "\n".join(found)
+def unfinished_lines(file: str) -> Iterator[str]:
+    """The lines of a file that say that work is left."""
+    for number, line in enumerate((ROOT / file).read_text(encoding="utf-8").splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield f"{file}:{number}: {line.strip()}"
+
+
+def test_nothing_is_left_unfinished() -> None:
+    check(unfinished_lines, *ALL_FOLDERS)
+
+
+def asserts(file: str) -> Iterator[str]:
+    """The asserts of a file."""
+    for node in ast.walk(parse(file)):
+        if isinstance(node, ast.Assert):
+            yield f"{file}:{node.lineno}: raise an error that says what, where and how to fix it"
+
+
+def test_no_assert_guards_the_source() -> None:
+    check(asserts, *SOURCE_FOLDERS)
 
 
 def writes(file: str) -> Iterator[int]:
@@ -240,15 +262,25 @@ def writes(file: str) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.parametrize("file", sorted({*python_files("ipujax")} - {"ipujax/host/files.py"}))
-def test_files_are_written_whole(file: str) -> None:
-    found = [f"{file}:{line}: write files by ipujax/host/files.py" for line in writes(file)]
-    assert not found, "\n" + "\n".join(found)
+def careless_writes(file: str) -> Iterator[str]:
+    """Where a file is written that may stay unfinished."""
+    if file != "ipujax/host/files.py":
+        for line in writes(file):
+            yield f"{file}:{line}: write files by ipujax/host/files.py"
 
 
-@pytest.mark.parametrize("file", python_files(*SOURCE_FOLDERS))
-def test_modules_say_what_they_are(file: str) -> None:
-    assert ast.get_docstring(parse(file)), f"{file}:1: no docstring"
+def test_files_are_written_whole() -> None:
+    check(careless_writes, "ipujax")
+
+
+def undescribed(file: str) -> Iterator[str]:
+    """A file without a docstring."""
+    if not ast.get_docstring(parse(file)):
+        yield f"{file}:1: no docstring"
+
+
+def test_modules_say_what_they_are() -> None:
+    check(undescribed, *SOURCE_FOLDERS)
 
 
 def test_every_golden_file_has_its_test() -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.validate`: what it reads, expresses, skips and prints."""
+"""`python -m validation`: what it reads, expresses, skips and prints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import validate
-from benchmarks.workloads import FAMILIES, predict, throughput
-from benchmarks.workloads.models import bert, efficientnet, resnet, training, vit
-from benchmarks.workloads.models.variables import shapes, stage_shapes, struct
-from benchmarks.workloads.row import BrokenRowError, Prediction, Row, SkipError, parse, target_of
 from lowering.machine import IPU1, IPU2, IPU21
+from validation import FAMILIES, predict, throughput
+from validation import __main__ as validate
+from validation.models import bert, efficientnet, resnet, training, vit
+from validation.models.variables import shapes, stage_shapes, struct
+from validation.row import BrokenRowError, Prediction, Row, SkipError, parse, target_of
 
 BOW = "Bow, 1 IPU, 1472 tiles, 1.85 GHz"
 GC2 = "GC2 Mk1, {} IPU(s), 1.6 GHz"
@@ -182,9 +182,16 @@ OTHER_SIZES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("peaks", "GC2", {"op": "local memory load bandwidth"}, "TB/s", "hw"),
     ("throughput", "Bow Pod4", {"model": "UNet medical"}, "items/s", "hw"),
 ]
+WHOLE_MODELS = "throughput"  # the family that takes long
 
 
-@pytest.mark.parametrize(("family", "hardware", "workload", "unit", "kind"), OTHER_SIZES)
+@pytest.mark.parametrize(
+    ("family", "hardware", "workload", "unit", "kind"),
+    [
+        pytest.param(*one, marks=pytest.mark.exhaustive) if one[0] == WHOLE_MODELS else one
+        for one in OTHER_SIZES
+    ],
+)
 def test_workloads_are_expressed_for_other_sizes(
     family: str, hardware: str, workload: dict[str, Any], unit: str, kind: str
 ) -> None:
@@ -274,6 +281,7 @@ IMAGE = struct(jnp.float16, 1, 224, 224, 3)
 LABEL = struct(jnp.int32, 1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "args", "millions"),
     [

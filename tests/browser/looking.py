@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def frames(tab: Page, count: int = 3) -> None:
 
 def pixels(tab: Page, chart: str) -> np.ndarray:
     """uint32 [pixels]: the colours of a chart's canvas."""
-    values = tab.evaluate(
+    # As text: a number per pixel, each a value of JSON, would take seconds.
+    url = tab.evaluate(
         """name => {
           const canvas = document.querySelector(`canvas[data-chart="${name}"]`);
           // Chromium warns if a canvas that is drawn to is read often; a copy may be.
@@ -99,11 +101,15 @@ def pixels(tab: Page, chart: str) -> np.ndarray:
           const pen = copy.getContext("2d", {willReadFrequently: true});
           pen.drawImage(canvas, 0, 0);
           const {data} = pen.getImageData(0, 0, canvas.width, canvas.height);
-          return Array.from(new Uint32Array(data.buffer));
+          return new Promise(done => {
+            const reader = new FileReader();
+            reader.onload = () => done(reader.result);
+            reader.readAsDataURL(new Blob([data]));
+          });
         }""",
         chart,
     )
-    return np.array(values, dtype=np.uint32)
+    return np.frombuffer(base64.b64decode(url.partition(",")[2]), dtype=np.uint32)
 
 
 def colours(tab: Page, chart: str) -> int:

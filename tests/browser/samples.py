@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.workloads import shown
+from benchmarks import shown
 from ipujax.report.report import Report
+
+IPUS = 4
+MICRO_BATCHES = 20
+TICKS = MICRO_BATCHES + 2 * (IPUS + 1)  # the loss is a stage of its own
 
 SAMPLES: dict[str, Callable[[], Report]] = {
     "small": lambda: shown.small().report(),
-    "pipeline": lambda: shown.pipeline().report(),
+    "pipeline": lambda: shown.pipeline(IPUS, MICRO_BATCHES, layers=IPUS).report(),
+    "wide": lambda: shown.pipeline().report(),
     "deep": lambda: shown.deep().report(),
 }

@@ -15,6 +15,7 @@ import ipujax as ipu
 from ipujax.report.presentation.html import inline, page
 from ipujax.report.report import Report
 from tests.browser.looking import Visit, colours, frames, pixels, selection, show, views_of
+from tests.browser.samples import IPUS, TICKS
 from tests.ipujax.reporting import configured, struct, training
 
 VIEWS = ["summary", "memory", "liveness", "program", "operations", "timeline", "schedule", "host"]
@@ -30,7 +31,8 @@ TABLES = ("memory", "liveness", "program", "operations")
 
 def test_every_view_renders(sample: str, window: dict[str, Any], pages: Any, visit: Visit) -> None:
     tab = visit.open(pages[sample], **window)
-    views = VIEWS if sample == "pipeline" else [view for view in VIEWS if view != "schedule"]
+    pipelined = sample in ("pipeline", "wide")
+    views = [view for view in VIEWS if pipelined or view != "schedule"]
     assert views_of(tab) == views
     for view in views:
         shown = show(tab, view)
@@ -43,7 +45,14 @@ def test_every_view_renders(sample: str, window: dict[str, Any], pages: Any, vis
         assert tab.evaluate("document.documentElement.scrollWidth") <= window["width"], view
 
 
-@pytest.fixture(params=["small", "pipeline", pytest.param("deep", marks=pytest.mark.exhaustive)])
+@pytest.fixture(
+    params=[
+        "small",
+        "pipeline",
+        pytest.param("wide", marks=pytest.mark.exhaustive),
+        pytest.param("deep", marks=pytest.mark.exhaustive),
+    ]
+)
 def sample(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -90,8 +99,8 @@ def test_a_tick_of_the_schedule_can_be_clicked(pages: dict[str, Path], visit: Vi
     box = tab.locator("canvas[data-chart=schedule]").bounding_box()
     assert box is not None
     tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
-    assert selection(tab)["tick"] in range(102)
-    assert selection(tab)["ipu"] in range(16)
+    assert selection(tab)["tick"] in range(TICKS)
+    assert selection(tab)["ipu"] in range(IPUS)
 
 
 def test_what_is_alive_follows_the_step(

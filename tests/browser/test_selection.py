@@ -49,10 +49,11 @@ def test_an_operation_is_marked_more_than_its_line(
     assert 0 < tree.locator(".is-exact").count() < tree.locator(".is-linked").count()
 
 
+@pytest.mark.exhaustive  # the cross stands in the middle, where only many IPUs do both phases
 def test_selected_steps_keep_the_colours_of_their_phases(
     pages: dict[str, Path], visit: Visit
 ) -> None:
-    tab = visit.open(pages["pipeline"])
+    tab = visit.open(pages["wide"])
     show(tab, "timeline")
     forward, backward = rgba(tab, "phase-fwd"), rgba(tab, "phase-bwd")
     plain = pixels(tab, "timeline")

@@ -123,6 +123,7 @@ def test_ipus_that_are_no_multiple_of_the_shards() -> None:
     says(caught.value, "4 IPUs per replica", "must divide", "6", "multiple of 4")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", [-1, -7, True, np.bool_(True), 1.0, "0", None, [0]])
 def test_shard_indices_that_are_none(index: Any) -> None:
     with pytest.raises(ScopeError) as caught:
@@ -167,6 +168,7 @@ def test_elements_of_other_dtypes() -> None:
     says(caught.value, source.name, "element 1", "int32", "float32")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("second", [{"a": f32(1)}, (f32(1), f32(1), f32(1)), f32(1), {}, None])
 def test_elements_of_another_structure(second: Any) -> None:
     source = infeed([(f32(1), f32(1)), second])
@@ -179,6 +181,7 @@ def test_elements_that_are_no_numbers() -> None:
         total_of(infeed(["one", "two"]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dataset", [[], iter(()), lambda: iter(())])
 def test_an_empty_data_set(dataset: Any) -> None:
     source = infeed(dataset)
@@ -195,6 +198,7 @@ def test_what_is_no_data_set(dataset: Any) -> None:
         infeed(dataset)
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("n", [4, 50, 5000])
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -214,6 +218,7 @@ def test_an_exhausted_data_set(n: int, replicas: int, engine: str) -> None:
     says(error, source.name, str(n * replicas), "repeat", "carried")
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("complete", [0, 1, 5, 300])
 def test_what_was_enqueued_before_the_data_set_ended_stays(complete: int, engine: str) -> None:
@@ -252,6 +257,7 @@ def test_carried_can_be_trained_on() -> None:
     assert tuple(map(float, rest(*carried))) == (4, 32)
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 @pytest.mark.parametrize("inner", [1, 3])
 def test_a_data_set_that_ends_in_a_loop_inside_a_loop(inner: int, engine: str) -> None:
@@ -283,6 +289,7 @@ def raising_at(number: int) -> Callable[[], Iterator[np.ndarray]]:
     return dataset
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("number", [0, 1, 2, 6])
 def test_a_data_set_that_raises(number: int, engine: str) -> None:
@@ -300,6 +307,7 @@ def test_what_was_enqueued_before_the_data_set_raised_stays() -> None:
     np.testing.assert_array_equal(sink.dequeue(), np.arange(6))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("depth", [0, -1, 256, 1.5, True, "1"])
 def test_prefetch_depths_that_are_none(depth: Any) -> None:
     with pytest.raises(FeedError, match="prefetch_depth"):
@@ -460,6 +468,7 @@ def test_an_enqueue_under_vmap_of_a_predicate() -> None:
         ipu.compile(program)(np.ones(3, f32))
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_an_enqueue_under_a_predicate_that_differs_between_replicas(engine: str) -> None:
     configure(2)
@@ -479,6 +488,7 @@ def test_an_enqueue_under_a_predicate_that_differs_between_replicas(engine: str)
     says(caught.value, "replicas disagree", "equal on all replicas")
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_an_enqueue_under_a_predicate_that_is_equal_on_replicas(engine: str) -> None:
     configure(2)
@@ -515,6 +525,7 @@ class Pair(NamedTuple):
     b: jax.Array
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("inputs", "body", "words"),
     [
@@ -545,6 +556,7 @@ def test_bodies_that_do_not_fit(inputs: Any, body: Any, words: list[str], loop: 
     says(caught.value, *words)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [-1, 1.5, "3", None, True, np.ones(2, np.int32)])
 def test_numbers_of_iterations_that_are_none(n: Any) -> None:
     with pytest.raises(LoopTypeError, match="number of iterations"):
@@ -628,6 +640,7 @@ def test_a_leaked_value_among_the_arguments() -> None:
 # --- executables ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fast", "", None, "FUSED"])
 def test_engines_that_are_none(engine: Any) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -635,6 +648,7 @@ def test_engines_that_are_none(engine: Any) -> None:
     says(caught.value, "engine", "'auto', 'fused', 'replay'")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", [3, None.__class__(), "f"])
 def test_what_is_no_function(what: Any) -> None:
     if what is None:
@@ -644,6 +658,7 @@ def test_what_is_no_function(what: Any) -> None:
         ipu.compile(what)
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_an_executable_with_other_arguments(engine: str) -> None:
     def add(x: jax.Array, y: dict[str, jax.Array]) -> jax.Array:
@@ -665,6 +680,7 @@ def test_an_executable_with_other_arguments(engine: str) -> None:
 # --- NaN and infinity -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_nan_and_infinity_pass_through(engine: str) -> None:
     run = ipu.compile(lambda x: (x / 0, jnp.log(x), x * 3e38), engine=engine)
@@ -791,6 +807,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize(
     ("program", "ipus"),
@@ -811,6 +828,7 @@ def test_a_division_by_zero_is_caught_wherever_it_is(
     assert np.isfinite(np.asarray(run(f32(0.5)))).all()
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize(
     ("name", "fn", "x", "kind", "operation"),
@@ -840,6 +858,7 @@ def test_kinds_of_faults(
     ipu.compile(lambda x: fn(x), engine=engine)(f32(x))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("names", [("inv",), ("div0",), ("oflo",), ("inv", "div0", "oflo")])
 def test_nan_and_infinity_that_came_in_are_no_faults(names: tuple[str, ...]) -> None:
     catching(*names)

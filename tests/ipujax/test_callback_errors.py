@@ -75,6 +75,7 @@ def fails_and_recovers(compiled: Callable[..., Any], check: Check, *arguments: A
     return result
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [pure, io, ordered, debug, outside])
 @engines
 def test_in_a_program(kind: Any, engine: str) -> None:
@@ -83,6 +84,7 @@ def test_in_a_program(kind: Any, engine: str) -> None:
     assert fails_and_recovers(run, check, f32(3)) == 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [pure, io, ordered, debug])
 @engines
 def test_in_a_loop_with_queues(kind: Any, engine: str) -> None:
@@ -98,6 +100,7 @@ def test_in_a_loop_with_queues(kind: Any, engine: str) -> None:
     assert len(results.dequeue()) >= 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [pure, debug])
 @engines
 def test_on_replicas(kind: Any, engine: str) -> None:
@@ -111,6 +114,7 @@ def test_on_replicas(kind: Any, engine: str) -> None:
     assert fails_and_recovers(ipu.compile(model, engine=engine), check, f32(1)) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [pure, debug])
 @engines
 def test_in_a_pipeline(kind: Any, engine: str) -> None:

@@ -120,6 +120,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @ORDERED
 @pytest.mark.parametrize(("fn", "wanted"), CASES.items(), ids=[fn.__name__ for fn in CASES])
@@ -186,6 +187,7 @@ def test_outside_of_compiled_code(engine: str) -> None:
     assert host.seen == [1]
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_in_loops_over_queues(engine: str) -> None:
     use_ipus(2)
@@ -204,6 +206,7 @@ def test_in_loops_over_queues(engine: str) -> None:
     assert host.seen == [0, 2, 4]
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_in_pipelines_once_for_each_micro_batch(engine: str) -> None:
     use_ipus(4)

@@ -86,6 +86,7 @@ NAMES = [
 # --- pipelines that are right ---------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replay", "fused"])
 def test_a_right_pipeline_agrees(engine: str) -> None:
     found = checked(engine=engine)
@@ -106,6 +107,7 @@ def test_several_schedules_are_checked_at_once() -> None:
     assert names == ["Grouped", "Interleaved", "Sequential", "gpipe", "zero_bubble"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["SUM", "MEAN", "RUNNING_MEAN"])
 def test_reductions_agree(method: str) -> None:
     found = checked(reduction_method=method, reference=whole)
@@ -121,6 +123,7 @@ def test_recomputation_agrees() -> None:
     assert checked(schedules=list(Schedule)).ok
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("averages", [False, True])
 def test_replicas_agree(averages: bool) -> None:
     configure(4)
@@ -321,6 +324,7 @@ def test_long_tables_keep_what_differs() -> None:
 # --- what is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

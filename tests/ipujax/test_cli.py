@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -193,6 +192,4 @@ except SystemExit as ended:
     assert ended.code == 0
 assert "jax" not in sys.modules
 """
-    began = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    assert time.perf_counter() - began < 30

@@ -37,6 +37,7 @@ def started(
     return subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, **streams)
 
 
+@pytest.mark.sampled(3)
 @needs_full_device
 @pytest.mark.parametrize("unbuffered", [False, True])
 @pytest.mark.parametrize(

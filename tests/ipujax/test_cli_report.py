@@ -250,7 +250,7 @@ def test_terminals_that_know_few_letters(tmp_path: Path):
         env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert r"fehlt-\xe4.json" in done.stderr

@@ -298,6 +298,7 @@ def numpy_all_to_all(rows: np.ndarray, split: int, concat: int, size: int) -> np
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize(("split", "concat"), [(0, 0), (0, 1), (2, 0), (1, 2)])
 def test_all_to_all_and_its_gradient(split: int, concat: int, size: int) -> None:
@@ -404,6 +405,7 @@ def test_reduce_scatter_lists_its_ops() -> None:
         assert op in str(info.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", [*REDUCTIONS, "COLLECTIVE_OP_LOCAL"])
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(data=st.data())
@@ -416,6 +418,7 @@ def test_reduce_scatter_is_numpy(op: str, data: st.DataObject) -> None:
     np.testing.assert_array_equal(out, numpy_reduce_scatter(rows, size, op))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.float16, np.int32, np.uint8])
 @pytest.mark.parametrize("size", [2, 4])
 def test_reduce_scatter_keeps_types(dtype: Any, size: int) -> None:
@@ -492,6 +495,7 @@ BATCHED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("operator", BATCHED.values(), ids=BATCHED)
 def test_vmap_is_one_call_per_example(operator: Callable[[Any], Any]) -> None:
     rows = np.random.default_rng(0).integers(0, 9, (4, 3, 4)).astype(np.float32)

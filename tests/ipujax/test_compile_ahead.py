@@ -166,6 +166,7 @@ def check(name: str, engine: str, ipus: int, donated: tuple[int, ...] = ()) -> N
         jax.block_until_ready(executable(result))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ipus", [2, 4])
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("name", MODELS)

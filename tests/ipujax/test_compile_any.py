@@ -687,6 +687,7 @@ def wanted(row: Case) -> Any:
     return jax.jit(row.fn)(*row.args)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.name)
 def test_plain(row: Case, engine: str) -> None:
@@ -694,6 +695,7 @@ def test_plain(row: Case, engine: str) -> None:
     same(run(*row.args), wanted(row), exact=row.exact)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.name)
 def test_scattered(row: Case) -> None:
     use_ipus(2)
@@ -705,6 +707,7 @@ def test_scattered(row: Case) -> None:
 # --- how compiled functions are called ------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_static_and_keyword_arguments(engine: str) -> None:
     traces: list[Any] = []
@@ -723,6 +726,7 @@ def test_static_and_keyword_arguments(engine: str) -> None:
     assert len(traces) == before
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("looped", [False, True])
@@ -753,6 +757,7 @@ def test_numpy_arguments_may_be_donated() -> None:
     same(run(V), jnp.asarray(V) + 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap, jax.hessian, jax.checkpoint])
 def test_transformed_from_outside(transform: Callable[..., Any]) -> None:
     def fn(x):

@@ -230,6 +230,7 @@ def kernels(program: ir.Program) -> set[int]:
     return {node.ipu for node in ir.walk(program.body) if isinstance(node, ir.Execute)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_same_numbers_and_both_ipus_work(fn: Callable[..., Any]) -> None:
     use_ipus(2)
@@ -240,6 +241,7 @@ def test_same_numbers_and_both_ipus_work(fn: Callable[..., Any]) -> None:
     same(replayed(X), wanted(fn), exact=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_same_numbers_on_one_replica_of_many(fn: Callable[..., Any]) -> None:
     use_ipus(4)

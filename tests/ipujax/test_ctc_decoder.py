@@ -55,6 +55,7 @@ def test_fact_with_numbers() -> None:
     np.testing.assert_array_equal(got[2][0], [[1, 2, -1], [2, -1, -1], [1, -1, -1]])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("ctc.beam_variants")
 @pytest.mark.parametrize(("count", "steps", "seed"), [(1, 3, 0), (1, 5, 1), (3, 5, 2)])
 def test_both_decoders_are_the_reference_one(count: int, steps: int, seed: int) -> None:
@@ -68,6 +69,7 @@ def test_both_decoders_are_the_reference_one(count: int, steps: int, seed: int) 
     equal(paths(one), decode_batch(np.asarray(log_probs), lengths, 16, count, blank=31))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("blank", [0, 1, -1])
 def test_a_wide_beam_finds_what_every_alignment_gives(blank: int) -> None:
     time, batch, classes, width = 4, 5, 3, 64
@@ -133,6 +135,7 @@ def test_blanks_alone() -> None:
     np.testing.assert_array_equal(lengths, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [-1, 4])
 def test_lengths_that_the_data_do_not_have(steps: int) -> None:
     two = jnp.repeat(FACT_LOGITS, 2, axis=1)

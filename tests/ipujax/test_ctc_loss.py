@@ -39,6 +39,7 @@ def test_facts_with_numbers() -> None:
     np.testing.assert_allclose(loss, [1.3741617, 1.6147995, 3.5900676], rtol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("blank", [0, 1, 2, -1])
 def test_every_label_and_length_against_every_alignment(blank: int) -> None:
     time, classes, longest = 4, 3, 3
@@ -62,6 +63,7 @@ def test_every_label_and_length_against_every_alignment(blank: int) -> None:
     assert any(word[0] == word[1] for word, _ in cases if len(word) > 1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("label", "steps"), [((1, 2), 3), ((1, 1), 3), ((), 2), ((2,), 1)])
 def test_gradient_against_differences_of_every_alignment(label: Any, steps: int) -> None:
     logits = np.random.default_rng(5).normal(size=(3, 3))
@@ -234,6 +236,7 @@ def first_of_two(labels: Any, lengths: Any, steps: Any) -> Any:
     return losses(logits), jax.grad(lambda x: losses(x)[0])(logits)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("ctc.out_dtype_default")
 @pytest.mark.parametrize("function", [ctc_loss_v2, ctc_loss_with_log_probs])
 def test_dtypes(function: Any) -> None:
@@ -274,6 +277,7 @@ def test_vmap_is_a_loop() -> None:
     np.testing.assert_allclose(jax.jit(jax.vmap(gradient))(many), each, atol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", [ctc_loss_v2, ctc_loss_with_log_probs])
 def test_derivatives_of_derivatives(function: Any) -> None:
     def loss(x: Any) -> Any:

@@ -57,6 +57,7 @@ def negate(x: Any, operator: Any = precompiled_user_op) -> Any:
     return operator([x], path, outs=outs((x.dtype, x.shape)), op_name="Negate")[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("custom_ops.user_op_multi")
 @both
 @wrapped
@@ -99,6 +100,7 @@ def test_integers_have_no_gradients() -> None:
     np.testing.assert_array_equal(gradient, np.full(4, 3))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.fact("custom_ops.partial_gradients")
 @both
 @wrapped
@@ -150,6 +152,7 @@ def test_attributes(operator: Any) -> None:
         np.testing.assert_array_equal(gradient, np.full(2, factor * 2 * 9))
 
 
+@pytest.mark.sampled(3)
 @both
 @wrapped
 def test_vmap_is_one_by_one(wrap: Callable[..., Any], operator: Any) -> None:

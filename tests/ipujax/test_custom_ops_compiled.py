@@ -136,6 +136,7 @@ def test_on_several_devices(run_with_devices: RunWithDevices) -> None:
     assert out.splitlines() == wanted * 2
 
 
+@pytest.mark.sampled(2)
 @both
 @engines
 def test_in_loops_and_conditions(operator: Any, engine: Any) -> None:
@@ -165,6 +166,7 @@ def test_in_loops_and_conditions(operator: Any, engine: Any) -> None:
     np.testing.assert_array_equal(gradient, 4 * x - 6)
 
 
+@pytest.mark.sampled(2)
 @both
 @engines
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -204,6 +206,7 @@ def test_in_a_pipeline(operator: Any, engine: Any, replicas: int) -> None:
         np.testing.assert_allclose(found[key], wanted[key], rtol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @engines
 def test_logistic_regression_learns_the_same_with_a_product_of_its_own(engine: Any) -> None:
     """The original's feature example `custom_gradient/regression.py`, without its data set."""

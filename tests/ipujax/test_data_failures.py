@@ -67,6 +67,7 @@ def test_at_the_first_element_the_next_program_starts_anew(kind: Any) -> None:
     np.testing.assert_array_equal(copied(source), np.arange(5))
 
 
+@pytest.mark.sampled(3)
 @raising
 @pytest.mark.parametrize("at", [0, 3])
 def test_the_initializer_always_resets(kind: Any, at: int) -> None:

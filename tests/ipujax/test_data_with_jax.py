@@ -81,6 +81,7 @@ def first(make: Callable[[], Any], count: int) -> np.ndarray:
     return np.stack([np.asarray(next(elements)) for _ in range(count)])
 
 
+@pytest.mark.sampled(3)
 @EVERY
 def test_elements_arrive(make: Callable[[], Any]) -> None:
     source, sink = infeed(make()), outfeed()
@@ -113,6 +114,7 @@ WITHIN: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("within", WITHIN)
 def test_wherever_the_loop_is_traced(within: str) -> None:
     source = infeed(random)

@@ -46,7 +46,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = threading.active_count()
     yield
     gc.collect()  # the threads of infeeds end when these are freed
-    patience = time.monotonic() + 10
+    patience = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < patience:
         time.sleep(0.001)
     assert threading.active_count() == before
@@ -57,6 +57,7 @@ def benchmark(request: pytest.FixtureRequest) -> Callable[..., str]:
     return request.param
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("dataset_bench.dataset")
 def test_each_epoch_has_its_numbers(benchmark: Callable[..., str]) -> None:
     epochs = json.loads(benchmark(10, 1000, print_stats=False))["epochs"]
@@ -71,6 +72,7 @@ def test_each_epoch_has_its_numbers(benchmark: Callable[..., str]) -> None:
         assert epoch["bandwidth"] * epoch["time_elapsed"] == pytest.approx(36000 / 1e9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", list(itertools.product([False, True], repeat=2)))
 def test_options_change_how_not_what(options: tuple[bool, bool]) -> None:
     prefetch, copies = options
@@ -88,6 +90,7 @@ def test_options_change_how_not_what(options: tuple[bool, bool]) -> None:
     assert threads == {"ipujax-benchmark" if prefetch else threading.current_thread().name}
 
 
+@pytest.mark.sampled(1)
 def test_stats_are_printed(
     benchmark: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_the_infeed_goes_on_after_the_elements_taken() -> None:
     assert element["y"] == 6
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_a_data_set_that_ends(prefetch: bool) -> None:
     short = [np.zeros(2)] * 5
@@ -121,6 +125,7 @@ def test_an_infeed_that_ends() -> None:
         infeed_benchmark(IPUInfeedQueue([np.zeros(2)] * 5), 2, 3, print_stats=False)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_errors_of_the_data_set_come_through(prefetch: bool) -> None:
     def broken() -> Iterator[Any]:
@@ -142,18 +147,21 @@ def test_empty_arrays_are_data_too() -> None:
     assert json.loads(text)["epochs"][0]["total_bytes_processed"] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("counts", [(0, 1), (1, 0), (-1, 1)])
 def test_counts_are_positive(benchmark: Callable[..., str], counts: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
         benchmark(*counts)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("counts", [(1.0, 1), (1, True), ("1", 1)])
 def test_counts_are_integers(benchmark: Callable[..., str], counts: tuple[Any, Any]) -> None:
     with pytest.raises(TypeError, match="must be an integer"):
         benchmark(*counts)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dataset", [3, "text", {"x": np.zeros(2)}, None])
 def test_a_data_set_is_needed(dataset: Any) -> None:
     with pytest.raises(TypeError, match="dataset is"):

@@ -136,6 +136,7 @@ with jax.set_mesh(mesh):
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("program", [HINTS, ARGUMENTS, PIPELINES])
 def test_where_jax_keeps_arrays_changes_no_number(
     program: str, run_with_devices: RunWithDevices
@@ -158,6 +159,7 @@ def over_one_device(fn: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.shard_map(fn, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_a_map_over_one_device_works(engine: str) -> None:
     configure(2)

@@ -157,6 +157,7 @@ def test_two_embeddings_in_one_program() -> None:
         is_table(embedding, wanted)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("factor", [1, 2])
 def test_a_learning_rate_of_zero_sends_nothing(factor: int) -> None:
     embedding = trained(factor, rate=0.0)

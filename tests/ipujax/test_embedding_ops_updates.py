@@ -52,6 +52,7 @@ def test_a_loop_over_a_data_set(engine: str) -> None:
     is_table(embedding, one_by_one(FIRST, BATCHES[:10]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wrap", [lambda body: body, jax.checkpoint, jax.jit])
 @pytest.mark.parametrize("factor", [1, 4])
 def test_the_gradient_of_a_scan(wrap: Any, factor: int) -> None:
@@ -133,6 +134,7 @@ def test_steps_of_one_program_follow_one_another(engine: str) -> None:
     np.testing.assert_allclose(rows, one_by_one(FIRST, BATCHES[:3]), rtol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_lookups_on_two_ipus_see_the_same_table(engine: str) -> None:
     configure(2)
@@ -154,6 +156,7 @@ def test_lookups_on_two_ipus_see_the_same_table(engine: str) -> None:
 # --- replicas, vmap, conditions -------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("strategy", ["TOKEN", "ENCODING"])
 def test_the_gradients_of_all_replicas_are_applied(engine: str, strategy: str) -> None:
@@ -175,6 +178,7 @@ def test_the_gradients_of_all_replicas_are_applied(engine: str, strategy: str) -
     is_table(embedding, table)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("where", ["program", "loop", "host"])
 def test_replicas_that_look_up_the_same_rows_all_send_gradients(engine: str, where: str) -> None:
@@ -329,6 +333,7 @@ def run_pipeline(embedding: HostEmbedding, **arguments: Any) -> None:
         ipu.compile(model, engine=arguments["engine"])(variables)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Interleaved])
 @pytest.mark.parametrize("mode", [None, RecomputationMode.RecomputeThenBackpropagate])
@@ -338,6 +343,7 @@ def test_a_pipeline_that_accumulates(engine: str, schedule: Any, mode: Any) -> N
     is_table(embedding, updated(updated(FIRST, *BATCHES[:4]), *BATCHES[4:8]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pipeline_whose_micro_batches_follow_one_another(engine: str) -> None:
     embedding = trained()

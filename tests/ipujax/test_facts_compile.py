@@ -230,6 +230,7 @@ def test_stochastic_rounding_scopes_nest() -> None:
 # --- operations on the host -----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("compile.outside_scalar")
 @ENGINES
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])

@@ -142,6 +142,7 @@ def run_in_a_process(
     return result, compiled
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("connection.cache_reuse")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_the_second_process_compiles_nothing(tmp_path: Path, engine: str) -> None:
@@ -207,6 +208,7 @@ KEYED = [
 NOT_KEYED = ["max_compilation_threads=3", "show_progress_bar=false", "dump_schedule_as_dot"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.fact("devices.flags_hash")
 @pytest.mark.parametrize(
     ("flag", "compiled"),

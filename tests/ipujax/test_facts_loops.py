@@ -127,6 +127,7 @@ def test_a_body_without_loop_variables_may_return_what_enqueue_returned() -> Non
     np.testing.assert_array_equal(sink.dequeue(), [0, 1, 2])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("loops.repeat_is_while_true")
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_repeat_is_an_endless_while_with_a_limit(n: int) -> None:

@@ -128,6 +128,7 @@ def kwargs_stage3(w: Any, x: Any) -> Any:
     return x
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.fact(
     "pipeline_values.kwargs_interleaved",
     "pipeline_values.kwargs_grouped",
@@ -299,6 +300,7 @@ FIRST_LOSSES = [805.43857, 1173.1529, 1540.8671, 1268.581, 989.2957, 1357.01, 17
 MEAN24 = [161.9968, 124.3578, 169.8765, 215.3953]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.compare1_first")
 @modes
 def test_losses_before_any_update(engine: str, schedule: PipelineSchedule) -> None:
@@ -307,6 +309,7 @@ def test_losses_before_any_update(engine: str, schedule: PipelineSchedule) -> No
     np.testing.assert_allclose(losses[:8], FIRST_LOSSES, rtol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.compare1_mean24", "pipeline_schedule.weight_updates")
 @modes
 def test_losses_after_an_update(engine: str, schedule: PipelineSchedule) -> None:
@@ -316,6 +319,7 @@ def test_losses_after_an_update(engine: str, schedule: PipelineSchedule) -> None
     np.testing.assert_allclose(losses[24:28], MEAN24, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_schedule.update_rule")
 @modes
 def test_gradients_are_summed(engine: str, schedule: PipelineSchedule) -> None:
@@ -324,6 +328,7 @@ def test_gradients_are_summed(engine: str, schedule: PipelineSchedule) -> None:
     np.testing.assert_allclose(losses[24:28], MEAN24, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.compare1_mean20")
 @engines
 def test_losses_and_variables_after_two_updates(engine: str) -> None:
@@ -340,6 +345,7 @@ def test_losses_and_variables_after_two_updates(engine: str) -> None:
     np.testing.assert_allclose(variables["conv"]["kernel"], 0.345814, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.multi_ipu_stage")
 @engines
 @pytest.mark.parametrize("schedule", [Grouped, Sequential])
@@ -387,6 +393,7 @@ def product(name: str) -> Any:
     return lambda w, x, y: (x @ w[name], y)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.shared1")
 @engines
 def test_the_first_and_the_last_stage_share_a_variable(engine: str) -> None:
@@ -396,6 +403,7 @@ def test_the_first_and_the_last_stage_share_a_variable(engine: str) -> None:
     np.testing.assert_allclose(losses[20:23], [1802.24, 361.14115, 2359.296], rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.shared3", "pipeline_schedule.update_rule")
 @engines
 @pytest.mark.parametrize(
@@ -413,6 +421,7 @@ def test_three_stages_share_a_variable(engine: str, method: str, wanted: list[fl
     np.testing.assert_allclose(losses[20:23], wanted, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("pipeline_values.tied_embedding")
 @engines
 def test_a_tied_embedding_in_half_precision(engine: str) -> None:
@@ -526,6 +535,7 @@ def test_gradients_have_the_shape_of_the_variable(engine: str) -> None:
     assert all(shapes == [(1, 2, 3)] for shapes in seen)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.fact("pipeline_values.ga_dtype")
 @engines
 @pytest.mark.parametrize("dtype", [jnp.float32, "float32", lambda variable: jnp.float32])
@@ -602,6 +612,7 @@ def test_the_sum_of_the_outputs_is_sent(engine: str, schedule: PipelineSchedule)
     np.testing.assert_array_equal(sent, [[8]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.fact("pipeline_values.outfeed_acc_dtype32")
 @engines
 @pytest.mark.parametrize("dtype", [jnp.float32, np.float32, "float32", lambda x: jnp.float32])
@@ -628,6 +639,7 @@ def test_sums_in_inference(engine: str, inputs: list[float]) -> None:
 # --- concurrent functions -------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("pipeline_values.concurrent_stages")
 @engines
 @pytest.mark.parametrize("schedule", [Grouped, Sequential])
@@ -713,6 +725,7 @@ def without_recomputation() -> Any:
     return with_dropout("fused", Grouped, None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("pipeline_values.recompute_equal")
 @pytest.mark.parametrize(
     ("engine", "schedule"),

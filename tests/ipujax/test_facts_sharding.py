@@ -71,6 +71,7 @@ def dual_incr() -> Any:
     return lambda: zip(images(), labels(), strict=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("sharding.train", "sharding.one_compile")
 @ENGINES
 def test_training_on_two_shards_and_two_replicas(engine: str) -> None:
@@ -91,6 +92,7 @@ def test_training_on_two_shards_and_two_replicas(engine: str) -> None:
     assert compilations(trace) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("sharding.gcl_shard_sum")
 @ENGINES
 @pytest.mark.parametrize("replicas", [1, 2, 4, 8])

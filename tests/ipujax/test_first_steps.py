@@ -65,6 +65,7 @@ def test_each_attribute_of_a_configuration_is_completed_once() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["auto", "replay"])
 def test_a_static_argument_by_keyword(engine: str) -> None:
     @functools.partial(ipu.compile, static_argnums=(1, 3), engine=engine)

@@ -80,6 +80,7 @@ print(interrupted, len(got) > 0)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("prompt", ["True", "False"])
 @pytest.mark.parametrize(
     ("loop", "engine"),
@@ -95,6 +96,7 @@ import os, queue, signal, sys, threading, time
 import jax, jax.numpy as jnp, numpy as np
 import ipujax as ipu
 signal.signal(signal.SIGINT, signal.default_int_handler)
+jax.config.update("jax_enable_compilation_cache", False)  # the compiler shall have work
 large, small = jnp.ones((300, 300)), jnp.ones((32, 32))
 step = jax.jit(lambda x: jax.lax.fori_loop(0, 30, lambda i, x: jnp.tanh(x @ x), x))
 entered = threading.Event()
@@ -127,6 +129,7 @@ WORK = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("work", WORK)
 def test_a_process_ends_while_its_data_set_is(work: str) -> None:
     assert process(ENDS.replace("WORK", WORK[work])) == "interrupted\n"

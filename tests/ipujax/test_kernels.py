@@ -44,7 +44,7 @@ class Meeting:
         return self
 
     def compile(self) -> str:
-        self.barrier.wait(timeout=30)
+        self.barrier.wait(timeout=120)
         return "compiled"
 
 

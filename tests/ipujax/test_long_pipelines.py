@@ -44,6 +44,7 @@ def at_most(megabytes: float) -> Iterator[None]:
     assert peak < megabytes * 1e6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_lowering_does_not_grow_with_the_number_of_micro_batches(name: str) -> None:
     configure(4)

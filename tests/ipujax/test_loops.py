@@ -97,6 +97,7 @@ def test_operations_at_the_end_of_a_result_are_dropped() -> None:
     assert [float(x) for x in got] == [3, 7]
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("make", [optax.adam, lambda lr: optax.sgd(lr, momentum=0.9)])
 def test_an_optimizer_state_is_a_loop_variable(make: Any, engine: str) -> None:
@@ -155,6 +156,7 @@ def test_random_keys_are_loop_variables() -> None:
 # --- how often ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @ENGINES
 @pytest.mark.parametrize("queues", [False, True])
 @pytest.mark.parametrize("static", [True, False])
@@ -386,6 +388,7 @@ def fed_loop(remat: bool = False) -> tuple[Callable[[jax.Array], jax.Array], Any
 START = f32([0.1, -0.2, 0.3])
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("remat", [False, True])
 def test_gradients_through_a_loop_with_queues(remat: bool, engine: str) -> None:
@@ -396,6 +399,7 @@ def test_gradients_through_a_loop_with_queues(remat: bool, engine: str) -> None:
     np.testing.assert_allclose(sink.dequeue(), reference(START)[1], rtol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @ENGINES
 def test_a_checkpointed_loop_sends_once(engine: str) -> None:
     sink = outfeed()
@@ -423,6 +427,7 @@ def test_a_checkpointed_loop_reads_once() -> None:
     np.testing.assert_allclose(sink.dequeue(), reference(START)[1], rtol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("transform", [jax.jacrev, jax.jacfwd, jax.hessian])
 def test_other_derivatives(transform: Any, engine: str) -> None:
@@ -510,6 +515,7 @@ def test_a_vmap_inside_the_body() -> None:
     np.testing.assert_allclose(sink.dequeue(), reference(START)[1], rtol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("grad", [False, True])
 def test_loops_outside_compiled_code(transform: Any, grad: bool) -> None:

@@ -48,6 +48,7 @@ def swapped(x: Any, swap: bool) -> Any:
     return jnp.swapaxes(x, -1, -2) if swap else x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("math.serialized_equal")
 @pytest.mark.parametrize(("dimension", "a", "b", "swap_a", "swap_b", "factor"), CASES)
 @pytest.mark.parametrize(("batch_a", "batch_b"), [((), ()), ((3,), ()), ((2, 1), (2, 3))])
@@ -68,6 +69,7 @@ def test_equals_a_plain_product(
         np.testing.assert_allclose(out, plain, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("dimension", "a", "b", "swap_a", "swap_b", "factor"), CASES)
 @pytest.mark.parametrize(("batch_a", "batch_b"), [((2,), ()), ((), (3,)), ((3,), (3,))])
 def test_gradients_in_every_transposition(
@@ -113,7 +115,7 @@ def test_the_factor_divides_one_dimension(dimension: str, extent: int) -> None:
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
     st.lists(st.integers(1, 2), max_size=2),
 )
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=10)
 def test_integers_are_exact(dimension: str, factor: int, extents: Any, batch: Any) -> None:
     m, k, n = (factor * extent for extent in extents)
     a = np.arange(np.prod([*batch, m, k])).reshape(*batch, m, k).astype(np.int32)
@@ -123,6 +125,7 @@ def test_integers_are_exact(dimension: str, factor: int, extents: Any, batch: An
     np.testing.assert_array_equal(out, np.matmul(a, b))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_derivatives(dimension: str) -> None:
     a, b = normal(2, 4, 8), normal(6, 8, seed=1)
@@ -140,6 +143,7 @@ def test_derivatives(dimension: str) -> None:
             np.testing.assert_allclose(mine, other, atol=1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_halves_and_vmap(dimension: str) -> None:
     a, b = normal(3, 4, 64).astype(np.float16), normal(64, 6, seed=1).astype(np.float16)
@@ -171,6 +175,7 @@ def test_forward_and_backward_are_loops(dimension: str) -> None:
     assert "dot_general" not in [eqn.primitive.name for eqn in jaxpr.eqns]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_needs_less_memory_than_a_plain_product(dimension: str) -> None:
     extents = {"a_columns": (8192, 512, 64), "a_rows_b_columns": (64, 8192, 512)}

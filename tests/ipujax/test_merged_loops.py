@@ -43,6 +43,7 @@ BODIES: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
 MERGED = ("sums", "scaled", "last", "constant")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BODIES)
 def test_only_what_iterations_do_not_need_of_one_another_is_merged(name: str) -> None:
     random = np.random.default_rng(0)
@@ -116,6 +117,7 @@ def test_elements_that_come_late_are_taken_one_by_one() -> None:
     assert_same(fused, run("replay", elements()))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [3, 8, 13])
 def test_a_data_set_that_ends_within_a_block(count: int) -> None:
     fused = run("fused", elements(count))

@@ -44,6 +44,7 @@ def test_hard_sigmoid() -> None:
     np.testing.assert_allclose(ipu.compile(hard_sigmoid)(x), wanted, atol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
 def test_slope_of_hard_sigmoid_at_its_corners(dtype: Any) -> None:
     x = jnp.asarray([-jnp.inf, -9, -2.5, -1, 1, 2.5, 9, jnp.inf], dtype)
@@ -54,6 +55,7 @@ def test_slope_of_hard_sigmoid_at_its_corners(dtype: Any) -> None:
     assert jnp.isnan(hard_sigmoid(jnp.asarray(jnp.nan, dtype)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", [gelu, swish, hard_sigmoid])
 def test_float16_stays_finite(function: Any) -> None:
     x = jnp.asarray([-1000, -40, -1, 0, 1, 40, 1000], jnp.float16)
@@ -94,6 +96,7 @@ def loss_of(convs: Any) -> Any:
     return lambda kernels: sum((out**2).sum() for out in convs(*IMAGES, kernels))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("nn.multi_conv_equal")
 @pytest.mark.parametrize("options", [None, {}, {"perConvReservedTiles": "50", "cycleBackOff": 0.1}])
 def test_multi_conv_computes_what_its_function_does(options: Any) -> None:

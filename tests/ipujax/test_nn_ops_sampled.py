@@ -118,6 +118,7 @@ def dense(
     return -(wanted * jnp.log(chances) + (1 - wanted) * jnp.log(1 - chances)).sum(axis=1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", LOSSES)
 @pytest.mark.parametrize("given_sample", [True, False])
 def test_values_and_gradients_are_those_of_all_logits(function: Any, given_sample: bool) -> None:
@@ -160,6 +161,7 @@ def test_weights_in_parts(function: Any) -> None:
     np.testing.assert_array_equal(parts, function(WEIGHTS, *arguments, seed=1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", LOSSES)
 def test_one_expected_count_for_all_true_classes_of_an_example(function: Any) -> None:
     # The original's tests give such samples, of which some are true classes.
@@ -171,6 +173,7 @@ def test_one_expected_count_for_all_true_classes_of_an_example(function: Any) ->
     np.testing.assert_allclose(function(*arguments, candidates), wanted, rtol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", LOSSES)
 def test_no_examples(function: Any) -> None:
     none = jnp.zeros((0, TRUE), jnp.int32)
@@ -178,6 +181,7 @@ def test_no_examples(function: Any) -> None:
     assert losses.shape == (0,)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("count", "classes"), [(1, 1000), (100, 1000), (900, 1000), (1000, 1000)])
 def test_expected_counts_are_those_of_drawing_without_replacement(count: int, classes: int) -> None:
     # The original's own measure: within 0.1 of what drawing different classes gives.
@@ -192,6 +196,7 @@ def test_expected_counts_are_those_of_drawing_without_replacement(count: int, cl
     np.testing.assert_allclose(of_true[:, 0], frequency, atol=0.1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", LOSSES)
 @pytest.mark.parametrize("label", [-1, CLASSES])
 def test_labels_that_are_no_classes(function: Any, label: int) -> None:
@@ -207,6 +212,7 @@ def test_labels_that_are_no_classes(function: Any, label: int) -> None:
             known()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", LOSSES)
 def test_float16_on_the_second_of_two_shards(function: Any) -> None:
     use_ipus(2)

@@ -94,7 +94,7 @@ def test_more_values_of_both_groupings() -> None:
 @hypothesis.given(
     st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.booleans()
 )
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=3)
 def test_groups_of_channels(
     batch: int, groups: int, size: int, spatial: int, strided: bool
 ) -> None:
@@ -156,6 +156,7 @@ def test_scale_and_offset() -> None:
     np.testing.assert_allclose(layer_norm(rows, beta=beta), by_hand(rows, 1) + beta, atol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("shape", "axis", "groups"),
     [
@@ -194,6 +195,7 @@ def plainly(x: Any, gamma: Any, beta: Any, *, groups: int, epsilon: float = 1e-6
     return ((grouped - mean) / jnp.sqrt(variance + epsilon)).reshape(x.shape) * gamma + beta
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(("shape", "groups"), [((2, 5, 4), 2), ((3, 4), 1)])
 def test_gradients(stable: bool, shape: Any, groups: int) -> None:
@@ -316,6 +318,7 @@ def test_gradients_flow_through_shared_statistics() -> None:
         np.testing.assert_allclose(found[pair], whole, atol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("dtype", "atol"), [(np.float32, 1e-5), (np.float16, 4e-3)])
 def test_shared_statistics_of_images(dtype: Any, atol: float) -> None:
     """Scale and offset of each replica have gradients of its own examples only."""

@@ -61,6 +61,7 @@ OVERFLOWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("fp_behaviour.overflow_saturates")
 @pytest.mark.fact("fp_behaviour.nanoo")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
@@ -137,6 +138,7 @@ def arithmetic(x: Any) -> Any:
 # --- exceptions -------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.fact("fp_behaviour.div0_exc")
 @pytest.mark.parametrize(
     ("name", "fn", "message"),
@@ -158,6 +160,7 @@ def test_exceptions(name: str, fn: Any, message: str) -> None:
     assert __file__ in str(error.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("power", [3, 2.5])
 @pytest.mark.parametrize(
     ("base", "name", "message"),
@@ -190,6 +193,7 @@ def cast(x: Any) -> Any:
     return x.astype(HALF)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("dropout_rng.reset_same")
 @pytest.mark.fact("dropout_rng.sr_pair")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
@@ -282,6 +286,7 @@ def test_replicas_round_differently() -> None:
     assert len(np.unique(rows, axis=0)) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("schedule", "engine"), [("interleaved", "replay"), ("zero_bubble", "replay")]
 )
@@ -295,6 +300,7 @@ def test_pipelines_round_alike_whatever_the_schedule(schedule: str, engine: str)
     assert (np.asarray(trained(schedules.grouped, "fused")["a"]) != reference["a"]).any()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ipus", [2, 4])
 def test_limits_in_pipelines(ipus: int) -> None:
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -373,6 +379,7 @@ def in_blocks(a: Any, b: Any) -> Any:
     return total
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("depth", [1, 16, 100])
 def test_products_with_partials(depth: int) -> None:
     random = np.random.default_rng(depth)

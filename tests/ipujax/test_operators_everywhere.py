@@ -169,6 +169,7 @@ KINDS = [name for name in ALL if name not in VARIANTS]
 TRAINED_KINDS = [name for name in KINDS if name in OPERATORS]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ALL)
 def test_compiled_code_gives_what_jit_gives(name: str, dtype: str) -> None:
@@ -176,6 +177,7 @@ def test_compiled_code_gives_what_jit_gives(name: str, dtype: str) -> None:
     agree(ipu.compile(function_of(name))(x), alone(name)(x), dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_examples_of_vmap_are_calls(name: str) -> None:
     examples = [inputs(), 2 * inputs(), -inputs()]
@@ -183,6 +185,7 @@ def test_examples_of_vmap_are_calls(name: str) -> None:
     agree(ipu.compile(jax.vmap(function_of(name)))(jnp.stack(examples)), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_shards_and_replicas_compute_the_same(name: str) -> None:
     def sharded(x: Any) -> Any:
@@ -197,12 +200,14 @@ def test_shards_and_replicas_compute_the_same(name: str) -> None:
     agree(compiled(inputs()), alone(name)(2 * inputs()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TRAINED_KINDS)
 def test_recomputation_gives_the_same_gradients(name: str) -> None:
     function = OPERATORS[name]
     agree(ipu.compile(slope(jax.checkpoint(function)))(inputs()), alone(name)(inputs()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TRAINED_KINDS)
 def test_a_pipeline_trains_through_it(name: str) -> None:
     function = OPERATORS[name]

@@ -87,6 +87,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wrap", TRANSPARENT.values(), ids=TRANSPARENT)
 def test_they_work_around_and_inside_transformations_of_optax(
     wrap: Callable[[Any], Any], expected: dict[str, Any]
@@ -112,6 +113,7 @@ def test_they_come_apart_as_pairs_of_functions() -> None:
     assert repr(CrossReplicaOptimizer(opt)) == "CrossReplicaOptimizer(MapGradientOptimizer(chain))"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wrap", TRANSPARENT.values(), ids=TRANSPARENT)
 def test_extra_arguments_reach_who_takes_them(wrap: Callable[[Any], Any]) -> None:
     polyak = optax.polyak_sgd(max_learning_rate=0.3)
@@ -232,6 +234,7 @@ def test_a_slot_that_exists_twice_is_refused() -> None:
 # --- accumulation ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("method", "scale"), [("SUM", 3), ("MEAN", 1), ("RUNNING_MEAN", 1)])
 def test_accumulation_is_one_step_with_the_reduced_gradients(method: str, scale: float) -> None:
     opt = GradientAccumulationOptimizerV2(optax.adam(0.1), 3, reduction_method=method)
@@ -367,6 +370,7 @@ WEIGHTS = {"w": jnp.linspace(-1, 1, 40)}
 DATA = np.random.default_rng(0).normal(size=(16, 2, 40)).astype(np.float32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 @pytest.mark.parametrize(
@@ -414,6 +418,7 @@ for engine in ("fused", "replay"):
     assert run_with_devices(2, source).split() == ["-7.5", "-7.5"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_what_is_put_away_can_be_read_anywhere(replicas: int, sharded: bool) -> None:
@@ -456,6 +461,7 @@ def test_what_is_put_away_can_be_read_anywhere(replicas: int, sharded: bool) -> 
     assert_same(run("replay"), run("fused"), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_what_is_put_away_comes_with_the_end_of_a_data_set(replicas: int) -> None:
     configure(replicas)

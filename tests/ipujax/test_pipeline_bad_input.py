@@ -214,6 +214,7 @@ def test_schedules_that_are_none(made: Any) -> None:
 # --- arguments of wrong types ---------------------------------------------------------------------
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -102,6 +102,7 @@ def check(replicas: int, engine: str, **more: Any) -> None:
     np.testing.assert_allclose(losses.reshape(-1), wanted_losses, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("replicas", "engine"), [(1, "replay"), (2, "fused"), (2, "replay"), (4, "replay")]
 )
@@ -109,6 +110,7 @@ def test_replicas_times_stages_times_accumulation(replicas: int, engine: str) ->
     check(replicas, engine)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -140,6 +142,7 @@ def test_fused_with_everything_put_away() -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_collectives_inside_stages(engine: str) -> None:
     """A stage that takes the mean over all replicas, and its gradient."""
@@ -173,6 +176,7 @@ def test_collectives_inside_stages(engine: str) -> None:
     np.testing.assert_allclose(losses, np.stack(wanted_losses), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_without_the_optimizer_replicas_part_ways(engine: str) -> None:
     """The result then is what replica 0 has learnt from its own elements."""
@@ -191,6 +195,7 @@ def test_without_the_optimizer_replicas_part_ways(engine: str) -> None:
     same(variables, wanted, exact=False)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "how", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"]
 )

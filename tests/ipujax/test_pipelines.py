@@ -186,23 +186,27 @@ def agrees(
 MOMENTUM = optax.sgd(0.1, momentum=0.9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_trains_as_if_there_were_no_pipeline(name: str) -> None:
     model, ipus = (TWO_EACH, 2) if name == "interleaved-1f1b" else (MLP, 4)
     agrees(model, MOMENTUM, engine="replay", ipus=ipus, pipeline_schedule=SCHEDULES[name])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["grouped", "zero-bubble", "own"])
 def test_so_does_one_computation(name: str) -> None:
     agrees(MLP, optax.adam(0.05), engine="fused", pipeline_schedule=SCHEDULES[name])
 
 
+@pytest.mark.sampled(2)
 @engines
 @pytest.mark.parametrize("name", ["grouped", "sequential", "gpipe"])
 def test_stages_that_share_variables(engine: str, name: str) -> None:
     agrees(SHARED, MOMENTUM, engine=engine, pipeline_schedule=SCHEDULES[name])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "1f1b", "zero-bubble"])
 def test_concurrent_functions(name: str) -> None:
     agrees(CONCURRENT, optax.adam(0.05), engine="replay", pipeline_schedule=SCHEDULES[name])
@@ -269,6 +273,7 @@ def text_of(recompute: bool = False, model: Model = MLP, **arguments: Any) -> st
     return re.sub(r"feed_\d+", "feed", text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("option", STORAGE)
 def test_storage_changes_the_program_and_no_number(option: str) -> None:
     arguments = {option: True}
@@ -277,6 +282,7 @@ def test_storage_changes_the_program_and_no_number(option: str) -> None:
     agrees(MLP, MOMENTUM, engine="replay", **arguments)
 
 
+@pytest.mark.sampled(1)
 @engines
 def test_all_storage_options_at_once(engine: str) -> None:
     agrees(MLP, optax.adam(0.05), engine=engine, recompute=True, **dict.fromkeys(STORAGE, True))
@@ -321,6 +327,7 @@ def test_recomputation_leaves_the_inputs_only() -> None:
     assert fifos(text)[0] == (4, 2)
 
 
+@pytest.mark.sampled(2)
 @engines
 @pytest.mark.parametrize("mode", RecomputationMode)
 def test_recomputation_changes_no_number(engine: str, mode: RecomputationMode) -> None:
@@ -348,6 +355,7 @@ def test_the_name_is_in_the_program() -> None:
     assert "pipeline nets: grouped" in text_of(name="nets")
 
 
+@pytest.mark.sampled(1)
 @engines
 @pytest.mark.parametrize("method", ["MEAN", "RUNNING_MEAN"])
 def test_means_of_gradients(engine: str, method: str) -> None:
@@ -370,6 +378,7 @@ def test_a_running_mean_never_overflows(engine: str) -> None:
         assert bool(np.isfinite(w)) == finite
 
 
+@pytest.mark.sampled(1)
 @engines
 def test_serialized_batches(engine: str) -> None:
     configure(1)
@@ -392,6 +401,7 @@ def test_serialized_batches(engine: str) -> None:
 # --- optimizers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @engines
 def test_the_global_norm_of_all_ipus(engine: str) -> None:
     agrees(MLP, optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.1)), engine=engine)
@@ -452,6 +462,7 @@ def test_a_state_that_goes_in_and_comes_out() -> None:
     jax.tree.map(close, state, wanted)
 
 
+@pytest.mark.sampled(2)
 @engines
 @pytest.mark.parametrize("opt", [optax.sgd(0.1, 0.9), optax.adamw(0.1)], ids=["sgd", "adamw"])
 def test_leaves_that_are_not_trained(engine: str, opt: Any) -> None:
@@ -475,6 +486,7 @@ def test_leaves_that_are_not_trained(engine: str, opt: Any) -> None:
     assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == before
 
 
+@pytest.mark.sampled(1)
 @engines
 def test_sharded_state_on_replicas(engine: str) -> None:
     configure(4)
@@ -504,6 +516,7 @@ def test_sharded_state_on_replicas(engine: str) -> None:
 # --- what stages take and give --------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @engines
 @pytest.mark.parametrize(
     ("first", "second"),
@@ -631,6 +644,7 @@ def test_the_original_form_of_compiling() -> None:
     close(w, f32(WANTED[3]))
 
 
+@pytest.mark.sampled(2)
 @engines
 @pytest.mark.parametrize("schedule", PipelineSchedule)
 def test_a_data_set_that_ends_too_soon(engine: str, schedule: PipelineSchedule) -> None:

@@ -102,6 +102,7 @@ def test_seeds_and_keys_repeat_themselves() -> None:
     np.testing.assert_array_equal(dropout(X, key=jax.random.PRNGKey(5)), masks[-1])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "alike",
     [
@@ -253,6 +254,7 @@ def vmapped(x: Any) -> Any:
     ).reshape(6, -1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("dropout_rng.no_seed_varies")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_every_draw_differs(engine: str) -> None:
@@ -351,6 +353,7 @@ def stacked(x: Any, wrap: Callable[[Any], Any]) -> Any:
     return layer(layer(x))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "wrap",
     [lambda f: f, jax.jit, jax.checkpoint, lambda f: jax.checkpoint(jax.jit(f))],
@@ -369,6 +372,7 @@ def test_backward_passes_have_the_masks_of_forward_ones(wrap: Any) -> None:
 INTERLEAVED = RecomputationMode.RecomputeAndBackpropagateInterleaved
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("schedule", "engine", "mode"),
     [

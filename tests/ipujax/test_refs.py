@@ -98,6 +98,7 @@ def differentiated(x: Any) -> Any:
     return jax.value_and_grad(loss)(x)
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize(
     "fn", [straight, in_loops, in_branches, in_calls, differentiated], ids=lambda fn: fn.__name__
@@ -107,6 +108,7 @@ def test_refs_made_inside(fn: Callable[..., Any], engine: str) -> None:
     same(ipu.compile(fn, engine=engine)(X), jax.jit(fn)(X), exact=False)
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("shards", [1, 2])
 def test_arguments_and_what_is_closed_over(engine: str, shards: int) -> None:

@@ -201,6 +201,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
 OTHERS: list[Any] = ["x", None, True, -1, 0, 7, 1.5, 10**30, [], {}, [[]], [0], ["x"], {"a": 1}]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
 def test_wrong_values_are_errors_or_reports(document: dict[str, Any], other: Any) -> None:
     def put(data: Any, key: Any) -> None:

@@ -110,6 +110,7 @@ def report_of_layers(stages: int, **arguments: Any) -> Report:
     return ipu.compile(model).lower(*args).report()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("offload", OFFLOADS)
 def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
     configured(ipu_model__tiles_per_ipu=4)
@@ -124,6 +125,7 @@ def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
     assert not mentions([entry.text for entry in after.advice], offload)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("offload", OFFLOADS)
 def test_offloading_that_takes_nothing_away_is_not_advised(offload: str) -> None:
     """One matrix on each IPU: its update needs all of the state at once."""

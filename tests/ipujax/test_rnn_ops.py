@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import Any
 
@@ -158,6 +157,7 @@ def loss(run: Any) -> Any:
     return number
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "options", "names"), USUAL_WAYS + OTHER_WAYS)
 def test_values_and_gradients(kind: Any, options: Any, names: Any) -> None:
     act, rec = names
@@ -182,6 +182,7 @@ def test_gradient_of_the_attention_score() -> None:
     close(jax.jit(jax.grad(mine))(scores()), jax.jit(jax.grad(theirs))(scores()), 1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [PopnnLSTM, PopnnAUGRU])
 def test_gradients_of_gradients(kind: Any) -> None:
     layer = kind(UNITS)
@@ -199,6 +200,7 @@ def test_gradients_of_gradients(kind: Any) -> None:
     close(slope(lambda *a: call(layer, *a)), wanted, 5e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "options"), CASES[::3])
 def test_float16(kind: Any, options: Any) -> None:
     half = kind(UNITS, dtype=np.float16, partials_dtype=np.float16, **options)
@@ -212,6 +214,7 @@ def test_float16(kind: Any, options: Any) -> None:
     close(gradient, jax.grad(loss(lambda *a: call(single, *a)))(*wide), 5e-2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "options"), CASES[::3])
 def test_vmap(kind: Any, options: Any) -> None:
     layer = kind(UNITS, **options)
@@ -252,6 +255,7 @@ def test_no_steps_keep_the_state() -> None:
 # Where layers run.
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[1], CASES[6]])
 def test_compiled(kind: Any, options: Any) -> None:
     layer = kind(UNITS, name="encoder", **options)
@@ -407,6 +411,7 @@ def test_fact_dynamic_bias_value() -> None:
     close(outputs.ravel(), [0.07275238, 0.1837025], 1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fact("rnn.dynamic_batch_major")
 @pytest.mark.parametrize("kind", [PopnnDynamicGRU, PopnnAUGRU])
 def test_fact_batch_major(kind: Any) -> None:
@@ -472,6 +477,7 @@ def test_training_false_allows_gradients_that_do_not_reach_the_layer() -> None:
     close(jax.jit(jax.grad(frozen))(params)["biases"], np.ones((4, UNITS)), 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[1], CASES[6]])
 def test_forward_mode_agrees_with_reverse_mode(kind: Any, options: Any) -> None:
     layer = kind(UNITS, **options)
@@ -484,6 +490,7 @@ def test_forward_mode_agrees_with_reverse_mode(kind: Any, options: Any) -> None:
     close(slope, sum(jnp.vdot(g, d) for g, d in pairs), 1e-4)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[2], CASES[5]])
 def test_gradients_of_one_argument_alone(kind: Any, options: Any) -> None:
     """The others have no tangents then, which are left out."""
@@ -499,6 +506,7 @@ def test_gradients_of_one_argument_alone(kind: Any, options: Any) -> None:
         close(jax.jit(jax.grad(number, argnums=i))(*args), wanted, 1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [PopnnLSTM, PopnnAUGRU])
 def test_checkpointed(kind: Any) -> None:
     layer = kind(UNITS)
@@ -508,6 +516,7 @@ def test_checkpointed(kind: Any) -> None:
     close(got, jax.jit(jax.grad(number))(*args), 1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reset_after", [False, True])
 def test_a_held_state_is_not_multiplied(reset_after: bool) -> None:
     """A large state stays as it is beyond its sequence; a product of it would overflow."""
@@ -522,14 +531,15 @@ def test_a_held_state_is_not_multiplied(reset_after: bool) -> None:
     close(jax.grad(number)(h), jnp.ones_like(h), 0)
 
 
-def test_every_activation() -> None:
-    names = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
-    for act, rec in itertools.product(names, [n for n in names if n != "relu"]):
-        for kind in (PopnnLSTM, PopnnGRU):
-            layer = kind(UNITS, activation=act, recurrent_activation=rec)
-            args = made(layer), inputs(), states(2)
-            wanted = reference(layer, *jax.tree.map(np.asarray, args), (act, rec))
-            close(call(layer, *args), wanted, 5e-5)
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("kind", [PopnnLSTM, PopnnGRU])
+@pytest.mark.parametrize("rec", ["tanh", "softmax", "sigmoid", "hard_sigmoid"])
+@pytest.mark.parametrize("act", ["tanh", "relu", "softmax", "sigmoid", "hard_sigmoid"])
+def test_every_activation(act: str, rec: str, kind: Any) -> None:
+    layer = kind(UNITS, activation=act, recurrent_activation=rec)
+    args = made(layer), inputs(), states(2)
+    wanted = reference(layer, *jax.tree.map(np.asarray, args), (act, rec))
+    close(call(layer, *args), wanted, 5e-5)
 
 
 SPECIFICATIONS: list[tuple[dict[str, Any], type[Exception], str]] = [

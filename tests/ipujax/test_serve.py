@@ -282,5 +282,5 @@ def test_the_command_ends_quietly(folder: Path):
             client.request("GET", "/")
             assert client.getresponse().read().count(b"second.json.gz") == 1
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")

@@ -67,6 +67,7 @@ def ended(run: Callable[[], Any]) -> Any:
     return caught.value.carried[0]
 
 
+@pytest.mark.sampled(4)
 @DEPTHS
 @pytest.mark.parametrize("group", [1, 5])
 def test_a_repeat_answers_before_it_asks(depth: int | None, group: int) -> None:
@@ -80,6 +81,7 @@ def test_a_repeat_answers_before_it_asks(depth: int | None, group: int) -> None:
         assert ended(lambda: ipu.compile(lambda: repeat(10**6, body, [0], source))()) == 100
 
 
+@pytest.mark.sampled(5)
 @DEPTHS
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_a_repeat_over_several_ipus(depth: int | None, engine: str) -> None:

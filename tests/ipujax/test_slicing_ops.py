@@ -36,6 +36,7 @@ A = ([2, 2], [2, 1], [0, 4])
 FIRST = [2, 3, 0, 0, 1, 2]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("slicing.slice_A")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("zero_unused", [True, False])
@@ -49,6 +50,7 @@ def test_slice_a(dtype: Any, zero_unused: bool) -> None:
         np.testing.assert_array_equal(out, np.repeat(np.array(FIRST)[:, None], 6, 1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.fact("slicing.slice_B")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("zero_unused", [True, False])
@@ -75,6 +77,7 @@ def test_unpack_and_pack() -> None:
     np.testing.assert_array_equal(packed[:, 0], [0, 1, 2, 3, 0, 0])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("zero_unused", [True, False])
 def test_a_longer_destination(zero_unused: bool) -> None:
     dst = np.full((9, 3), 7, np.float16)

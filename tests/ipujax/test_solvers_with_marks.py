@@ -45,6 +45,7 @@ def root(b: Any) -> Any:
     return lax.custom_root(lambda x: product(x) - b, b, direct, tangent_solve)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("transform", [lambda f: f, lambda f: jax.grad(lambda b: f(b).sum())])
 @pytest.mark.parametrize("fn", [conjugate_gradients, linear_solve, root])

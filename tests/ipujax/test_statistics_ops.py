@@ -43,6 +43,7 @@ def test_all_values_in_the_middle_bin() -> None:
         np.testing.assert_array_equal(out, [0, 3, 0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("inputs", "magnitudes"), [(TENTHS, False), (SIGNED, True)])
 def test_two_updates_count_three_times(dtype: Any, inputs: Any, magnitudes: bool) -> None:
@@ -68,7 +69,7 @@ VALUES = st.lists(st.integers(-6, 6), max_size=12)
 
 @pytest.mark.fact("statistics.hist_bins")
 @hypothesis.given(VALUES, st.lists(st.integers(-4, 4), min_size=1, max_size=3), st.booleans())
-@hypothesis.settings(max_examples=30)
+@hypothesis.settings(max_examples=10)
 def test_a_value_equal_to_a_level_goes_up(values: Any, levels: Any, magnitudes: bool) -> None:
     x, levels = np.array(values, np.float32), np.sort(np.array(levels, np.float32))
     bins = np.searchsorted(levels, np.abs(x) if magnitudes else x, side="right")

@@ -309,6 +309,7 @@ config.configure_ipu_system()
 LINE = "] Device /device:IPU:0 attached to IPUs: 24\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("setup", "level", "lines"),
     [

@@ -87,6 +87,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_numbers_are_those_of_jit(fn: Callable[..., Any], engine: str) -> None:

@@ -16,6 +16,7 @@ from tests.numbers import same, use_ipus
 GIVEN = [2.5, 3, True, np.float32(2), np.arange(3.0), "weak"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("donated", [(), (0,)], ids=["kept", "donated"])
 @pytest.mark.parametrize("given", GIVEN, ids=lambda given: type(given).__name__)
 @pytest.mark.parametrize("engine", ENGINES)

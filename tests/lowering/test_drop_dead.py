@@ -98,6 +98,7 @@ def test_dead_code_in_bodies_goes_and_effects_stay(fn):
     assert all(ir.writes(node) or node.kernel.jaxpr.effects for node in kernels(program))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fn", [scanned, looped, chosen, nested, called])
 def test_numbers_stay(fn, capfd):
     closed, x = trace(fn, V), jnp.ones(3)

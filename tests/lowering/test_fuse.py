@@ -69,6 +69,7 @@ def test_host_calls_separate_kernels(golden):
     golden(ir.to_text(program))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [-1, 0, 1, 7])
 def test_evaluates_to_the_functions_numbers(n):
     def fn(x, y, n):

@@ -56,6 +56,7 @@ def test_nothing_to_catch_changes_nothing():
     assert insert_checks(closed, Options(), 1) == (closed, ())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fn", "args", "fault"),
     [
@@ -75,6 +76,7 @@ def test_faults(fn, args, fault):
     assert fault_of(fn, *args) == fault
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("option", ["catch_invalid", "catch_division", "catch_overflow"])
 def test_only_what_is_asked_for(option):
     kinds = {"catch_invalid": "invalid", "catch_division": "division by zero"}
@@ -95,6 +97,7 @@ def divided_in_while(x):
     return lax.while_loop(lambda c: c[1] < 2, body, (x, 0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "fn",
     [
@@ -227,6 +230,7 @@ def use(**checks):
     config.configure_ipu_system()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("schedule", "engine"),
     [("grouped", "fused"), ("zero bubble", "fused"), ("interleaved", "replay")],
@@ -241,6 +245,7 @@ def test_a_fault_of_a_micro_batch_names_the_line(schedule, engine):
     assert f"{__file__}:{line_in(last_stage)}" in str(error.value)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("schedule", "engine"), [("grouped", "replay"), ("sequential", "fused"), ("1F1B", "replay")]
 )

@@ -56,6 +56,7 @@ def test_a_shared_body_obeys_the_scope_of_each_call():
     assert text.count("ipu_draw") == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "fn",
     [

@@ -101,6 +101,7 @@ def busy(w, x):
     return jax.lax.stop_gradient(h) + jax.jit(jnp.sin)(x @ w)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("checks", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_earlier_passes_leave_tasks_and_pipelines_as_they_are(replicas, checks):

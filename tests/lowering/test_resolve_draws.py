@@ -88,6 +88,7 @@ def test_examples_of_vmaps_draw_for_themselves():
     assert alike.shape == (2,)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("nested", [False, True])
 def test_examples_have_the_numbers_of_their_keys(nested):
     """And what makes them is one operation, whatever vmap is around."""

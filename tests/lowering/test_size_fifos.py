@@ -34,6 +34,7 @@ CLOSED_FORMS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 @given(st.integers(2, 4), st.integers(1, 2))
 def test_depths_have_closed_forms(name, stages, rounds):

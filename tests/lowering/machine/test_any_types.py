@@ -53,6 +53,7 @@ ARITHMETIC = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_views_and_copies_of_every_type(dtype) -> None:
     for dims in DIMS:
@@ -64,6 +65,7 @@ def test_views_and_copies_of_every_type(dtype) -> None:
             assert sizes == [x.size], (name, dims)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_arithmetic_of_every_type(dtype: str) -> None:
     for dims in DIMS:

@@ -110,6 +110,7 @@ def _pooled(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), "VALID")
 
 
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize("name", CASES)
 def test_little_is_left_to_defaults(name: str) -> None:
     fn, arguments = CASES[name]

@@ -143,6 +143,7 @@ DEGENERATE = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int32"])
 @pytest.mark.parametrize(("function", "left", "right"), DEGENERATE)
 def test_every_shape_has_a_cost(function: Any, left: Any, right: Any, dtype: str):
@@ -154,6 +155,7 @@ def test_every_shape_has_a_cost(function: Any, left: Any, right: Any, dtype: str
             assert all(phase.compute >= 0 for phase in cost.phases)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("size", [16, 500, 4096])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_cost_takes_what_its_plan_takes(size: int, dtype: str):

@@ -190,6 +190,7 @@ def _hashable(value: Any) -> bool:
     return True
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("target", [IPU1, IPU2, IPU21], ids=lambda target: target.name)
 def test_costs_of_traced_programs(program: str, target: Target) -> None:

@@ -110,6 +110,7 @@ def test_on_one_ipu_parts_explain_the_whole(name):
     explained(found.program)
 
 
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("name", {**MORE, **SINGLE})
 def test_operations_add_up_to_their_totals(name):
     found = modelled({**MORE, **SINGLE}[name]())

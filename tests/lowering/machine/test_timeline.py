@@ -228,6 +228,7 @@ def test_missing_durations_are_our_mistake(cycles: dict[tuple[int, Phase], int])
         pipeline_timeline(schedules.sequential(1, 1, training=False), cycles)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "zero_bubble"])
 def test_large_pipelines_have_every_task(name: str) -> None:
     schedule = getattr(schedules, name)(64, 1024)

@@ -142,6 +142,7 @@ STAGES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STAGES)
 def test_the_numbers_are_those_of_vjp(name):
     check(STAGES[name], W, X)

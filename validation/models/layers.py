@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.workloads.models.variables import Variables
+from validation.models.variables import Variables
 
 
 def dense(v: Variables, x: Any, width: int) -> Any:

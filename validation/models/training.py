@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.workloads.models import bert, resnet
-from benchmarks.workloads.models.variables import Variables, shapes, stage_shapes, struct
-from benchmarks.workloads.program import training_pipeline
+from validation.models import bert, resnet
+from validation.models.variables import Variables, shapes, stage_shapes, struct
+from validation.program import training_pipeline
 
 HALF, I32 = jnp.float16, jnp.int32
 

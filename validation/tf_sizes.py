@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.workloads.models import resnet
-from benchmarks.workloads.models.layers import dense
-from benchmarks.workloads.models.variables import Shapes, Variables, shapes, struct
-from benchmarks.workloads.program import predict_program
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from ipujax import loops
 from ipujax.functional_ops import outlined_function
+from validation.models import resnet
+from validation.models.layers import dense
+from validation.models.variables import Shapes, Variables, shapes, struct
+from validation.program import predict_program
+from validation.row import Prediction, Row, SkipError
 
 HALF = jnp.float16
 CODE = ("vertex_code", "control_code", "exchange_code", "stack")

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from benchmarks.workloads.models.layers import batch_norm, conv, cross_entropy, dense, pool
-from benchmarks.workloads.models.variables import Variables
+from validation.models.layers import batch_norm, conv, cross_entropy, dense, pool
+from validation.models.variables import Variables
 
 Part = Callable[[Variables, Any], Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.workloads.models.layers import conv, cross_entropy, pool
-from benchmarks.workloads.models.variables import Variables
+from validation.models.layers import conv, cross_entropy, pool
+from validation.models.variables import Variables
 
 Part = Callable[[Variables, Any], Any]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.workloads.row import Prediction, Row
 from lowering.machine.planner import matmul, plan
+from validation.row import Prediction, Row
 
 SIZES = {"first": (900, 600, 300), "second": (900, 300, 200)}
 TERMS = {"convolve": ("compute",), "reduce": ("reduce",)}

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from benchmarks.workloads.models.layers import batch_norm, conv, cross_entropy, dense, group_norm
-from benchmarks.workloads.models.variables import Variables
+from validation.models.layers import batch_norm, conv, cross_entropy, dense, group_norm
+from validation.models.variables import Variables
 
 Part = Callable[[Variables, Any], Any]
 

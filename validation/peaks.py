@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from benchmarks.workloads.row import Prediction, Row
 from lowering.machine.planner import matmul, plan
 from lowering.machine.target import Number, Target
+from validation.row import Prediction, Row
 
 SIDES = (256, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096)
 LOAD_BYTES = 16  # per tile and cycle, interleaved memory (docs/hardware.md, Memory)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.validate FILE.jsonl`: what the machine model predicts of measured rows.
+"""`python -m validation FILE.jsonl`: what the machine model predicts of measured rows.
 
-Each line of the file is a `benchmarks.workloads.row.Row` in JSON. Rows whose workload the model can
+Each line of the file is a `validation.row.Row` in JSON. Rows whose workload the model can
 express are predicted and printed with predicted / measured; the others are skipped, with the
 reason. Then come the families, and one line over all rows measured on hardware, by the emulator or
 by the compiler.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.workloads import FAMILIES, predict
-from benchmarks.workloads.row import KINDS, BrokenRowError, Row, SkipError, parse
+from validation import FAMILIES, predict
+from validation.row import KINDS, BrokenRowError, Row, SkipError, parse
 
 
 @dc.dataclass(frozen=True)
@@ -136,7 +136,7 @@ def markdown(results: Sequence[Result]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads, predicts and prints; the exit status is 1 if a line is broken."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.validate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m validation", description=__doc__)
     parser.add_argument("file", type=Path, help="measurements, one JSON object a line")
     parser.add_argument("--assumptions", action="store_true", help="print what rows do not say")
     parser.add_argument("--family", choices=FAMILIES, help="only the rows of this family")

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from benchmarks.workloads.models import training
 from ipujax.driver.stages import Lowered
+from validation.models import training
 
 WIDTH = 64
 STEPS_PER_LAYER = 7  # of `deep`: of a matmul two supersteps, of what follows one
@@ -42,10 +42,10 @@ def small() -> Lowered:
     return train.lower({"into": into, "out": out})
 
 
-def pipeline(ipus: int = 16, micro_batches: int = 68) -> Lowered:
-    """BERT-Large over 16 IPUs, recomputed: 17 stages, as the loss is back on the first."""
+def pipeline(ipus: int = 16, micro_batches: int = 68, layers: int = 24) -> Lowered:
+    """BERT-Large, recomputed, over so many IPUs: a stage more, as the loss is back on the first."""
     _configure(ipus, allow_recompute=True)
-    step = training.bert_large(24, 2, micro_batches, ipus)
+    step = training.bert_large(layers, 2, micro_batches, ipus)
     return ipu.compile(step.function, name="bert").lower(*step.args)
 
 

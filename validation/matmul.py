@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from benchmarks.workloads.row import Prediction, Row
 from lowering.machine.planner import matmul, plan
 from lowering.machine.target import Number
+from validation.row import Prediction, Row
 
 
 def predict(row: Row) -> Prediction | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from lowering.machine.transfers.links import exchange_cycles
+from validation.row import Prediction, Row, SkipError
 
 
 def predict(row: Row) -> Prediction | None:

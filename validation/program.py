@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.workloads.models.variables import Shapes, Variables
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer
@@ -19,6 +18,7 @@ from ipujax.scopes import partials_type
 from lowering import Options, lower
 from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.target import Target
+from validation.models.variables import Shapes, Variables
 
 # graphcore/examples: max_cross_replica_buffer_size of all applications that set it.
 MERGED_BYTES = 50 * 2**20

@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.workloads.models import bert, conformer, efficientnet, resnet, unet, vit
-from benchmarks.workloads.models.layers import cross_entropy
-from benchmarks.workloads.models.variables import Variables, stage_shapes, struct
-from benchmarks.workloads.program import predict_program, training_pipeline
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from ipujax.pipelining_ops import PipelineSchedule
 from lowering.machine import Target
+from validation.models import bert, conformer, efficientnet, resnet, unet, vit
+from validation.models.layers import cross_entropy
+from validation.models.variables import Variables, stage_shapes, struct
+from validation.program import predict_program, training_pipeline
+from validation.row import Prediction, Row, SkipError
 
 Stage = Callable[..., Any]
 I32 = jnp.int32

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from lowering.machine.planner import amp_cycles
 from lowering.machine.planner.constants import DATA_PATH_BYTES, SUPERSTEP_CYCLES
 from lowering.machine.target import Number, Target
+from validation.row import Prediction, Row, SkipError
 
 
 def predict(row: Row) -> Prediction | None:

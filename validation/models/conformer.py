@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.workloads.models.layers import (
+from validation.models.layers import (
     attention,
     batch_norm,
     conv,
@@ -23,7 +23,7 @@ from benchmarks.workloads.models.layers import (
     self_attention,
     split_heads,
 )
-from benchmarks.workloads.models.variables import Variables
+from validation.models.variables import Variables
 
 Part = Callable[..., Any]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses as dc
 import re
 
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from lowering.machine.planner import Product, plan
 from lowering.machine.transfers.links import exchange_cycles, external_sync_cycles, inter_ipu_cycles
+from validation.row import Prediction, Row, SkipError
 
 CHANNELS = 4
 

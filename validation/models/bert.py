@@ -12,8 +12,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from benchmarks.workloads.models.layers import cross_entropy, dense, layer_norm, mlp, self_attention
-from benchmarks.workloads.models.variables import Variables
+from validation.models.layers import cross_entropy, dense, layer_norm, mlp, self_attention
+from validation.models.variables import Variables
 
 
 @dc.dataclass(frozen=True)

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.workloads.models import bert, efficientnet
-from benchmarks.workloads.models.variables import Variables, shapes, struct
-from benchmarks.workloads.program import predict_program
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from lowering.machine.profile import Memory
 from lowering.machine.target import Target
+from validation.models import bert, efficientnet
+from validation.models.variables import Variables, shapes, struct
+from validation.program import predict_program
+from validation.row import Prediction, Row, SkipError
 
 HALF, I32 = jnp.float16, jnp.int32
 TINY = bert.Bert(layers=3, width=64, heads=8, vocabulary=30_522)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.workloads.models.layers import (
+from validation.models.layers import (
     conv,
     cross_entropy,
     dense,
@@ -18,7 +18,7 @@ from benchmarks.workloads.models.layers import (
     mlp,
     self_attention,
 )
-from benchmarks.workloads.models.variables import Variables
+from validation.models.variables import Variables
 
 Part = Callable[[Variables, Any], Any]
 

@@ -13,9 +13,9 @@ import dataclasses as dc
 import math
 import re
 
-from benchmarks.workloads.row import Prediction, Row, SkipError
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import exchange_cycles, external_sync_cycles, inter_ipu_cycles
+from validation.row import Prediction, Row, SkipError
 
 # 9 loads, 8 additions, 3 products and a store are 21 instructions; the rest was fitted.
 VECTOR_CYCLES = {"float": 23, "float2": 23, "half4": 28}

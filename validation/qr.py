@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from benchmarks.workloads.models.variables import struct
-from benchmarks.workloads.program import device_cycles, predict_program
-from benchmarks.workloads.row import Prediction, Row, SkipError
+from validation.models.variables import struct
+from validation.program import device_cycles, predict_program
+from validation.row import Prediction, Row, SkipError
 
 
 def predict(row: Row) -> Prediction | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 
-from benchmarks.workloads.row import Prediction, Row, SkipError
+from validation.row import Prediction, Row, SkipError
 
 FAMILIES = (
     "matmul",
@@ -38,7 +38,7 @@ def predict(row: Row, families: Sequence[str] = FAMILIES) -> tuple[str, Predicti
       SkipError: no family can express it.
     """
     for family in families:
-        prediction = importlib.import_module(f"benchmarks.workloads.{family}").predict(row)
+        prediction = importlib.import_module(f"validation.{family}").predict(row)
         if prediction is not None:
             return family, prediction
     raise SkipError(next(_reasons(row), "no workload of the model is named"))
