@@ -11,6 +11,8 @@ import pytest
 from ipujax.errors import IPUError
 from tests.ipujax import public
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 CALLABLES = public.callables()
 BAD: dict[str, Any] = {
     "None": None,

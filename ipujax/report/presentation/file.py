@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import ReportError, ReportFileError
 from ipujax.host import files
 
@@ -49,6 +50,7 @@ def read_json(path: str | Path) -> Any:
       ReportError: (a `ValueError`) no regular file, such as a pipe, one that is too large, or no
         JSON; the error says where it stops being that.
     """
+    Checks(ReportError, ReportError).path(path, "the file of a report")
     try:
         content = files.read_bytes(path, MOST_BYTES)
     except FileNotFoundError as error:
