@@ -28,7 +28,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
       DeviceError: if the device in scope is not an IPU.
     """
     check.function(computation, "the computation of ipu_compiler.compile")
-    given = [] if inputs is None else check.sequence(inputs, "the inputs of ipu_compiler.compile")
+    what, of = "the inputs of ipu_compiler.compile", "arguments; a single one is [x]"
+    given = [] if inputs is None else check.sequence(inputs, what, of)
     result = _compile(computation)(*given)
     if result is None:
         return None

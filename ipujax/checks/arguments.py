@@ -12,6 +12,11 @@ import numpy as np
 
 from ipujax.errors import IPUError
 
+_GIVE_AN_INT = (
+    "give a Python int; it must be known when the function is traced, not at run time only, as "
+    "static_argnums of ipu.compile makes an argument"
+)
+
 
 @dc.dataclass(frozen=True)
 class Checks:
@@ -49,8 +54,7 @@ class Checks:
         except TypeError:
             number = None
         if number is None:
-            fix = "give a Python int; it must be known when the function is traced"
-            raise self.other_than("an integer", value, what, fix)
+            raise self.other_than("an integer", value, what, _GIVE_AN_INT)
         if at_least is not None and number < at_least:
             wrong = f"{what} is {number}, but must be at least {at_least}"
             raise self.refuse(wrong, f"give at least {at_least}")

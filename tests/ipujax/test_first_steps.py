@@ -107,8 +107,11 @@ def test_a_number_of_iterations_that_is_none_is_named(count: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: repeat(lambda x: x, 3, [1.0]), "a number of iterations is an integer"),
-        (lambda: repeat(3, [1.0], lambda x: x), r"the body of repeat must be a function, not \[1"),
+        (
+            lambda: repeat(lambda x: x, 3, [1.0]),
+            r"a number of iterations .* an integer",
+        ),
+        (lambda: repeat(3, [1.0], lambda x: x), r"the body of repeat is \[1.*must be a function"),
     ],
 )
 def test_arguments_of_repeat_in_another_order(call: Callable[[], Any], message: str) -> None:
@@ -129,7 +132,7 @@ def test_an_error_of_the_first_run_comes_alone() -> None:
 
 
 def test_inputs_of_the_original_compile_that_are_no_list() -> None:
-    with pytest.raises(TypeError, match=r"as a list, not as ndarray; a single one is \[x\]"):
+    with pytest.raises(TypeError, match=r"type ndarray.* a list or .* a single one is \[x\]"):
         ipu.ipu_compiler.compile(lambda x: x, np.float32([1, 2]))
 
 
