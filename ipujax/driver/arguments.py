@@ -10,6 +10,7 @@ from typing import Protocol
 import jax
 from jax.tree_util import keystr
 
+from ipujax.errors import ConfigError, ConfigTypeError
 from lowering import jaxpr, refs
 
 Given = tuple[tuple[object, ...], dict[str, object]]
@@ -107,21 +108,21 @@ class Refs:
         """All Refs of one call, in the order of the results.
 
         Raises:
-          TypeError: arguments that were Refs are not, or the other way round.
-          ValueError: one Ref is given twice.
+          ConfigTypeError: (a `TypeError`) arguments that were Refs are not, or the other way round.
+          ConfigError: (a `ValueError`) one Ref is given twice.
         """
         given = {i: value for i, value in enumerate(inputs) if refs.is_ref(value)}
         if tuple(given) != self.positions:
-            raise TypeError(
+            raise ConfigTypeError(
                 f"the program was lowered with Refs as inputs {list(self.positions)}, and those "
-                f"given are {list(given)}\n"
-                "  fix:   call the function that ipu.compile returned, or lower again"
+                f"given are {list(given)}",
+                fix="call the function that ipu.compile returned, or lower again",
             )
         if len(set(map(id, given.values()))) < len(given):
-            raise ValueError(
+            raise ConfigError(
                 "a program was given one Ref twice: as two arguments, or as an argument of a "
-                "function that closes over it\n"
-                "  fix:   give it once"
+                "function that closes over it",
+                fix="give it once",
             )
         return list(given.values())
 

@@ -325,7 +325,7 @@ def _raise_fault(program: ir.Program, code: int) -> None:
     if code:
         fault = program.faults[code - 1]
         raise FloatingPointError(
-            f"{fault.kind} in `{fault.primitive}`\n  where: {fault.origin or 'unknown'}\n"
-            "  fix:   mend the operands, or switch the check off in "
-            "IPUConfig.floating_point_behaviour"
+            f"{fault.kind} in `{fault.primitive}`",
+            where=fault.origin or "unknown",
+            fix="mend the operands, or switch the check off in IPUConfig.floating_point_behaviour",
         )

@@ -108,8 +108,8 @@ def tile_mapping(
     lowered = compiled.lowered if isinstance(compiled, Executable) else compiled
     if not isinstance(lowered, Lowered):
         raise TileMappingError(
-            f"ipu.tile_mapping takes a program, not {lowered!r}\n"
-            "  fix:   pass ipu.compile(f).lower(*args), or what its compile() gives"
+            f"ipu.tile_mapping takes a program, not {lowered!r}",
+            fix="pass ipu.compile(f).lower(*args), or what its compile() gives",
         )
     number = _number(lowered, value)
     mappings = lowered.report(target).profile.mappings
@@ -129,7 +129,7 @@ def _choose(what: str, there: list[int], ipu: int | None) -> int:
     if not there:
         raise TileMappingError(f"value {what} is on no IPU: it stays on the host")
     if ipu is None and len(there) > 1:
-        raise TileMappingError(f"value {what} is on IPUs {listed}\n  fix:   say which, with ipu=")
+        raise TileMappingError(f"value {what} is on IPUs {listed}", fix="say which, with ipu=")
     if ipu is not None and ipu not in there:
         raise TileMappingError(f"value {what} is on IPU {listed}, not on IPU {ipu!r}")
     return there[0] if ipu is None else ipu
@@ -146,8 +146,8 @@ def _number(lowered: Lowered, value: int | str) -> int:
             names = list(named)
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             raise TileMappingError(
-                f"`{lowered.modelled.name}` has no value {value!r}\n"
-                f"  fix:   use one of {shown}, or a number of lowered.as_text(), such as '%0'"
+                f"`{lowered.modelled.name}` has no value {value!r}",
+                fix=f"use one of {shown}, or a number of lowered.as_text(), such as '%0'",
             )
         return named[quoted]
     if isinstance(value, bool) or not isinstance(value, (int, str, np.integer)):
