@@ -139,6 +139,10 @@ class TrainingError(IPUError, ValueError):
     """A training or an inference that was given something it cannot work with."""
 
 
+class TrainingTypeError(IPUError, TypeError):
+    """A training or an inference was given an argument of a type that it does not take."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

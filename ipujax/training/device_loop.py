@@ -15,12 +15,13 @@ import numpy as np
 from ipujax.driver.compiler import compile
 from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Executable
-from ipujax.errors import OutOfRangeError, TrainingError
+from ipujax.errors import OutOfRangeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.scopes import current_device
 from ipujax.system.log import get_logger
 from ipujax.training.callbacks import Callback, Run
+from ipujax.training.checks import check
 from ipujax.training.feeds import Data, Feed, Feeds, Ready
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import TrainState, Tree, on_device
@@ -48,13 +49,14 @@ class DeviceLoop(abc.ABC):
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.model) and not isinstance(self.model, Pipeline):
-            raise TrainingError(
-                f"a model is a function or a Pipeline, not {self.model!r}\n"
-                "  fix:   wrap a list of stages in ipu.training.Pipeline"
-            )
-        for name in ("accumulation", "steps_per_loop"):
-            _check_count(getattr(self, name), name)
+        if not isinstance(self.model, Pipeline):
+            fix = "wrap a list of stages in ipu.training.Pipeline"
+            check.function(self.model, "the model", fix)
+        check.integer(self.accumulation, "accumulation", at_least=1)
+        if self.steps_per_loop is not None:
+            check.integer(self.steps_per_loop, "steps_per_loop", at_least=1)
+        check.function(self.inputs, "inputs", optional=True)
+        check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
 
     @abc.abstractmethod
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> Tree:
@@ -114,18 +116,24 @@ class DeviceLoop(abc.ABC):
         for callback in callbacks:
             callback.end(run)
 
-    def _new_run(self, state: TrainState, steps: int | None) -> Run:
-        _check_count(steps, "steps", at_least=0)
-        if steps is None and self.steps_per_loop is None:
-            raise TrainingError(
+    def _new_run(
+        self, state: TrainState, steps: int | None, callbacks: Sequence[Callback] = ()
+    ) -> Run:
+        check.instance(state, TrainState, "the state to begin with")
+        for callback in callbacks:
+            check.instance(callback, Callback, "each of the callbacks")
+        if steps is not None:
+            check.integer(steps, "steps", at_least=0)
+        elif self.steps_per_loop is None:
+            raise check.refuse(
                 "neither `steps` nor `steps_per_loop` is given, so that nobody knows how many "
-                "steps a program makes\n  fix:   give one of them"
+                "steps a program makes",
+                "give one of them",
             )
         if isinstance(self.model, Pipeline) and state.state is not None:
-            raise TrainingError(
-                "the stages of a pipeline take no untrained state\n"
-                "  fix:   give it to them by `inputs`; what must change is for a model that is one "
-                "function"
+            raise check.refuse(
+                "the stages of a pipeline take no untrained state",
+                "give it to them by `inputs`; what changes is for a model that is one function",
             )
         arrays = on_device(state)
         return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
@@ -238,9 +246,3 @@ class _Results:
         except BaseException as error:
             self._failure = error
             self._run.request_stop()
-
-
-def _check_count(count: int | None, name: str, at_least: int = 1) -> None:
-    is_int = isinstance(count, int) and not isinstance(count, bool)
-    if count is not None and not (is_int and count >= at_least):
-        raise TrainingError(f"{name} must be an int of at least {at_least}, not {count!r}")

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import loops
-from ipujax.errors import TrainingError
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.training.callbacks import Callback
+from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
@@ -38,7 +38,7 @@ class Inference(DeviceLoop):
         steps: int | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Iterator[Tree]:
-        """Yields what the model gives, `[results, (replicas,) ...]` for each device loop.
+        """Iterates over what the model gives, `[results, (replicas,) ...]` for each device loop.
 
         Args:
           state: whose variables and untrained state the model takes.
@@ -46,7 +46,7 @@ class Inference(DeviceLoop):
           steps: how many; None until the data ends.
           callbacks: as in `Training.fit`.
         """
-        yield from self.run(self._new_run(state, steps), data, callbacks)
+        return self.run(self._new_run(state, steps, callbacks), data, callbacks)
 
     def evaluate(
         self,
@@ -68,14 +68,17 @@ class Inference(DeviceLoop):
             no step was made.
         """
         if self.outfeed_mode is not IPUOutfeedMode.ALL:
-            raise TrainingError("evaluate sums all results, and the outfeed keeps the last only")
-        run, sums = self._new_run(state, steps), None
+            raise check.refuse(
+                "evaluate sums all results, and the outfeed keeps the last only",
+                "leave outfeed_mode out",
+            )
+        run, sums = self._new_run(state, steps, callbacks), None
         for results in self.run(run, data, callbacks):
             axes = (0, 1) if run.replicas > 1 else (0,)
             totals = jax.tree.map(lambda x, axes=axes: _sum(x, axes), results)
             sums = totals if sums is None else jax.tree.map(np.add, sums, totals)
         if sums is None:
-            raise TrainingError("there is nothing to sum: no step was made")
+            raise check.refuse("there is nothing to sum: no step was made")
         return sums
 
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[()]:

@@ -100,13 +100,20 @@ class Step:
         return loops.repeat(steps, accumulated, [*carried, jnp.int32(0)])[:3]
 
     def gradients(
-        self, variables: Tree, state: Tree, inputs: Sequence[Tree], by_name: dict[str, Tree]
+        self, variables: Tree, state: Tree, element: Sequence[Tree], by_name: dict[str, Tree]
     ) -> tuple[Tree, Tree]:
-        """Gradients of one micro-batch, and the new state; sends what there is to send."""
+        """Gradients of one micro-batch, and the new state; sends what there is to send.
+
+        Args:
+          variables: the trained ones.
+          state: the untrained state.
+          element: the inputs, and what the infeed gives by position.
+          by_name: what it gives by keyword.
+        """
         before = [] if state is None else [state]
 
         def loss_of(variables: Tree) -> tuple[jax.Array, StepOutput]:
-            output = self.model(variables, *before, *inputs, **by_name)
+            output = self.model(variables, *before, *element, **by_name)
             output = output if isinstance(output, StepOutput) else StepOutput(output)
             return output.loss, output
 
@@ -129,12 +136,11 @@ class Step:
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
 
         def micro_batch(*given: Tree, **by_name: Tree) -> tuple[Tree, ...]:
-            *outer, state, sums, number = given[:7]
+            *carried, state, sums, number = given[:7]
             element = [*inputs, *given[7:]]
-            gradients, state = self.gradients(outer[0], state, element, by_name)
+            gradients, state = self.gradients(carried[0], state, element, by_name)
             sums = jax.tree.map(lambda s, g: self.added(s, g, number), sums, gradients)
-            number = number + 1 if running else None
-            return *outer, state, sums, number
+            return *carried, state, sums, number + 1 if running else None
 
         initial = [*outer, outer[2], zeros, jnp.int32(0) if running else None]
         final = loops.repeat(self.count, micro_batch, initial, self.queues[0])

@@ -19,6 +19,7 @@ from ipujax.gradient_accumulation import (
 from ipujax.optimizers._checks import dtype_chooser
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.training.callbacks import Callback
+from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
@@ -54,7 +55,8 @@ class Training(DeviceLoop):
     ends, and the others are the first replica's; so are all where the data ended in it.
 
     Raises:
-      TrainingError: (a `ValueError`) arguments of a wrong type or value.
+      TrainingTypeError: (a `TypeError`) arguments of a wrong type.
+      TrainingError: (a `ValueError`) arguments that cannot be.
     """
 
     optimizer: Any
@@ -66,13 +68,11 @@ class Training(DeviceLoop):
         super().__post_init__()
         parse_reduction_method(self.reduction_method)
         _ = self._accumulator_dtype
-        if not _is_optimizer(self.optimizer) and not (
-            isinstance(self.model, Pipeline) and callable(self.optimizer)
-        ):
-            raise TrainingError(
-                "the optimizer is an optax gradient transformation, such as optax.sgd(0.1), not "
-                f"{self.optimizer!r}"
-            )
+        check.instance(self.replica_reduction, ReplicaReduction, "replica_reduction")
+        makes_one = isinstance(self.model, Pipeline) and callable(self.optimizer)
+        if not makes_one and not _is_optimizer(self.optimizer):
+            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.other_than(wanted, self.optimizer, "the optimizer")
 
     def init(self, variables: Tree, state: Tree = None, optimizer_state: Tree = None) -> TrainState:
         """A state to begin with.
@@ -84,9 +84,9 @@ class Training(DeviceLoop):
         """
         if optimizer_state is None:
             if not _is_optimizer(self.optimizer):
-                raise TrainingError(
-                    "a function that makes the optimizer cannot say what its initial state is\n"
-                    "  fix:   give optimizer_state=opt.init(variables)"
+                raise check.refuse(
+                    "a function that makes the optimizer cannot say what its initial state is",
+                    "give optimizer_state=opt.init(variables)",
                 )
             optimizer_state = self.optimizer.init(variables)
         return TrainState(*on_device((variables, optimizer_state, state)))
@@ -115,7 +115,7 @@ class Training(DeviceLoop):
           Exception: what the data set, the program or a callback raises. Its `carried` is the
             state after the last device loop.
         """
-        run = self._new_run(state, steps)
+        run = self._new_run(state, steps, callbacks)
         try:
             for _ in self.run(run, data, callbacks):
                 pass
@@ -172,10 +172,16 @@ class Training(DeviceLoop):
         return int(error.carried[3])  # the error itself counts micro-batches of one step
 
     def _pipeline_optimizer(self, *outputs: Tree) -> OptimizerFunctionOutput:
-        if _is_optimizer(self.optimizer):
+        if not _is_optimizer(self.optimizer):
+            made = self.optimizer(*outputs)
+        elif len(outputs) == 1:
             made = OptimizerFunctionOutput(self.optimizer, *outputs)
         else:
-            made = self.optimizer(*outputs)
+            raise check.refuse(
+                f"the last stage returns {len(outputs)} values, and nothing says which is the loss",
+                "return the loss alone, or give as optimizer a function of all of them that "
+                "returns an OptimizerFunctionOutput",
+            )
         made.opt = reduced(made.opt, self.replica_reduction)
         return made
 

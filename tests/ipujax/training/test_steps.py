@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from ipujax.errors import TrainingError
+from ipujax.errors import TrainingError, TrainingTypeError
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.training import (
@@ -225,24 +225,49 @@ def test_a_state_is_a_pytree_that_numpy_can_keep() -> None:
     assert state.step == 4
 
 
+def make(*arguments: Any, **options: Any) -> Training:
+    """A training of the small model, with something else in it."""
+    return Training(*(arguments or (loss_of, optax.sgd(0.1))), **options)
+
+
+def two_outputs(variables: Any, x: jax.Array, y: jax.Array) -> Any:
+    return last_stage(variables, x, y), y
+
+
+ALONE = Pipeline([first_stage, two_outputs])
+
+
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("call", "says"),
     [
-        (lambda: Training(loss_of, "sgd"), "optax gradient transformation"),
-        (lambda: Training([first_stage], optax.sgd(0.1)), "ipu.training.Pipeline"),
-        (lambda: Training(loss_of, lambda loss: loss), "optax gradient transformation"),
-        (lambda: Training(loss_of, optax.sgd(0.1), accumulation=0), "accumulation"),
-        (lambda: Training(loss_of, optax.sgd(0.1), accumulation_dtype="x"), "accumulation_dtype"),
-        (lambda: Training(loss_of, optax.sgd(0.1), steps_per_loop=1.5), "steps_per_loop"),
-        (lambda: trained(Training(loss_of, optax.sgd(0.1)), None), "neither `steps` nor"),
-        (lambda: trained(Training(loss_of, optax.sgd(0.1)), -1), "steps must be"),
-        (lambda: Training(STAGES, lambda loss: loss).init(STAGED), "optimizer_state=opt.init"),
-        (
-            lambda: Training(STAGES, optax.sgd(0.1)).fit(TrainState(STAGED, state=1), batches, 1),
-            "no untrained state",
-        ),
+        (lambda: make(loss_of, "sgd"), "optax gradient transformation"),
+        (lambda: make(loss_of, lambda loss: loss), "optax gradient transformation"),
+        (lambda: make([first_stage], optax.sgd(0.1)), "ipu.training.Pipeline"),
+        (lambda: make(accumulation_dtype="x"), "accumulation_dtype"),
+        (lambda: make(steps_per_loop=1.5), "steps_per_loop is 1.5"),
+        (lambda: make(replica_reduction="mean"), "must be a ReplicaReduction"),
+        (lambda: make(outfeed_mode="all"), "must be an IPUOutfeedMode"),
+        (lambda: make(inputs=[1]), "inputs is .*must be a function"),
+        (lambda: make().fit(STAGED, batches, 1), "must be a TrainState"),
+        (lambda: make().fit(TrainState(1.0), batches, 1, [print]), "must be a Callback"),
     ],
 )
-def test_what_cannot_work_is_told(make: Any, says: str) -> None:
+def test_what_is_of_a_wrong_type_is_told(call: Any, says: str) -> None:
+    with pytest.raises((TrainingTypeError, TrainingError), match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: make(accumulation=0), "at least 1"),
+        (lambda: trained(make(), None), "neither `steps` nor"),
+        (lambda: trained(make(), -1), "at least 0"),
+        (lambda: make(STAGES, lambda loss: loss).init(STAGED), "optimizer_state=opt.init"),
+        (lambda: make(STAGES, optax.sgd(0.1)).fit(TrainState(STAGED, (), 1), batches, 1), "state"),
+        (lambda: trained(make(ALONE, optax.sgd(0.1)), 1, variables=STAGED), "which is the loss"),
+    ],
+)
+def test_what_cannot_work_is_told(call: Any, says: str) -> None:
     with pytest.raises(TrainingError, match=says):
-        make()
+        call()
