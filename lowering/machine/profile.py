@@ -147,11 +147,8 @@ class OperationTotal:
     scope: str = ""
 
 
-TASK_WORDS = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.WEIGHTS: "wgt"}
-"""What reports call what a task of a schedule does."""
-
-TASK_PHASES = tuple(TASK_WORDS.values())
-"""The words; arrays hold the index."""
+TASK_PHASES = tuple(phase.word for phase in Phase)
+"""What reports call what a task of a schedule does; arrays hold the index."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,6 +21,11 @@ class Phase(enum.StrEnum):
     BACKWARD = "B"
     WEIGHTS = "W"
 
+    @property
+    def word(self) -> str:
+        """What reports and traces call it: "fwd", "bwd" or "wgt"."""
+        return {"F": "fwd", "B": "bwd", "W": "wgt"}[self]
+
 
 _LABEL = re.compile(r"(\d{1,18})([FBW])(\d{1,18})", re.ASCII)
 

@@ -130,10 +130,9 @@ def _made(
 
 def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> schedules.Seconds:
     """Cycles of the tasks of each stage."""
-    words = ((phase, machine.TASK_WORDS[phase]) for phase in schedules.phases(schedule))
     return {
-        phase: [float(lines.stage_cycles[stage, word]) for stage in range(lines.stages)]
-        for phase, word in words
+        phase: [float(lines.stage_cycles[stage, phase.word]) for stage in range(lines.stages)]
+        for phase in schedules.phases(schedule)
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 from ipujax.report.advice.derivatives import Derivatives
 from ipujax.report.advice.facts import Facts
+from ipujax.report.advice.findings import need_bytes
 from ipujax.report.advice.index import Index
 from lowering import HOST, avals, ir, machine, pipelines
 
@@ -71,13 +72,6 @@ def gather(facts: Facts) -> tuple[Evidence, ...]:
         ).memory
     derivatives = Derivatives(facts.index)
     return tuple(_of(facts, derivatives, idle, ipu, needs[ipu]) for ipu in (worst, *others))
-
-
-def need_bytes(memory: machine.Memory) -> list[int]:
-    """For each IPU what its tiles hold too much, if it goes off all of them alike."""
-    fullest = memory.tile_peak_bytes.max(axis=1)
-    tiles = memory.tile_peak_bytes.shape[1]
-    return [max(0, own - memory.limit) * tiles for own in fullest.tolist()]
 
 
 def _of(

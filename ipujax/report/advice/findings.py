@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 
+from lowering import machine
+
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -45,3 +47,10 @@ class Advice:
     text: str
     about_bytes: int
     enough: bool = False
+
+
+def need_bytes(memory: machine.Memory) -> list[int]:
+    """For each IPU what its tiles hold too much, if it goes off all of them alike."""
+    fullest = memory.tile_peak_bytes.max(axis=1)
+    tiles = memory.tile_peak_bytes.shape[1]
+    return [max(0, own - memory.limit) * tiles for own in fullest.tolist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering import machine, trace
+from lowering import machine, schedules, trace
 
 _HOST = trace.KINDS.index("host")
 
@@ -30,7 +30,7 @@ def _tasks(node: trace.Trace, bodies: int) -> trace.Tasks | None:
     """The first that has so many bodies and goes forward."""
     match node:
         case trace.Tasks():
-            forward = trace.PHASES.index("fwd")
+            forward = trace.PHASES.index(schedules.Phase.FORWARD.word)
             fits = len(node.bodies) == bodies and bool((node.phase == forward).any())
             return node if fits else None
         case trace.Block():

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Iterator, Mapping, Sequence
 
-from ipujax.report.advice.evidence import DATA, Evidence, gather, need_bytes
+from ipujax.report.advice.evidence import DATA, Evidence, gather
 from ipujax.report.advice.facts import Facts
-from ipujax.report.advice.findings import Advice
+from ipujax.report.advice.findings import Advice, need_bytes
 from ipujax.report.advice.waiting import waiting
 from ipujax.report.words import size
 from lowering import machine

@@ -33,14 +33,18 @@ def about_bubble(facts: Facts) -> str:
     found = [other] if other else []
     more = facts.more_micro_batches(_TIMES)
     if more is not None and lines is not None:
-        now, faster = lines.micro_batches, _TIMES * facts.profile.cycles / more.cycles
+        faster = _TIMES * facts.profile.cycles / more.cycles
         found.append(
-            f"gradient_accumulation_count {now} -> {_TIMES * now} with micro-batches as large as "
-            f"now: the bubble goes from {lines.bubble_fraction:.1%} to {more.bubble_fraction:.1%} "
-            f"of the grid, modelled {faster:.2f} x as many micro-batches a second; smaller ones "
-            "would use the units less"
+            f"{_more(lines)}: the bubble goes from {lines.bubble_fraction:.1%} to "
+            f"{more.bubble_fraction:.1%} of the grid, modelled {faster:.2f} x as many "
+            "micro-batches a second; smaller ones would use the units less"
         )
     return "; or ".join(found) or "fewer stages, each on more than one IPU, or more replicas"
+
+
+def _more(lines: machine.PipelineProfile) -> str:
+    now = lines.micro_batches
+    return f"gradient_accumulation_count {now} -> {_TIMES * now} with micro-batches as large as now"
 
 
 def about_sharing(facts: Facts) -> str:
@@ -153,11 +157,7 @@ def about_replicas(facts: Facts) -> str:
             "memory"
         )
     if lines is not None:
-        return (
-            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches} "
-            "with micro-batches as large as now: the sum of gradients comes once for "
-            f"{_TIMES} times of them"
-        )
+        return f"{_more(lines)}: the sum of gradients comes once for {_TIMES} times of them"
     sums = facts.merged_sums
     if not facts.options.merged_bytes and sums > 1:
         return (
@@ -201,11 +201,7 @@ def about_remote(facts: Facts) -> str:
         )
     lines = facts.profile.pipeline
     if lines is not None:
-        return (
-            f"gradient_accumulation_count {lines.micro_batches} -> {_TIMES * lines.micro_batches} "
-            "with micro-batches as large as now: what the weight update needs is streamed for more "
-            "of them at once"
-        )
+        return f"{_more(lines)}: what the weight update needs is streamed for more of them at once"
     return "fewer loads and stores of remote buffers, of more bytes each"
 
 

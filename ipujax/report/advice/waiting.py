@@ -131,7 +131,7 @@ def _patterns(schedule: schedules.Schedule) -> dict[_Tick, int]:
     counts: collections.Counter[_Tick] = collections.Counter()
     for run in schedules.runs_of(schedule.ticks):
         for tick in run.ticks:
-            counts[tuple((t.stage, machine.TASK_WORDS[t.phase]) for t in tick)] += run.times
+            counts[tuple((t.stage, t.phase.word) for t in tick)] += run.times
     return counts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
@@ -40,22 +40,37 @@ def difference(a: Report, b: Report) -> str:
     return "\n\n".join([title, *told])
 
 
+def _fullest(report: Report) -> int:
+    return int(report.memory.tile_peak_bytes.max())
+
+
+def _rate(report: Report) -> str:
+    return "-" if report.throughput is None else f"{report.throughput:,.1f}"
+
+
+def _none(_: Report) -> float:
+    return 0
+
+
+_HEADLINE: Mapping[str, tuple[Callable[[Report], str], Callable[[Report], float]]] = {
+    "cycles": (lambda r: f"{r.cycles:,}", lambda r: r.cycles),
+    "time": (lambda r: duration(r.seconds), lambda r: r.seconds),
+    "elements/s": (_rate, lambda r: r.throughput or 0),
+    "fits": (lambda r: "yes" if r.memory.fits else "no", _none),
+    "fullest tile": (lambda r: size(_fullest(r)), _fullest),
+    "IPUs": (lambda r: str(r.num_ipus), lambda r: r.num_ipus),
+    "replicas": (lambda r: str(r.replication_factor), lambda r: r.replication_factor),
+    "target": (lambda r: r.target.name, _none),
+    "schedule": (lambda r: r.pipeline.schedule if r.pipeline else "-", _none),
+    "bubble": (lambda r: f"{r.pipeline.bubble_fraction:.1%}" if r.pipeline else "-", _none),
+}
+"""What a number is shown as, and by what its change is told."""
+
+
 def _headline(a: Report, b: Report) -> list[str]:
     values = {
-        "cycles": (f"{a.cycles:,}", f"{b.cycles:,}", _change(a.cycles, b.cycles)),
-        "time": (duration(a.seconds), duration(b.seconds), _change(a.seconds, b.seconds)),
-        "elements/s": (_rate(a), _rate(b), _change(a.throughput or 0, b.throughput or 0)),
-        "fits": (_yes(a.memory.fits), _yes(b.memory.fits), ""),
-        "fullest tile": _bytes(_fullest(a), _fullest(b)),
-        "IPUs": (str(a.num_ipus), str(b.num_ipus), _change(a.num_ipus, b.num_ipus)),
-        "replicas": (
-            str(a.replication_factor),
-            str(b.replication_factor),
-            _change(a.replication_factor, b.replication_factor),
-        ),
-        "target": (a.target.name, b.target.name, ""),
-        "schedule": (_schedule(a), _schedule(b), ""),
-        "bubble": (_bubble(a), _bubble(b), ""),
+        title: (shown(a), shown(b), _change(number(a), number(b)))
+        for title, (shown, number) in _HEADLINE.items()
     }
     return _table("", values)
 
@@ -130,23 +145,3 @@ def _change(before: float, after: float) -> str:
     if not after:
         return "gone"
     return f"{after / before - 1:+.1%}"
-
-
-def _rate(report: Report) -> str:
-    return "-" if report.throughput is None else f"{report.throughput:,.1f}"
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "no"
-
-
-def _fullest(report: Report) -> int:
-    return int(report.memory.tile_peak_bytes.max())
-
-
-def _schedule(report: Report) -> str:
-    return report.pipeline.schedule if report.pipeline else "-"
-
-
-def _bubble(report: Report) -> str:
-    return f"{report.pipeline.bubble_fraction:.1%}" if report.pipeline else "-"

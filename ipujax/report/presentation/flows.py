@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lowering import trace
+from lowering import schedules, trace
 
-_FORWARD = trace.PHASES.index("fwd")
-_BACKWARD = trace.PHASES.index("bwd")
+_FORWARD = trace.PHASES.index(schedules.Phase.FORWARD.word)
+_BACKWARD = trace.PHASES.index(schedules.Phase.BACKWARD.word)
 
 
 class Arrow(NamedTuple):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
-from ipujax.report.advice.findings import Advice
+from ipujax.report.advice.findings import need_bytes
 from ipujax.report.words import counted, duration, ranges, size
 from lowering import machine
 
@@ -18,14 +17,6 @@ _WIDTH = 100
 _MOST_NAME = 60
 _ROUNDING = 1e-3  # of shares
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
-_COLUMNS = (
-    ("compute", "compute"),
-    ("exchange", "exchange"),
-    ("sync", "sync"),
-    ("inter_ipu", "inter-IPU"),
-    ("host", "host"),
-    ("remote", "remote"),
-)
 
 
 def page(report: Report) -> str:
@@ -87,12 +78,14 @@ def out_of_memory(report: Report) -> str:
     over = memory.tile_peak_bytes > memory.limit
     fullest = int(memory.tile_peak_bytes.max())
     if over.any():
+        needs = enumerate(need_bytes(memory))
+        off = (f"about {size(bytes_)} off IPU {ipu}" for ipu, bytes_ in needs if bytes_)
         lines = [
             "Out of memory: Cannot fit all variable data onto one or more tiles",
             f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
             f"{fullest - memory.limit:,} too many; {int(over.sum()):,} of {over.size:,} tiles "
             "lack memory",
-            f"  needs: {', '.join(_needs(memory))}, if it goes off all tiles alike",
+            f"  needs: {', '.join(off)}, if it goes off all tiles alike",
         ]
     else:
         lines = ["Out of memory: Cannot fit all instructions onto one or more tiles"]
@@ -102,20 +95,10 @@ def out_of_memory(report: Report) -> str:
             "which instructions can be fetched"
         )
     lines += [f"  alive: {_tensor(report, tensor)}" for tensor in memory.biggest[:5]]
-    lines += [f"  fix:   {entry.text} ({_effect(entry)})" for entry in report.advice[:6]]
+    for entry in report.advice[:6]:
+        effect = size(entry.about_bytes) + "; enough alone" * entry.enough
+        lines.append(f"  fix:   {entry.text} ({effect})")
     return "\n".join(lines)
-
-
-def _needs(memory: machine.Memory) -> Iterator[str]:
-    """What each IPU that is too full must lose."""
-    tiles = memory.tile_peak_bytes.shape[1]
-    for ipu, fullest in enumerate(memory.tile_peak_bytes.max(axis=1).tolist()):
-        if fullest > memory.limit:
-            yield f"about {size((fullest - memory.limit) * tiles)} off IPU {ipu}"
-
-
-def _effect(entry: Advice) -> str:
-    return size(entry.about_bytes) + "; enough alone" * entry.enough
 
 
 def _tensor(report: Report, tensor: machine.Tensor) -> str:
@@ -157,13 +140,13 @@ def _costs(report: Report) -> list[str]:
 def _ipus(report: Report) -> list[str]:
     """A row for each IPU: memory, and what it does with its time."""
     memory, busy = report.memory, report.busy_cycles
-    shown = [(kind, title) for kind, title in _COLUMNS if busy[kind].any()]
+    shown = [kind for kind, own in busy.items() if own.any()]
     header = ["IPU", "fullest tile", "all tiles", "remote memory"]
-    rows = [[*header, *(title for _, title in shown), "waiting"]]
+    rows = [[*header, *(kind.replace("_ipu", "-IPU") for kind in shown), "waiting"]]
     cycles = max(report.cycles, 1)
     overlap = False
     for ipu in _chosen(report):
-        shares = [int(busy[kind][ipu]) / cycles for kind, _ in shown]
+        shares = [int(busy[kind][ipu]) / cycles for kind in shown]
         overlap |= sum(shares) > 1.0 + _ROUNDING
         rows.append(
             [

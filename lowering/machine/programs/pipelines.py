@@ -10,7 +10,7 @@ import numpy as np
 
 from lowering.machine import trace as tr
 from lowering.machine.kernels.totals import Total
-from lowering.machine.profile import TASK_PHASES, TASK_WORDS, Grid, PipelineProfile
+from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.timeline import Timeline, pipeline_timeline, tick_patterns
 from lowering.machine.target import Target
@@ -118,7 +118,7 @@ def _tasks(schedule: Schedule, bodies: Mapping[TaskKey, Body]) -> list[ProgramNo
     return [
         ProgramNode(
             kind="task",
-            name=f"stage {stage} {TASK_WORDS[phase]}",
+            name=f"stage {stage} {phase.word}",
             origin=body.origin,
             cycles=body.cycles,
             count=schedule.micro_batches,
@@ -161,7 +161,7 @@ def _profile(
         bubble_fraction=timeline.bubble_fraction,
         utilisation=timeline.utilisation,
         tick_cycles=timeline.tick_cycles,
-        stage_cycles={(stage, TASK_WORDS[phase]): n for (stage, phase), n in cycles.items()},
+        stage_cycles={(stage, phase.word): n for (stage, phase), n in cycles.items()},
         cycles=timeline.makespan,
         stage_ipus=schedule.ipus,
         grid=_grid(timeline),
@@ -169,5 +169,5 @@ def _profile(
 
 
 def _grid(timeline: Timeline) -> Grid:
-    phases = np.array([TASK_PHASES.index(TASK_WORDS[phase]) for _, phase in timeline.bodies])
+    phases = np.array([TASK_PHASES.index(phase.word) for _, phase in timeline.bodies])
     return Grid.of(timeline.stage, phases[timeline.which], timeline.micro_batch, timeline.tick)

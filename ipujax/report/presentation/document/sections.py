@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -203,37 +203,38 @@ _OPERATION = forms.derived(machine.OperationTotal, source=_SOURCE)
 OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=("scope",)))
 
 _TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}
-
-
-def _encode_grid(grid: machine.Grid, _: Strings) -> list[dict[str, Any]]:
-    """Tasks of one stage and phase together, in the order of their ticks."""
-    return [
-        {
-            "stage": stage,
-            "phase": machine.TASK_PHASES[phase],
-            "ticks": runs.runs(grid.tick[own]),
-            "micro_batches": runs.runs(grid.micro_batch[own]),
-        }
-        for (stage, phase), own in runs.alike(grid.stage, grid.phase)
-    ]
-
-
-def _decode_grid(tasks: Sequence[Mapping[str, Any]], _: Sequence[str]) -> machine.Grid:
-    parts = [np.empty((4, 0), dtype=np.int64)]
-    for entry in tasks:
-        ticks = runs.from_runs(entry["ticks"])
-        stage = np.full_like(ticks, entry["stage"])
-        phase = np.full_like(ticks, machine.TASK_PHASES.index(entry["phase"]))
-        parts.append(np.stack([stage, phase, runs.from_runs(entry["micro_batches"]), ticks]))
-    return machine.Grid.of(*np.concatenate(parts, axis=1))
-
-
 _CYCLES = forms.listed(Form(forms.described({**_TASK, "cycles": forms.POSITIVE}))).via(
     lambda cycles: [{"stage": s, "phase": p, "cycles": n} for (s, p), n in cycles.items()],
     lambda found: {(entry["stage"], entry["phase"]): entry["cycles"] for entry in found},
 )
-_RUNS = {"ticks": forms.RUNS, "micro_batches": forms.RUNS}
-_GRID = forms.listed(Form(forms.described({**_TASK, **_RUNS})))
+
+
+class _Tasks(NamedTuple):
+    """Tasks of one stage and phase, in the order of their ticks."""
+
+    stage: int
+    phase: str
+    ticks: np.ndarray
+    micro_batches: np.ndarray
+
+
+def _tasks(grid: machine.Grid) -> list[_Tasks]:
+    return [
+        _Tasks(stage, machine.TASK_PHASES[phase], grid.tick[own], grid.micro_batch[own])
+        for (stage, phase), own in runs.alike(grid.stage, grid.phase)
+    ]
+
+
+def _grid(found: Sequence[_Tasks]) -> machine.Grid:
+    parts = [np.empty((4, 0), dtype=np.int64)]
+    for own in found:
+        stage = np.full_like(own.ticks, own.stage)
+        phase = np.full_like(own.ticks, machine.TASK_PHASES.index(own.phase))
+        parts.append(np.stack([stage, phase, own.micro_batches, own.ticks]))
+    return machine.Grid.of(*np.concatenate(parts, axis=1))
+
+
+_TASKS = forms.record(_Tasks, {**_TASK, "ticks": forms.RUNS, "micro_batches": forms.RUNS})
 PIPELINE = forms.record(
     machine.PipelineProfile,
     {
@@ -245,6 +246,6 @@ PIPELINE = forms.record(
         "tick_cycles": forms.REPEATS,
         "stage_cycles": _CYCLES,
         "stage_ipus": forms.listed(forms.listed(COUNT)),
-        "tasks": Form(_GRID.schema, _encode_grid, _decode_grid, attribute="grid"),
+        "tasks": forms.listed(_TASKS).via(_tasks, _grid).of("grid"),
     },
 )
