@@ -21,7 +21,7 @@ from lowering.jaxpr import (
 from lowering.marks import joined
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
-from lowering.ops.tasks import task_p
+from lowering.ops.tasks import PlannedPipeline, task_p
 from lowering.ops.user_ops import name_on_host
 from lowering.passes.group import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
@@ -200,8 +200,9 @@ def _loop(inner: _Inner) -> ir.Node:
     sequence, leaving = inner.body(0)
     results, own, params = inner.results(), flow.variables, inner.eqn.params
     carry = inner.carry(operands[flow.carried], entering, leaving, results)
-    if flow.pipeline is not None:
-        name, schedule = flow.pipeline.name, flow.pipeline.schedule
+    planned = flow.pipeline
+    if isinstance(planned, PlannedPipeline):
+        name, schedule = planned.name, planned.schedule
         return ir.Pipeline(
             name=name, schedule=schedule, body=sequence, carry=carry, origin=inner.origin
         )
