@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, scan_counts
+from lowering.ops.tasks import PipelineSpec, PlannedPipeline
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class ControlFlow:
         return self.kind in LOOPS
 
     @property
-    def pipeline(self) -> Any:
+    def pipeline(self) -> PipelineSpec | PlannedPipeline | None:
         """What is known of a pipeline; None for any other control flow."""
         return self.eqn.params.get("pipeline")
 

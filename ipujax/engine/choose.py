@@ -59,7 +59,7 @@ def _lanes_pay(program: ir.Program, placement: Placement) -> bool:
     return several and bool(nodes) and all(_is_heavy(program, node) for node in nodes)
 
 
-def _is_heavy(program: ir.Program, node: ir.Repeat) -> bool:
+def _is_heavy(program: ir.Program, node: ir.Pipeline) -> bool:
     kernels = [n.kernel for n in ir.walk(node.body) if isinstance(n, ir.Execute)]
     tasks = sum(isinstance(step, ir.Task) for step in node.body.steps)
     operations = sum(workload.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
@@ -67,12 +67,11 @@ def _is_heavy(program: ir.Program, node: ir.Repeat) -> bool:
     if operations < HEAVY_OPERATIONS * max(tasks, 1) or merging_pays(operations, size):
         return False
     overlapped, _ = _overlapped_in(node)
-    return overlapped > 0.25 * (node.count or 0) * sum(map(_seconds, kernels))
+    return overlapped > 0.25 * node.schedule.micro_batches * sum(map(_seconds, kernels))
 
 
-def _pipelines(body: ir.Sequence) -> list[ir.Repeat]:
-    nodes = (node for node in ir.walk(body) if isinstance(node, ir.Repeat))
-    return [node for node in nodes if node.pipeline is not None]
+def _pipelines(body: ir.Sequence) -> list[ir.Pipeline]:
+    return [node for node in ir.walk(body) if isinstance(node, ir.Pipeline)]
 
 
 def _seconds(kernel: ir.Kernel) -> float:
@@ -80,11 +79,9 @@ def _seconds(kernel: ir.Kernel) -> float:
     return workload.operations(kernel.jaxpr.jaxpr) / rate
 
 
-def _overlapped_in(node: ir.Repeat) -> tuple[float, int]:
+def _overlapped_in(node: ir.Pipeline) -> tuple[float, int]:
     """Time that the tasks of a pipeline run side by side, and how many kernels that takes."""
-    if node.pipeline is None:
-        return 0.0, 0
-    schedule = node.pipeline.schedule
+    schedule = node.schedule
     seconds = {phase: [0.0] * schedule.stages for phase in schedules.Phase}
     kernels = 0
     for task in node.body.steps:

@@ -28,8 +28,8 @@ Phase = tuple[int, pipelines.Kind]
 class PipelinedLoop:
     """A loop over micro-batches whose body is tasks, as a step of the machine that runs it."""
 
-    def __init__(self, machine: Machine, node: ir.Repeat, pipeline: ir.Pipeline):
-        self.node, self.schedule = node, pipeline.schedule
+    def __init__(self, machine: Machine, node: ir.Pipeline):
+        self.node, self.schedule = node, node.schedule
         bodies = _tasks(node.body)
         needs = ir.Needs()
         inside = {place for body in bodies.values() for place in _births(body)}
@@ -192,7 +192,7 @@ class _Task:
         self,
         machine: Machine,
         body: Sequence[ir.Node],
-        loop: ir.Repeat,
+        loop: ir.Pipeline,
         read: Collection[ir.Place],
     ):
         born = set(_births(body))

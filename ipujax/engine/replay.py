@@ -124,6 +124,8 @@ class Machine:
                 return self.sequence(node, [(v, self._homes[v]) for v in ir.writes(node)])
             case ir.Repeat():
                 return self.repeat(node)
+            case ir.Pipeline():
+                return PipelinedLoop(self, node)
             case ir.While():
                 return self.while_loop(node)
             case ir.Switch():
@@ -288,8 +290,6 @@ class Machine:
             trips = self.scalar(node.trips, "a trip count", node.origin)
         else:
             trips = lambda values: node.count or 0  # noqa: E731
-        if node.pipeline is not None:
-            return PipelinedLoop(self, node, node.pipeline)
         if is_streamable(node):
             return StreamedLoop(self, node, trips)
         ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]

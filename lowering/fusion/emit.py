@@ -39,7 +39,7 @@ def emit(body: ir.Sequence, values: Values) -> None:
                 _emit_while(node, values)
             case ir.Switch():
                 _emit_switch(node, values)
-            case ir.StreamIn() | ir.StreamOut() | ir.HostCall():
+            case ir.StreamIn() | ir.StreamOut() | ir.HostCall() | ir.Pipeline():
                 raise TypeError(f"{type(node).__name__} needs the host")
 
 

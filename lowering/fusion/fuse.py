@@ -55,7 +55,10 @@ def _collapsed(node: ir.Node) -> ir.Node:
         case ir.Repeat():
             slices, stacks = _moved(node.slices), _moved(node.stacks)
             carry = _moved(node.carry)
-            return dc.replace(node, pipeline=None, carry=carry, slices=slices, stacks=stacks)
+            return dc.replace(node, carry=carry, slices=slices, stacks=stacks)
+        case ir.Pipeline():
+            count, carry = node.schedule.micro_batches, _moved(node.carry)
+            return ir.Repeat(count=count, body=node.body, carry=carry, origin=node.origin)
         case ir.While():
             return dc.replace(node, carry=_moved(node.carry))
         case ir.Switch():

@@ -7,7 +7,7 @@ import dataclasses as dc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lowering.ir.program import Copy, Node, Program, Repeat, Sequence, StreamIn, StreamOut
+from lowering.ir.program import Copy, Node, Pipeline, Program, Repeat, Sequence, StreamIn, StreamOut
 from lowering.ir.tree import Place, births, bodies, needs, reads, steering, walk
 from lowering.units import HOST, IpuId, ValueId
 
@@ -63,7 +63,7 @@ def carried_once(program: Program) -> set[ValueId]:
     carried: collections.Counter[ValueId] = collections.Counter()
     others = set(program.outputs)
     for node in program.body.steps:
-        if isinstance(node, Repeat):
+        if isinstance(node, (Repeat, Pipeline)):
             carried.update(c.initial for c in node.carry)
             others.update(reads(dc.replace(node, carry=())))
         elif not isinstance(node, Copy):

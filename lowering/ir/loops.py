@@ -1,10 +1,9 @@
-"""What a loop of a Program says of its variables, and a pipeline of its schedule."""
+"""What a loop of a Program says of its variables, and a pipeline of what waits in it."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 
-from lowering.schedules import Schedule
 from lowering.units import IpuId, ValueId
 
 
@@ -56,12 +55,3 @@ class Fifo:
     values: tuple[ValueId, ...]
     ipu: IpuId
     depth: int
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Pipeline:
-    """In which order the tasks of a loop's iterations run, and what waits between them."""
-
-    name: str
-    schedule: Schedule
-    fifos: tuple[Fifo, ...] = ()

@@ -6,7 +6,7 @@ read the values around them directly. A value lives on the IPU that writes it an
 the host broadcasts to every replica; a result is replica 0's value.
 
     leaves     Execute, Copy, Load, Store, StreamIn, StreamOut, HostCall
-    branches   Sequence, Task, Repeat, While, Switch
+    branches   Sequence, Task, Repeat, Pipeline, While, Switch
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from lowering.avals import dtype_name, shape_of
 from lowering.ir.loops import Carry as Carry
 from lowering.ir.loops import Fifo as Fifo
-from lowering.ir.loops import Pipeline as Pipeline
 from lowering.ir.loops import Slice as Slice
 from lowering.ir.loops import Stack as Stack
 from lowering.jaxpr import Aval, ClosedJaxpr
 from lowering.ops.storage import Storage
 from lowering.ops.streams import Infeed, Outfeed
 from lowering.ops.tasks import TaskSpec
+from lowering.schedules import Schedule
 from lowering.units import IpuId, ValueId
 
 
@@ -162,9 +162,6 @@ class Repeat:
       reverse: the iterations run from the last slice to the first.
       loop: the pytree structure of a user's loop variables, for the error that a data set's end
         raises; None for loops that are not the user's own.
-      pipeline: if given, the body consists of tasks (and copies before them), and iterations,
-        the micro-batches, overlap as its schedule says. Loop variables are then buffers that a
-        task adds to, or what the last iteration leaves.
       single: if an iteration takes several elements of a queue, the same loop (with the same
         variables, in the same order) that takes them one by one, for when no more are there.
     """
@@ -177,8 +174,26 @@ class Repeat:
     stacks: tuple[Stack, ...] = ()
     reverse: bool = False
     loop: Any = None
-    pipeline: Pipeline | None = None
     single: Repeat | None = None
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Runs its body once for each micro-batch of a schedule, which says how they overlap.
+
+    Attributes:
+      name: the user's.
+      body: tasks, and copies before them.
+      carry: buffers that a task adds to, or what the last micro-batch leaves.
+      fifos: what waits between tasks.
+    """
+
+    name: str
+    schedule: Schedule
+    body: Sequence
+    carry: tuple[Carry, ...]
+    fifos: tuple[Fifo, ...] = ()
     origin: str = ""
 
 
@@ -228,6 +243,7 @@ Node = (
     | Sequence
     | Task
     | Repeat
+    | Pipeline
     | While
     | Switch
 )

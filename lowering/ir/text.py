@@ -109,6 +109,8 @@ class _Printer:
                 yield from self.block(node.body, "  ")
             case Repeat():
                 yield from self.repeat(node)
+            case Pipeline():
+                yield from self.pipeline(node)
             case While():
                 yield "while"
                 yield from (f"  carry {self.carry(c)}" for c in node.carry)
@@ -128,8 +130,6 @@ class _Printer:
     def repeat(self, node: Repeat) -> Iterator[str]:
         times = str(node.count) if node.trips is None else _names((node.trips,))
         yield f"repeat {times}{' reverse' if node.reverse else ''}"
-        if node.pipeline is not None:
-            yield from self.pipeline(node.pipeline)
         yield from (f"  carry {self.carry(c)}" for c in node.carry)
         for s in node.slices:
             yield f"  slice {ipu_text(s.ipu)}: {self.typed((s.element,))} = %{s.stacked}[i]"
@@ -137,13 +137,16 @@ class _Printer:
             yield f"  stack {ipu_text(s.ipu)}: {self.typed((s.stacked,))}[i] = %{s.element}"
         yield from self.block(node.body, "  ")
 
-    def pipeline(self, pipeline: Pipeline) -> Iterator[str]:
-        schedule = pipeline.schedule
+    def pipeline(self, node: Pipeline) -> Iterator[str]:
+        schedule = node.schedule
+        yield f"repeat {schedule.micro_batches}"
         ticks = _count(len(schedule.ticks), "tick")
-        yield f"  pipeline {pipeline.name}: {schedule.name}, {schedule.stages} stages, {ticks}"
-        for fifo in pipeline.fifos:
+        yield f"  pipeline {node.name}: {schedule.name}, {schedule.stages} stages, {ticks}"
+        for fifo in node.fifos:
             values = self.typed(fifo.values)
             yield f"  fifo {ipu_text(fifo.ipu)}: stage {fifo.stage}, depth {fifo.depth}: {values}"
+        yield from (f"  carry {self.carry(c)}" for c in node.carry)
+        yield from self.block(node.body, "  ")
 
     def carry(self, c: Carry) -> str:
         return (

@@ -11,6 +11,7 @@ from lowering.ir.program import (
     HostCall,
     Load,
     Node,
+    Pipeline,
     Repeat,
     Sequence,
     Store,
@@ -52,12 +53,14 @@ class Body:
 def bodies(node: Node) -> tuple[Body, ...]:
     """The bodies directly inside a branch, in the order in which they run; none for a leaf."""
     match node:
-        case Repeat() | While():
+        case Repeat() | Pipeline() | While():
             entering = tuple((c.entering, c.ipu) for c in node.carry)
             leaving = tuple((c.leaving, c.ipu) for c in node.carry)
             if isinstance(node, While):
                 condition = Body(node.condition, entering, answer=node.predicate)
                 return condition, Body(node.body, entering, leaving)
+            if isinstance(node, Pipeline):
+                return (Body(node.body, entering, leaving),)
             elements = ((s.element, s.ipu) for s in node.slices)
             stacked = ((s.element, s.ipu) for s in node.stacks)
             return (Body(node.body, (*entering, *elements), (*leaving, *stacked)),)
@@ -77,7 +80,7 @@ def with_bodies(node: Node, change: Callable[[Body], Sequence]) -> Node:
     """The branch with other steps in its bodies, which are changed in order; a leaf as it is."""
     new = [change(body) for body in bodies(node)]
     match node:
-        case Repeat() | Task():
+        case Repeat() | Pipeline() | Task():
             return dc.replace(node, body=new[0])
         case While():
             return dc.replace(node, condition=new[0], body=new[1])
@@ -129,7 +132,7 @@ def births(node: Node) -> Iterator[Place]:
             yield from ((value, HOST) for value in node.writes)
         case Copy():
             yield from ((value, node.target) for value in node.values)
-        case Repeat() | While():
+        case Repeat() | Pipeline() | While():
             yield from ((c.final, c.ipu) for c in node.carry)
             if isinstance(node, Repeat):
                 yield from ((s.stacked, s.ipu) for s in node.stacks)
@@ -181,7 +184,7 @@ def _taken(node: Node) -> Iterator[Place]:
             yield (node.kept, node.ipu)
         case Store():
             yield (node.value, node.ipu)
-        case Repeat() | While():
+        case Repeat() | Pipeline() | While():
             yield from ((c.initial, c.ipu) for c in node.carry)
             if isinstance(node, Repeat):
                 yield from ((s.stacked, s.ipu) for s in node.slices)

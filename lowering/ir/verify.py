@@ -14,6 +14,7 @@ from lowering.ir.program import (
     Kernel,
     Load,
     Node,
+    Pipeline,
     Program,
     Repeat,
     Sequence,
@@ -95,6 +96,8 @@ class _Verifier:
                 self.sequence(node, top)
             case Repeat():
                 self.repeat(node)
+            case Pipeline():
+                self.pipeline(node)
             case While():
                 self.carried(node.carry)
                 self.inside(node)
@@ -116,8 +119,6 @@ class _Verifier:
         self.write(writes, ipu, what)
 
     def repeat(self, node: Repeat) -> None:
-        if node.pipeline is not None:
-            self.pipeline(node)
         if (node.count is None) == (node.trips is None):
             raise InternalError("repeat needs either a static count or a value that holds it")
         if node.trips is not None:
@@ -130,7 +131,7 @@ class _Verifier:
             self.sliced(s.stacked, s.element, node.count)
         self.inside(node)
 
-    def pipeline(self, node: Repeat) -> None:
+    def pipeline(self, node: Pipeline) -> None:
         """A pipelined body is tasks and the copies in front of them; each phase occurs once."""
         steps = [step for step in node.body.steps if not isinstance(step, Copy)]
         if not all(isinstance(step, Task) for step in steps):
@@ -138,8 +139,8 @@ class _Verifier:
         phases = [(s.spec.kind, s.spec.stage) for s in steps if isinstance(s, Task)]
         if len(set(phases)) < len(phases):
             raise InternalError("a pipeline has two tasks for one phase of a stage")
-        if node.pipeline is not None and node.pipeline.schedule.micro_batches != node.count:
-            raise InternalError("a pipeline's schedule is for another number of micro-batches")
+        self.carried(node.carry)
+        self.inside(node)
 
     def switch(self, node: Switch) -> None:
         self.known(node.index, "switch")
@@ -150,7 +151,7 @@ class _Verifier:
             self.same(self.avals(branch.results), self.avals(node.writes), "branch gives")
         self.inside(node)
 
-    def inside(self, node: Repeat | While | Switch) -> None:
+    def inside(self, node: Repeat | Pipeline | While | Switch) -> None:
         """Bodies read what enters them, and leave what the branch goes on with."""
         what = type(node).__name__.lower()
         for number, body in enumerate(bodies(node)):

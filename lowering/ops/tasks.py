@@ -18,6 +18,7 @@ import jax
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, hoisted, trace_flat
 from lowering.ops.define import define_body, define_mark, runs
 from lowering.refs import effects_of
+from lowering.schedules import Schedule
 
 Options = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """Poplar options: `((group, ((name, value), ...)), ...)`."""
@@ -69,7 +70,7 @@ class PipelineSpec:
       stages: how many forward stages.
       training: whether there are backward tasks.
       ipus: the IPUs of each stage; () for a stage that spans all of them.
-      schedule: what `schedules.build` takes; a finished `Schedule` once it has been planned.
+      schedule: what `schedules.build` takes.
       recomputation: what to do where the configuration allows it.
       offload_activations: what waits between forward and backward tasks does so in remote memory.
       origin: the user's line.
@@ -79,9 +80,19 @@ class PipelineSpec:
     stages: int
     training: bool
     ipus: tuple[tuple[int, ...], ...]
-    schedule: Any
+    schedule: Schedule | Callable[..., Any]
     recomputation: Recomputation
     offload_activations: bool = False
+    origin: str = ""
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPipeline:
+    """What is left of a `PipelineSpec` once the pass `plan_pipelines` has done what it asks for."""
+
+    name: str
+    ipus: tuple[tuple[int, ...], ...]
+    schedule: Schedule
     origin: str = ""
 
 

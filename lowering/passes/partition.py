@@ -21,7 +21,7 @@ from lowering.jaxpr import (
 from lowering.marks import joined
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
-from lowering.ops.tasks import PipelineSpec, task_p
+from lowering.ops.tasks import PlannedPipeline, task_p
 from lowering.ops.user_ops import name_on_host
 from lowering.passes.group import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
@@ -194,11 +194,18 @@ def _ipu(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
-def _repeat(inner: _Inner) -> ir.Node:
+def _loop(inner: _Inner) -> ir.Node:
     flow, operands = inner.flow, inner.operands()
     entering = inner.enter(0, operands[flow.constants[0]])
     sequence, leaving = inner.body(0)
     results, own, params = inner.results(), flow.variables, inner.eqn.params
+    carry = inner.carry(operands[flow.carried], entering, leaving, results)
+    planned = flow.pipeline
+    if isinstance(planned, PlannedPipeline):
+        name, schedule = planned.name, planned.schedule
+        return ir.Pipeline(
+            name=name, schedule=schedule, body=sequence, carry=carry, origin=inner.origin
+        )
     rows = operands[flow.elements]
     wanted = inner.bodies[0].wanted
     slices = zip(rows, entering[own:], wanted[len(wanted) - len(rows) :], strict=True)
@@ -208,18 +215,13 @@ def _repeat(inner: _Inner) -> ir.Node:
         count=flow.trips,
         trips=operands[0] if flow.trips is None else None,
         body=sequence,
-        carry=inner.carry(operands[flow.carried], entering, leaving, results),
+        carry=carry,
         slices=tuple(ir.Slice(stacked, e, _ipu(home)) for stacked, e, home in slices),
         stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
         reverse=params.get("reverse", False),
         loop=None if loop is None else loop.structure,
-        pipeline=_pipeline(flow.pipeline),
         origin=inner.origin,
     )
-
-
-def _pipeline(spec: PipelineSpec | None) -> ir.Pipeline | None:
-    return None if spec is None else ir.Pipeline(spec.name, spec.schedule)
 
 
 def _while(inner: _Inner) -> ir.Node:
@@ -266,8 +268,8 @@ def _task(inner: _Inner) -> ir.Node:
 
 
 _BRANCHES = {
-    "scan": _repeat,
-    repeat_p.name: _repeat,
+    "scan": _loop,
+    repeat_p.name: _loop,
     task_p.name: _task,
     "while": _while,
     "cond": _cond,

@@ -24,7 +24,7 @@ from lowering.jaxpr import (
 )
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import repeat_p, uses_streams
-from lowering.ops.tasks import PipelineSpec, is_task
+from lowering.ops.tasks import PipelineSpec, PlannedPipeline, is_task
 from lowering.ops.user_ops import name_on_host
 from lowering.units import HOST, IpuId
 from lowering.workload import has_slow_convolution
@@ -98,7 +98,7 @@ def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
     return _Shards()(closed.jaxpr).union(stages)
 
 
-def _pipelines(jaxpr: Jaxpr) -> Iterator[PipelineSpec]:
+def _pipelines(jaxpr: Jaxpr) -> Iterator[PipelineSpec | PlannedPipeline]:
     for eqn in jaxpr.eqns:
         if eqn.primitive is repeat_p and eqn.params["pipeline"] is not None:
             yield eqn.params["pipeline"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import itertools
 from typing import Any
 
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.streams import dequeue_p, enqueue_p, queues_of, repeat_p
-from lowering.ops.tasks import PipelineSpec, TaskSpec
+from lowering.ops.tasks import PipelineSpec, PlannedPipeline, TaskSpec
 from lowering.options import Options
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
@@ -52,7 +51,7 @@ def _planned(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
         body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
-    planned = dc.replace(spec, schedule=schedule)
+    planned = PlannedPipeline(name=spec.name, ipus=spec.ipus, schedule=schedule, origin=spec.origin)
     return eqn.replace(params={**eqn.params, "body": prune_tasks(body), "pipeline": planned})
 
 

@@ -23,16 +23,13 @@ def size_fifos(program: ir.Program) -> ir.Program:
 
 
 def _sized(node: ir.Node) -> ir.Node:
-    if not isinstance(node, ir.Repeat) or node.pipeline is None:
-        return node
-    fifos = _fifos(node, node.pipeline)
-    return dc.replace(node, pipeline=dc.replace(node.pipeline, fifos=fifos))
+    return dc.replace(node, fifos=_fifos(node)) if isinstance(node, ir.Pipeline) else node
 
 
-def _fifos(node: ir.Repeat, pipeline: ir.Pipeline) -> tuple[ir.Fifo, ...]:
-    if not pipeline.schedule.training:
+def _fifos(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
+    if not node.schedule.training:
         return ()
-    depths = simulate(pipeline.schedule).fifo_depth
+    depths = simulate(node.schedule).fifo_depth
     needs = ir.Needs()
     forward: set[ir.Place] = set()
     waiting: dict[int, list[ir.Place]] = {}

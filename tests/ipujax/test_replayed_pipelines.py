@@ -81,9 +81,9 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
     train, _ = model(schedule)
     compiled: Any = ipu.compile(train, engine="replay")
     lowered = compiled.lower(WEIGHTS, X)
-    (node,) = (n for n in ir.walk(lowered.program.body) if isinstance(n, ir.Repeat) and n.pipeline)
+    (node,) = (n for n in ir.walk(lowered.program.body) if isinstance(n, ir.Pipeline))
     fifos: dict[int, set[Any]] = defaultdict(set)
-    for fifo in node.pipeline.fifos if node.pipeline else ():
+    for fifo in node.fifos:
         fifos[fifo.stage] |= {(value, fifo.ipu) for value in fifo.values}
     held: dict[int, int] = defaultdict(int)
     left: list[int] = []

@@ -115,9 +115,7 @@ def test_a_hidden_state_goes_through_every_body(name, times):
     w, x = np.array([2.0, 1.0, 1.0], np.float32), np.array([0.1, 1.0, 2.0], np.float32)
     known = {"scan": (w, x, np.ones(X.shape, np.float32)), "cond": (jnp.int32(1), w, x)}
     known |= {"ipu_repeat": (jnp.int32(3), w, x), "ipu_task": (w, x)}
-    given = known.get(name)
-    if name == "while":
-        given = [{0: w, 1: w, 2: x}[i] for i in range(len(eqn.invars))]
+    given = known.get(name, (w, w, x))  # of the loop, its condition and its body
     whole = trace(fn, *given)
     *results, count = jaxpr.run_equations(whole.jaxpr, whole.consts, list(given))
     plain = jaxpr.bind_equation(eqn, list(given))

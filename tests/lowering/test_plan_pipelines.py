@@ -117,7 +117,7 @@ def test_earlier_passes_leave_tasks_and_pipelines_as_they_are(replicas, checks):
     early = ("inline_calls", "scalar_predicates", "resolve_replicas", "check_queues", "take_turns")
     assert [counts[name] for name in early] == [4] * 5
     assert program.replicas == replicas
-    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Repeat) and n.pipeline)
+    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
     tasks = [n.spec for n in loop.body.steps if isinstance(n, ir.Task)]
     assert sorted((t.kind.value, t.stage) for t in tasks) == [
         ("B", 0), ("B", 1), ("F", 0), ("F", 1),

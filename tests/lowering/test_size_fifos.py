@@ -22,8 +22,8 @@ def program(stages, schedule, count, **options):
 
 
 def pipeline_of(program):
-    (node,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Repeat) and n.pipeline)
-    return node.pipeline
+    (node,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
+    return node
 
 
 CLOSED_FORMS = {
@@ -77,10 +77,10 @@ def test_programs_without_pipelines_have_none():
 
 def test_a_pipeline_in_the_condition_of_a_loop():
     whole = program(2, schedules.grouped, 4)
-    (found,) = (n for n in whole.body.steps if isinstance(n, ir.Repeat))
-    unsized = dc.replace(found, pipeline=dc.replace(found.pipeline, fifos=()))
+    (found,) = (n for n in whole.body.steps if isinstance(n, ir.Pipeline))
+    unsized = dc.replace(found, fifos=())
     empty = ir.Sequence(())
     loop = ir.While(condition=ir.Sequence((unsized,)), predicate=ValueId(0), body=empty, carry=())
     sized = size_fifos(dc.replace(whole, body=ir.Sequence((loop,))))
-    assert found.pipeline.fifos
+    assert found.fifos
     assert sized.body.steps[0].condition.steps == (found,)

@@ -138,12 +138,11 @@ def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> sc
 
 def _rescheduled(node: ir.Node, schedule: schedules.Schedule) -> ir.Node:
     """A node; a pipeline, if it has as many stages, follows another schedule."""
-    if not isinstance(node, ir.Repeat) or node.pipeline is None:
+    if not isinstance(node, ir.Pipeline):
         return node
-    pipeline, was = node.pipeline, node.pipeline.schedule
+    was = node.schedule
     if (was.stages, was.ipus, was.training) != (schedule.stages, schedule.ipus, schedule.training):
         return node  # another pipeline
     depths = schedules.simulate(schedule).fifo_depth
-    fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in pipeline.fifos)
-    followed = dc.replace(pipeline, schedule=schedule, fifos=fifos)
-    return dc.replace(node, pipeline=followed, count=schedule.micro_batches)
+    fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in node.fifos)
+    return dc.replace(node, schedule=schedule, fifos=fifos)

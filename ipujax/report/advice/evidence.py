@@ -114,10 +114,11 @@ def _outside(profile: machine.Profile, idle: machine.Memory, ipu: int) -> int:
 
 def _idle(node: ir.Node) -> ir.Node:
     """A node; a pipeline leaves its accumulators as they were."""
-    if not isinstance(node, ir.Repeat) or node.pipeline is None:
+    if not isinstance(node, ir.Pipeline):
         return node
     kept = tuple(dc.replace(carry, leaving=carry.entering) for carry in node.carry)
-    return dc.replace(node, body=ir.Sequence(()), carry=kept, stacks=(), pipeline=None)
+    count = node.schedule.micro_batches
+    return ir.Repeat(count=count, body=ir.Sequence(()), carry=kept, origin=node.origin)
 
 
 def _trained(program: ir.Program, updates: Iterable[ir.Task], derivatives: Derivatives) -> set[str]:
@@ -143,7 +144,7 @@ def _remote(index: Index) -> set[ir.ValueId]:
     for node, _ in index.nodes:
         if isinstance(node, ir.Store) and node.storage.remote:
             remote.add(node.kept)
-        if isinstance(node, ir.Repeat):
+        if isinstance(node, (ir.Repeat, ir.Pipeline)):
             remote.update(carry.entering for carry in node.carry if carry.initial in remote)
     return remote
 
@@ -181,7 +182,7 @@ def _spared(index: Index, remote: set[ir.ValueId], ipu: int) -> int:
 
 
 def _streamed(index: Index, ipu: int) -> int:
-    fifos = (fifo for loop in index.pipelines if loop.pipeline for fifo in loop.pipeline.fifos)
+    fifos = (fifo for loop in index.pipelines for fifo in loop.fifos)
     return sum(index.bytes(fifo.values) for fifo in fifos if fifo.ipu == ipu and fifo.depth)
 
 

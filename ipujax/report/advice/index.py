@@ -32,16 +32,16 @@ class Index:
         return [node for node, _ in self.nodes if isinstance(node, kinds)]
 
     @functools.cached_property
-    def pipelines(self) -> list[ir.Repeat]:
-        """The loops that are pipelines."""
-        return [node for node in self.of(ir.Repeat) if node.pipeline is not None]
+    def pipelines(self) -> list[ir.Pipeline]:
+        """All of them."""
+        return self.of(ir.Pipeline)
 
     @functools.cached_property
     def first_pipeline(self) -> tuple[schedules.Schedule, int] | None:
         """Its schedule, and how often it runs in a call."""
         for node, times in self.nodes:
-            if isinstance(node, ir.Repeat) and node.pipeline is not None:
-                return node.pipeline.schedule, times
+            if isinstance(node, ir.Pipeline):
+                return node.schedule, times
         return None
 
     @functools.cached_property
@@ -79,6 +79,8 @@ class Index:
 
 
 def _times(node: ir.Node) -> int:
+    if isinstance(node, ir.Pipeline):
+        return node.schedule.micro_batches
     count = node.count if isinstance(node, ir.Repeat) else 1
     return 1 if count is None else count
 
@@ -99,7 +101,7 @@ def _taken(body: ir.Sequence) -> _Counts:
         inside: _Counts = collections.Counter()
         for own in (_taken(own.sequence) for own in ir.bodies(node)):
             inside = inside | own if isinstance(node, ir.Switch) else inside + own
-        if isinstance(node, ir.Repeat) and node.pipeline is not None:
+        if isinstance(node, ir.Pipeline):
             inside[None] += 1
         taken.update({key: count * _times(node) for key, count in inside.items()})
     return taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.ir.program import Copy, Load, Program, Repeat, Store, While
+from lowering.ir.program import Copy, Load, Pipeline, Program, Repeat, Store, While
 from lowering.ir.tree import Place, walk
 from lowering.machine.kernels.layouts import Laid
 from lowering.units import HOST
@@ -20,7 +20,7 @@ class SharedLayouts:
         self._laid: dict[Place, Laid] = {}
         for node in walk(program.body):
             match node:
-                case Repeat() | While():
+                case Repeat() | Pipeline() | While():
                     for carry in node.carry:
                         self._join((carry.initial, carry.ipu), (carry.entering, carry.ipu))
                         self._join((carry.final, carry.ipu), (carry.entering, carry.ipu))

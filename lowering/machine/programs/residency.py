@@ -13,6 +13,7 @@ from lowering.ir.program import (
     Kernel,
     Load,
     Node,
+    Pipeline,
     Program,
     Repeat,
     Store,
@@ -101,14 +102,14 @@ class _Walker:
         self.given = {*program.inputs, *self.constants}
         self.makers = Makers(program)
         self.passing = only_passing(program)
-        loops = [node for node in walk(program.body) if isinstance(node, Repeat | While)]
+        loops = [node for node in walk(program.body) if isinstance(node, Repeat | Pipeline | While)]
         # What goes on to the next iteration has its place already, and so has what waits in FIFOs.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
         self.leaving.update(
             value
             for node in loops
-            if isinstance(node, Repeat) and node.pipeline is not None
-            for fifo in node.pipeline.fifos
+            if isinstance(node, Pipeline)
+            for fifo in node.fifos
             for value in (fifo.values if fifo.depth else ())
         )
         self.remotely = in_streaming_memory(program)
@@ -150,6 +151,8 @@ class _Walker:
                 self.memory[node.ipu].step(f"stream-out {node.queue.name}", node.origin)
             case Repeat():
                 self._repeat(node, dying)
+            case Pipeline():
+                self._pipeline(node, dying)
             case While():
                 self._carried(node, dying)
                 self.body(node.condition.steps, {(node.predicate, HOST)})
@@ -272,16 +275,20 @@ class _Walker:
 
     def _repeat(self, node: Repeat, dying: set[Place]) -> None:
         self._carried(node, dying)
-        waiting = self._fifos(node)
         self._add(((s.stacked, s.ipu) for s in node.stacks), "stack", origin=node.origin)
         self._add(((s.element, s.ipu) for s in node.slices), "slice", origin=node.origin)
         self._iteration(node.body, node)
         for sliced in node.slices:
             self._drop((sliced.element, sliced.ipu))
+
+    def _pipeline(self, node: Pipeline, dying: set[Place]) -> None:
+        self._carried(node, dying)
+        waiting = self._fifos(node)
+        self._iteration(node.body, node)
         for place in waiting:
             self._drop(place)
 
-    def _carried(self, node: Repeat | While, dying: set[Place]) -> None:
+    def _carried(self, node: Repeat | Pipeline | While, dying: set[Place]) -> None:
         """Loop variables take over the memory of what they start with, if they may."""
         steps = [step for body in bodies(node) for step in body.sequence.steps]
         others = {place for step in steps for place in self.needs(step)}
@@ -301,10 +308,10 @@ class _Walker:
                 self._new(entering, live)
             others.add(initial)
 
-    def _variable(self, place: Place, node: Repeat | While) -> Live:
+    def _variable(self, place: Place, node: Repeat | Pipeline | While) -> Live:
         return self._live(place, "loop variable", "variables", node.origin)
 
-    def _iteration(self, body: Steps, node: Repeat | While) -> None:
+    def _iteration(self, body: Steps, node: Repeat | Pipeline | While) -> None:
         leaving = {(carry.leaving, carry.ipu) for carry in node.carry}
         stacked = {(s.element, s.ipu) for s in node.stacks} if isinstance(node, Repeat) else set()
         entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
@@ -326,13 +333,11 @@ class _Walker:
         for place in (leaving | stacked) & own:
             self._drop(place)
 
-    def _fifos(self, node: Repeat) -> list[Place]:
+    def _fifos(self, node: Pipeline) -> list[Place]:
         """Memory of what waits between the tasks of a pipeline; gives what must be dropped."""
-        if node.pipeline is None:
-            return []
         remote = {s.kept: s for s in walk(node.body) if isinstance(s, Store) and s.storage.remote}
         waiting: list[Place] = []
-        for fifo in node.pipeline.fifos:
+        for fifo in node.fifos:
             for value in fifo.values if fifo.depth else ():
                 place = (value, fifo.ipu)
                 whole = shape(self.program.avals[value])

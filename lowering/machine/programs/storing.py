@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.ir.program import Copy, Execute, Load, Node, Program, Repeat, Store, While
+from lowering.ir.program import Copy, Execute, Load, Node, Pipeline, Program, Repeat, Store, While
 from lowering.ir.tree import Place, walk
 from lowering.machine.cost import Shape
 from lowering.ops.storage import Storage
@@ -16,7 +16,7 @@ def in_streaming_memory(program: Program) -> set[Place]:
         match node:
             case Store() if node.storage.remote:
                 found.add((node.kept, node.ipu))
-            case Repeat() | While():
+            case Repeat() | Pipeline() | While():
                 for carry in node.carry:
                     if (carry.initial, carry.ipu) in found:
                         found.add((carry.entering, carry.ipu))
@@ -47,7 +47,7 @@ def only_passing(program: Program) -> set[Place]:
             case Execute():
                 for value in node.reads:
                     readers.setdefault((value, node.ipu), []).append(node)
-            case Repeat() | While():
+            case Repeat() | Pipeline() | While():
                 for carry in node.carry:
                     readers.setdefault((carry.initial, carry.ipu), []).append(node)
             case _:

@@ -6,13 +6,13 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lowering.ir.loops import Pipeline
 from lowering.ir.program import (
     Copy,
     Execute,
     HostCall,
     Load,
     Node,
+    Pipeline,
     Program,
     Repeat,
     Store,
@@ -142,8 +142,8 @@ class Timer:
                 return self._moves.call(node)
             case Task():
                 return self._task(node, clock)
-            case Repeat() if node.pipeline is not None:
-                return self._pipeline(node, node.pipeline, clock)
+            case Pipeline():
+                return self._pipeline(node, clock)
             case Repeat():
                 return self._repeat(node, clock)
             case While():
@@ -294,8 +294,8 @@ class Timer:
         self._plans.pop()
         return Body(tr.group(part.traces), max(clock), part.nodes, node.origin)
 
-    def _pipeline(self, node: Repeat, pipeline: Pipeline, clock: Clock) -> Part:
-        schedule = pipeline.schedule
+    def _pipeline(self, node: Pipeline, clock: Clock) -> Part:
+        schedule = node.schedule
         bodies: dict[TaskKey, Body] = {}
         flows: dict[TaskKey, list[Flow]] = {}
         key: TaskKey | None = None
@@ -321,7 +321,7 @@ class Timer:
         if self.pipeline is None:
             self.pipeline = run.profile
         ran = Part(((start, run.trace),), run.nodes)
-        parts.append(ran.under("pipeline", pipeline.name, node.origin, run.profile.cycles))
+        parts.append(ran.under("pipeline", node.name, node.origin, run.profile.cycles))
         return joined(parts)
 
 

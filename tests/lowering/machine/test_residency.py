@@ -302,8 +302,8 @@ def test_sharded_on_the_tiles():
 
 
 def fifos(program):
-    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Repeat) and n.pipeline)
-    return loop.pipeline.fifos
+    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
+    return loop.fifos
 
 
 def bytes_of(program, value):
@@ -345,7 +345,7 @@ def test_the_second_pipeline_takes_the_firsts_place():
         return lower(trace_flat(run, body.in_avals), Options(num_ipus=2))
 
     one, two = homes(program(1)), homes(program(2))
-    assert len([n for n in program(2).body.steps if isinstance(n, ir.Repeat)]) == 2
+    assert len([n for n in program(2).body.steps if isinstance(n, ir.Pipeline)]) == 2
     assert list(map(held, one)) == list(map(held, two))
     assert modelled(program(2)).memory.by_category["fifos"] > 0
 
