@@ -21,8 +21,9 @@ def _smooth(
     prefix: str = "loss",
     most: int = 4,
     closes: bool = True,
+    forward: bool = False,
 ) -> str:
-    """A function of floats that can be differentiated in reverse."""
+    """A function of floats that can be differentiated in reverse, or in both modes."""
 
     def write(inner: Scope) -> str:
         fill(inner, 1, most)
@@ -35,6 +36,7 @@ def _smooth(
         write,
         closes=closes,
         smooth=True,
+        forward=forward or scope.context.forward,
         unbounded=False,
         ordered=False,
         refs=False,
@@ -78,7 +80,13 @@ def second(scope: Scope) -> None:
         "jnp.linspace(-1.0, 1.0, 3)",
     )
     way = scope.chance.choice(["hessian", "jacfwd", "jacrev", "gradient"])
-    name = _smooth(scope, [scope.fresh(variable)], scalar=way in ("hessian", "gradient"), most=3)
+    name = _smooth(
+        scope,
+        [scope.fresh(variable)],
+        scalar=way in ("hessian", "gradient"),
+        most=3,
+        forward=way in ("hessian", "jacfwd"),
+    )
     text = {
         "hessian": f"jax.hessian({name})({{0}})",
         "jacfwd": f"jax.jacfwd({name})({{0}})",
@@ -92,7 +100,8 @@ def second(scope: Scope) -> None:
 def forward(scope: Scope) -> None:
     """`jvp`, `vjp`, `linearize` and `linear_transpose`."""
     (variable, *_) = _variables(scope, 1)
-    name = _smooth(scope, [scope.fresh(variable)], scalar=True)
+    way = scope.chance.choice(["jvp", "linearize", "vjp"])
+    name = _smooth(scope, [scope.fresh(variable)], scalar=True, forward=way != "vjp")
     x = f"jnp.asarray({variable.name}, jnp.{variable.dtype})"
     dtype = "jnp.float32"
     texts = {
@@ -101,7 +110,6 @@ def forward(scope: Scope) -> None:
         "vjp": f"(lambda y, f: (y, jnp.mean(f({dtype}(1))[0]).astype({dtype})))"
         f"(*jax.vjp({name}, {x}))",
     }
-    way = scope.chance.choice(sorted(texts))
     value = Value(scope.draft.name("v"), (), "float32", exact=False)
     tangent = Value(scope.draft.name("v"), (), "float32", exact=False)
     scope.results([value, tangent], f"(lambda y, t: (y, jnp.tanh(t)))(*{texts[way]})")
@@ -144,7 +152,7 @@ def custom_rule(scope: Scope) -> None:
     also = scope.fresh(variable)
     slope = _smooth(scope, [also], scalar=True, prefix="slope", most=2, closes=closes)
     rule = scope.draft.name("f")
-    if scope.chance.random() < 0.5:
+    if scope.chance.random() < 0.5 or scope.context.forward:
         scope.line(
             f"{rule} = jax.custom_jvp({name})\n"
             f"{rule}.defjvp(lambda x, t: "

@@ -90,6 +90,7 @@ class Context:
     Attributes:
       depth: how many more levels of bodies there may be.
       smooth: only what has a derivative that does not jump.
+      forward: only what has a derivative in forward mode.
       unbounded: loops whose number of iterations is not known.
       ordered: effects in order.
       refs: reading and writing Refs.
@@ -97,6 +98,7 @@ class Context:
 
     depth: int = 2
     smooth: bool = False
+    forward: bool = False
     unbounded: bool = True
     ordered: bool = True
     refs: bool = True
