@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from ipujax.checks.arrays import check
 from ipujax.driver.arguments import Settings, Static
@@ -18,27 +18,21 @@ from ipujax.system.devices import SYSTEM
 from lowering import jaxpr
 
 
+class _Options(TypedDict, total=False):
+    device: str
+    engine: str
+    static_argnums: int | Sequence[int]
+    donate_argnums: int | Sequence[int]
+    name: str | None
+
+
 @overload
-def compile(
-    fn: Callable[..., object],
-    *,
-    device: str = ...,
-    engine: str = ...,
-    static_argnums: int | Sequence[int] = ...,
-    donate_argnums: int | Sequence[int] = ...,
-    name: str | None = ...,
-) -> CompiledFunction: ...
+def compile(fn: Callable[..., object], **options: Unpack[_Options]) -> CompiledFunction: ...
 
 
 @overload
 def compile(
-    fn: None = None,
-    *,
-    device: str = ...,
-    engine: str = ...,
-    static_argnums: int | Sequence[int] = ...,
-    donate_argnums: int | Sequence[int] = ...,
-    name: str | None = ...,
+    fn: None = None, **options: Unpack[_Options]
 ) -> Callable[[Callable[..., object]], CompiledFunction]: ...
 
 

@@ -46,7 +46,7 @@ def trace_function(
         with events.span("trace", settings.name):
             trace = jitted.trace(*given, **named)
     except jax.errors.UnexpectedTracerError as leak:
-        raise _leaked(settings.name, _first_line(leak)) from leak
+        raise _leaked(settings.name, str(leak).partition("\n")[0]) from leak
     _check_leaks(settings.name, trace)
     _check_enqueues(frames, trace.jaxpr)
     closed, closed_over = refs.closed_over(trace.jaxpr)
@@ -97,7 +97,3 @@ def _check_enqueues(frames: Sequence[tracing.Frame], closed: jaxpr.ClosedJaxpr) 
                 fix="use ipu.loops.repeat for the loop, or return the value and enqueue it outside "
                 "the differentiated function",
             )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
