@@ -223,20 +223,21 @@ class _Case:
     ) -> tuple[list[Pair], int]:
         """(name, pipelined, reference) of all that is compared, and the number of replicas."""
         got, elements = self.run(schedule, engine, source)
-        outputs = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(len(elements))]
+        rows = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(len(elements))]
         if self.whole_batch:
-            own = elements[:: got.replicas]
-            elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *own)]
-            outputs = outputs[-1:]
+            of_one_replica = elements[:: got.replicas]
+            elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *of_one_replica)]
         try:
-            wanted = self.unpipelined.micro_batches(elements, outputs)
+            wanted = self.unpipelined.micro_batches(elements, rows[-len(elements) :])
         except Exception as error:
             error.add_note(_REFERENCE)
             raise
-        pairs = [*self.loss_pairs(got, wanted), *self.output_pairs(got, wanted)]
-        if self.request.training:
-            pairs += [*self.gradient_pairs(got, wanted), *self.update_pairs(got)]
-        return pairs, got.replicas
+        outputs = self.output_pairs(got, wanted)
+        if not self.request.training:
+            return outputs, got.replicas
+        gradients, updated = self.gradient_pairs(got, wanted), self.update_pairs(got)
+        loss = self.loss_pair(rows, wanted, got.replicas)
+        return [loss, *outputs, *gradients, *updated], got.replicas
 
     # --- the pipeline -----------------------------------------------------------------------------
 
@@ -289,16 +290,14 @@ class _Case:
 
     # --- what is compared with what ---------------------------------------------------------------
 
-    def loss_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
+    def loss_pair(
+        self, rows: Sequence[list[Pytree]], wanted: Sequence[Step], replicas: int
+    ) -> Pair:
         """The losses."""
-        if not self.request.training:
-            return []
-        count = len(jax.tree.leaves(got.outputs)[0])
-        rows = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(count)]
         losses = self.unpipelined.losses(rows)
         if self.whole_batch:
-            losses = self.unpipelined.reduced(losses[:: got.replicas])
-        return [("loss", losses, np.stack([step.loss for step in wanted]).reshape(losses.shape))]
+            losses = self.unpipelined.reduced(losses[::replicas])
+        return "loss", losses, np.stack([step.loss for step in wanted]).reshape(losses.shape)
 
     def output_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
         """The last stage's outputs."""

@@ -195,22 +195,21 @@ class PipelineCheck:
         """What a factor looks like."""
         count, replicas = self.micro_batches, self.replicas
         sums = self.reduction is GradientAccumulationReductionMethod.SUM
-        if _is(factor, count) and count > 1:
+        if count > 1 and (_is(factor, count) or _is(factor, 1 / count)):
             what = f": {count} is the number of micro-batches"
-            if sums and kind.startswith("gradient"):
-                what += (
-                    f". The pipeline's reduction_method=SUM adds {count} of them up, where the "
-                    "reference averages; reduction_method=MEAN would average"
-                )
-            return what
-        if _is(factor, 1 / count) and count > 1:
-            what = f": {count} is the number of micro-batches"
-            if not sums and kind.startswith("gradient"):
-                what += (
-                    f". The pipeline's reduction_method={self.reduction.name} averages {count} of "
-                    "them, where the reference adds them up; reduction_method=SUM would add them up"
-                )
-            return what
+            if sums != _is(factor, count) or not kind.startswith("gradient"):
+                return what
+            mine, theirs, instead = (
+                f"averages {count} of them",
+                "adds them up",
+                "SUM would add them up",
+            )
+            if sums:
+                mine, theirs, instead = f"adds {count} of them up", "averages", "MEAN would average"
+            return (
+                f"{what}. The pipeline's reduction_method={self.reduction.name} {mine}, where the "
+                f"reference {theirs}; reduction_method={instead}"
+            )
         if replicas > 1 and (_is(factor, replicas) or _is(factor, 1 / replicas)):
             return f": {replicas} is the number of replicas, over which one side averages"
         if _is(factor, -1):

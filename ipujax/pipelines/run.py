@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,13 @@ def _initial_state(model: Model, variables: optax.Params, inputs: Pytree) -> Pyt
     return jax.tree.unflatten(structures[-1], states)
 
 
+class _Update(NamedTuple):
+    """The traced weight update, and which of `_Run.new_values`' arguments it reads."""
+
+    closed: jaxpr.ClosedJaxpr
+    reads: list[int]
+
+
 class _Run:
     """A pipeline with its arrays; inference has no state."""
 
@@ -119,8 +126,8 @@ class _Run:
         pairs = zip(new_states, states, strict=True)
         return [*news, *(x if is_trained(old) else jnp.asarray(x, old.dtype) for x, old in pairs)]
 
-    def traced_update(self) -> tuple[jaxpr.ClosedJaxpr, list[int]]:
-        """The weight update, and which operands of `new_values` it reads.
+    def traced_update(self) -> _Update:
+        """Traces the weight update.
 
         Raises:
           PipelineError: a state that is not one of this optimizer, for these variables.
@@ -149,13 +156,10 @@ class _Run:
             ("optimizer_state", states, self.states),
         ):
             check_leaves(f"the weight update turns a leaf of {name}", new, old, PipelineError)
-        return jaxpr.without_unused(closed)
+        return _Update(*jaxpr.without_unused(closed))
 
     def update(
-        self,
-        traced: tuple[jaxpr.ClosedJaxpr, list[int]],
-        operands: Sequence[jax.Array],
-        sums: Sequence[jax.Array],
+        self, traced: _Update, operands: Sequence[jax.Array], sums: Sequence[jax.Array]
     ) -> list[jax.Array]:
         """The weight update as a task; what was summed for the outfeed is sent with it."""
         (closed, reads), storages = traced, self.storages
@@ -198,17 +202,14 @@ class _Run:
         return [storage.load(x, s) for x, s in zip(final, self.storages, strict=False)]
 
     def once(
-        self,
-        update: tuple[jaxpr.ClosedJaxpr, list[int]] | None,
-        consts: Sequence[jax.Array],
-        carried: Sequence[jax.Array],
+        self, update: _Update | None, consts: Sequence[jax.Array], carried: Sequence[jax.Array]
     ) -> list[jax.Array]:
         """All micro-batches and the weight update: new variables and state."""
         model = self.model
         constants = [*carried[: len(self.variables)], *consts]
         known = dict(zip(model.constants, constants, strict=True))
         first = len(self.variables) + len(carried)  # of the outputs among the update's operands
-        reads = [] if update is None else [i - first for i in update[1] if i >= first]
+        reads = [] if update is None else [i - first for i in update.reads if i >= first]
         outputs = [model.output_leaves[i] for i in reads]
         body = MicroBatch(model, [v for v in outputs if v not in known])
         final = self.micro_batches(body, constants)
@@ -222,7 +223,7 @@ class _Run:
             for v in model.variables
         ]
         before = [*carried, *gradients]
-        operands = [before[i] for i in update[1] if i < first]
+        operands = [before[i] for i in update.reads if i < first]
         operands += [known[v] if v in known else final[v] for v in outputs]
         return self.update(update, operands, sums)
 
