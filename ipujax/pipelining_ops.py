@@ -16,33 +16,34 @@ import jax.numpy as jnp
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.pipelines import values
+from ipujax.pipelines.arguments import OptimizerFunctionOutput as OptimizerFunctionOutput
+from ipujax.pipelines.arguments import PipelineSchedule as PipelineSchedule
+from ipujax.pipelines.arguments import PipelineStageOptions as PipelineStageOptions
+from ipujax.pipelines.arguments import RecomputationMode as RecomputationMode
 from ipujax.pipelines.check import check_pipeline as check_pipeline
 from ipujax.pipelines.compared import PipelineCheck as PipelineCheck
-from ipujax.pipelines.model import OptimizerFunctionOutput as OptimizerFunctionOutput
+from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.run import run_pipeline
-from ipujax.pipelines.settings import PipelineSchedule as PipelineSchedule
-from ipujax.pipelines.settings import PipelineStageOptions as PipelineStageOptions
-from ipujax.pipelines.settings import RecomputationMode as RecomputationMode
-from ipujax.pipelines.settings import check_settings
-from lowering import jaxpr, pipelines
+from ipujax.pipelines.stages import Pytree
+from ipujax.pipelines.values import check
+from lowering import pipelines
 
 
 def pipeline(
-    computational_stages: Sequence[Any],
+    computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
     gradient_accumulation_count: int | None = None,
-    gradient_accumulation_dtype: Any = None,
+    gradient_accumulation_dtype: AskedDtype = None,
     repeat_count: int = 1,
     batch_serialization_iterations: int = 1,
-    inputs: Sequence[Any] | None = None,
+    inputs: Sequence[Pytree] | None = None,
     infeed_queue: IPUInfeedQueue | None = None,
     outfeed_queue: IPUOutfeedQueue | None = None,
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
-    device_mapping: Sequence[Any] | None = None,
-    pipeline_schedule: Any = None,
+    device_mapping: Sequence[int | Sequence[int]] | None = None,
+    pipeline_schedule: AskedSchedule = None,
     recomputation_mode: RecomputationMode | None = None,
-    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
-    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None,
+    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None,
     weight_update_poplar_options: PipelineStageOptions | None = None,
     offload_weight_update_variables: bool | None = None,
     replicated_optimizer_state_sharding: bool = False,
@@ -53,13 +54,15 @@ def pipeline(
     continuous_weight_updates: bool = False,
     outfeed_loss: bool = False,
     accumulate_outfeed: bool = False,
-    accumulate_outfeed_dtype: Any = None,
+    accumulate_outfeed_dtype: AskedDtype = None,
     outfeed_mask: Sequence[bool] | None = None,
     name: str | None = None,
     *,
-    reduction_method: Any = GradientAccumulationReductionMethod.SUM,
-    variables: Any = None,
-    optimizer_state: Any = None,
+    reduction_method: GradientAccumulationReductionMethod | str = (
+        GradientAccumulationReductionMethod.SUM
+    ),
+    variables: Pytree = None,
+    optimizer_state: Pytree = None,
 ) -> Any:
     """Runs a pipeline of stages; works anywhere inside `ipu.compile`, and under plain `jax.jit`.
 
@@ -130,12 +133,31 @@ def pipeline(
       OutOfRangeError: when run, if the data set ends too soon; `error.carried` then is
         `(variables, optimizer_state)` after the last complete update.
     """
-    settings = check_settings(dict(locals()), jaxpr.current_user_line())
-    given = values.check.sequence([] if inputs is None else inputs, "inputs")
-    return run_pipeline(settings, variables, optimizer_state, given)
+    request = PipelineRequest(
+        computational_stages=computational_stages,
+        gradient_accumulation_count=gradient_accumulation_count,
+        gradient_accumulation_dtype=gradient_accumulation_dtype, repeat_count=repeat_count,
+        batch_serialization_iterations=batch_serialization_iterations, infeed_queue=infeed_queue,
+        outfeed_queue=outfeed_queue, optimizer_function=optimizer_function,
+        device_mapping=device_mapping, pipeline_schedule=pipeline_schedule,
+        recomputation_mode=recomputation_mode,
+        forward_propagation_stages_poplar_options=forward_propagation_stages_poplar_options,
+        backward_propagation_stages_poplar_options=backward_propagation_stages_poplar_options,
+        weight_update_poplar_options=weight_update_poplar_options,
+        offload_weight_update_variables=offload_weight_update_variables,
+        replicated_optimizer_state_sharding=replicated_optimizer_state_sharding,
+        offload_activations=offload_activations,
+        offload_gradient_accumulation_buffers=offload_gradient_accumulation_buffers,
+        replicated_weight_sharding=replicated_weight_sharding, offload_weights=offload_weights,
+        continuous_weight_updates=continuous_weight_updates, outfeed_loss=outfeed_loss,
+        accumulate_outfeed=accumulate_outfeed, accumulate_outfeed_dtype=accumulate_outfeed_dtype,
+        outfeed_mask=outfeed_mask, name=name, reduction_method=reduction_method,
+    )  # fmt: skip
+    given = check.sequence([] if inputs is None else inputs, "inputs")
+    return run_pipeline(request, variables, optimizer_state, given)
 
 
-def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:
     """Keeps values that recomputation would otherwise compute again.
 
     Acts in stages of training pipelines with `RecomputeAndBackpropagateInterleaved` where
@@ -148,6 +170,6 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     Returns:
       The same pytree.
     """
-    values.check.leaves(tensors, "recomputation_checkpoint")
-    with values.check.scope(name or "recomputation_checkpoint"):
+    check.leaves(tensors, "recomputation_checkpoint")
+    with check.scope(name or "recomputation_checkpoint"):
         return jax.tree.map(lambda x: pipelines.checkpoint(jnp.asarray(x)), tensors)

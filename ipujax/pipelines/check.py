@@ -12,16 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import pipelining_ops
 from ipujax.cross_replica_ops import cross_replica_sum
 from ipujax.driver.compiler import compile as ipu_compile
 from ipujax.errors import PipelineError, PipelineTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import IpuOptimizer, apply_gradients
+from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare, schedule_name
-from ipujax.pipelines.settings import check_settings
-from ipujax.pipelines.unpipelined import Element, Unpipelined
+from ipujax.pipelines.request import AskedSchedule, PipelineRequest, StageFunction
+from ipujax.pipelines.run import run_pipeline
+from ipujax.pipelines.stages import Arguments, Pytree
+from ipujax.pipelines.unpipelined import Step, Unpipelined
 from ipujax.pipelines.values import check
 from lowering import jaxpr
 
@@ -32,13 +34,16 @@ _REFERENCE = (
 
 
 def check_pipeline(
-    computational_stages: Sequence[Any],
+    computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
     gradient_accumulation_count: int | None = None,
     *,
-    reference: Callable[..., Any] | None = None,
+    inputs: Sequence[Pytree] | None = None,
+    variables: Pytree = None,
+    optimizer_state: Pytree = None,
+    reference: Callable[..., Pytree] | None = None,
     whole_batch: bool = False,
-    batch: Any = None,
-    schedules: Sequence[Any] | None = None,
+    batch: Pytree = None,
+    schedules: Sequence[AskedSchedule] | None = None,
     engine: str = "replay",
     rtol: float = 1e-4,
     atol: float = 1e-6,
@@ -54,6 +59,9 @@ def check_pipeline(
     Args:
       computational_stages: as for `pipeline`.
       gradient_accumulation_count: as for `pipeline`.
+      inputs: as for `pipeline`.
+      variables: as for `pipeline`.
+      optimizer_state: as for `pipeline`.
       reference: the model as one function, called with what the first stage is. It returns the
         loss of a micro-batch, or (loss, outputs), outputs being those of the last stage; in
         inference, the outputs. By default, the stages one after the other under plain JAX, and
@@ -77,21 +85,21 @@ def check_pipeline(
       PipelineError: (a `ValueError`) and its kin: arguments that `pipeline` would refuse, or a
         reference whose results do not fit.
     """
-    given = _bound(computational_stages, gradient_accumulation_count, arguments)
+    request = _request(computational_stages, gradient_accumulation_count, **arguments)
     if not jaxpr.trace_state_clean():
         raise PipelineError(
             "check_pipeline was called in code that is being compiled",
             fix="call it before, with the same arguments",
         )
-    settings = check_settings(given, jaxpr.current_user_line())
-    if whole_batch and not (reference and settings.training):
+    if whole_batch and not (reference and request.training):
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
-    variables = jax.tree.map(jnp.asarray, given["variables"])
-    inputs = jax.tree.map(jnp.asarray, list(given["inputs"] or []))
-    unpipelined = Unpipelined(settings, variables, inputs, given["optimizer_state"], reference)
-    case = _Case(given, unpipelined, whole_batch)
-    source = _source(given["infeed_queue"], batch)
-    chosen = [given["pipeline_schedule"]]
+    first = check.sequence([] if inputs is None else inputs, "inputs")
+    check.leaves((variables, first), "`variables` and `inputs` of a pipeline")
+    params, first = jax.tree.map(jnp.asarray, (variables, first))
+    unpipelined = Unpipelined(request, params, first, optimizer_state, reference)
+    case = _Case(unpipelined, whole_batch)
+    source = _source(request.infeed_queue, batch)
+    chosen = [request.pipeline_schedule]
     if schedules is not None:
         chosen = check.iterable(schedules, "schedules", "schedules of pipelines")
     rows: list[Difference] = []
@@ -99,26 +107,29 @@ def check_pipeline(
     for schedule in chosen:
         pairs, replicas = case.pairs(schedule, engine, source)
         rows += compare(schedule_name(schedule), pairs, rtol, atol)
-    return PipelineCheck(tuple(rows), settings.count, replicas, settings.reduction, rtol, atol)
+    count, reduction = request.micro_batches, request.reduction
+    return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
-def _bound(stages: Any, count: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `pipeline`, with its defaults."""
-    signature = inspect.signature(pipelining_ops.pipeline)
+def _request(
+    stages: Sequence[StageFunction | Sequence[StageFunction]], count: int | None, **arguments: Any
+) -> PipelineRequest:
+    """The request that `pipeline` would make of its arguments."""
     try:
-        bound = signature.bind(stages, count, **arguments)
+        inspect.signature(PipelineRequest).bind_partial(**arguments)
     except TypeError as error:
         raise PipelineTypeError(
             f"check_pipeline takes the arguments of pipeline: {error}"
         ) from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
+    return PipelineRequest(
+        computational_stages=stages, gradient_accumulation_count=count, **arguments
+    )
 
 
 # --- elements -------------------------------------------------------------------------------------
 
 
-def _source(queue: IPUInfeedQueue | None, batch: Any) -> IPUInfeedQueue | None:
+def _source(queue: IPUInfeedQueue | None, batch: Pytree) -> IPUInfeedQueue | None:
     """The queue that has the elements."""
     if batch is None or isinstance(batch, IPUInfeedQueue):
         return queue if batch is None else batch
@@ -135,14 +146,14 @@ def _source(queue: IPUInfeedQueue | None, batch: Any) -> IPUInfeedQueue | None:
     return IPUInfeedQueue(batch)
 
 
-def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Element]:
-    """The queue's next elements, which stay in it."""
+def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
+    """What the queue's next elements, which stay in it, add to the first stage's arguments."""
     if queue is None:
-        return [((), {})] * count
+        return [Arguments((), {})] * count
     args, kwargs = queue.arguments()
-    structure = jax.tree.structure((tuple(args), kwargs))
+    structure = jax.tree.structure(Arguments(tuple(args), kwargs))
     rows = queue.rows(count, keep=True)
-    return [jax.tree.unflatten(structure, [row[i] for row in rows]) for i in range(count)]
+    return [structure.unflatten([row[i] for row in rows]) for i in range(count)]
 
 
 # --- both runs ------------------------------------------------------------------------------------
@@ -161,36 +172,41 @@ class _Pipelined:
       summed: the sum of all replicas' gradients.
     """
 
-    outputs: list[Any]
+    outputs: list[Pytree]
     replicas: int
-    variables: Any
-    state: Any
-    gradients: Any
-    summed: Any
+    variables: Pytree = None
+    state: Pytree = None
+    gradients: Pytree = None
+    summed: Pytree = None
 
 
 class _Recorder(IpuOptimizer):
     """Keeps the gradients that the weight update is given in the optimizer's state."""
 
-    def init(self, params: Any) -> Any:
+    def init(self, params: Pytree) -> tuple[Pytree, Pytree, Pytree]:
         """Nothing recorded yet."""
         return _zeros(params), _zeros(params), super().init(params)
 
     def apply_gradients(
-        self, gradients: Any, state: Any, params: Any = None, *args: Any, **extra: Any
-    ) -> Any:
+        self,
+        gradients: Pytree,
+        state: tuple[Pytree, Pytree, Pytree],
+        params: Pytree = None,
+        *args: object,
+        **extra: object,
+    ) -> tuple[Pytree, tuple[Pytree, Pytree, Pytree]]:
         """As the wrapped optimizer does."""
         updates, inner = apply_gradients(self.wrapped, gradients, state[2], params, *args, **extra)
         own = jax.tree.map(lambda g, v: g.astype(_precise(v)), gradients, params)
         return updates, (own, jax.tree.map(cross_replica_sum, own), inner)
 
 
-def _zeros(variables: Any) -> Any:
+def _zeros(variables: Pytree) -> Pytree:
     """What a recorder holds before it has recorded anything."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, _precise(x)), variables)
 
 
-def _precise(x: Any) -> Any:
+def _precise(x: jax.Array) -> np.dtype[np.generic]:
     """The dtype in which gradients of a variable are recorded."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
@@ -198,54 +214,55 @@ def _precise(x: Any) -> Any:
 class _Case:
     """One pipeline to check."""
 
-    def __init__(self, given: dict[str, Any], unpipelined: Unpipelined, whole_batch: bool):
-        self.given, self.unpipelined, self.whole_batch = given, unpipelined, whole_batch
-        self.settings = unpipelined.settings
+    def __init__(self, unpipelined: Unpipelined, whole_batch: bool):
+        self.unpipelined, self.whole_batch = unpipelined, whole_batch
+        self.request = unpipelined.request
 
     def pairs(
-        self, schedule: Any, engine: str, source: IPUInfeedQueue | None
+        self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
     ) -> tuple[list[Pair], int]:
         """(name, pipelined, reference) of all that is compared, and the number of replicas."""
         got, elements = self.run(schedule, engine, source)
-        outputs = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(len(elements))]
+        rows = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(len(elements))]
         if self.whole_batch:
-            own = elements[:: got.replicas]
-            elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *own)]
-            outputs = outputs[-1:]
+            of_one_replica = elements[:: got.replicas]
+            elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *of_one_replica)]
         try:
-            wanted = self.unpipelined.micro_batches(elements, outputs)
+            wanted = self.unpipelined.micro_batches(elements, rows[-len(elements) :])
         except Exception as error:
             error.add_note(_REFERENCE)
             raise
-        pairs = [*self.loss_pairs(got, wanted), *self.output_pairs(got, wanted)]
-        if self.settings.training:
-            pairs += [*self.gradient_pairs(got, wanted), *self.update_pairs(got)]
-        return pairs, got.replicas
+        outputs = self.output_pairs(got, wanted)
+        if not self.request.training:
+            return outputs, got.replicas
+        gradients, updated = self.gradient_pairs(got, wanted), self.update_pairs(got)
+        loss = self.loss_pair(rows, wanted, got.replicas)
+        return [loss, *outputs, *gradients, *updated], got.replicas
 
     # --- the pipeline -----------------------------------------------------------------------------
 
     def run(
-        self, schedule: Any, engine: str, source: IPUInfeedQueue | None
-    ) -> tuple[_Pipelined, list[Element]]:
+        self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
+    ) -> tuple[_Pipelined, list[Arguments]]:
         """Runs the pipeline once; also gives the elements that it took."""
-        count = self.settings.count
+        count, training = self.request.micro_batches, self.request.training
         elements = _elements(source, count)
-        fed = [e[1] or e[0] for e in elements]  # read lazily: what is added later comes as well
+        fed = [e.kwargs or e.args for e in elements]  # read lazily: more are added below
         outfeed = IPUOutfeedQueue()
-        own: dict[str, Any] = {
-            "infeed_queue": None if source is None else IPUInfeedQueue(fed),
-            "outfeed_queue": outfeed,
-            "optimizer_function": self.recording if self.settings.training else None,
-            "pipeline_schedule": schedule,
-            "repeat_count": 1,
-            "outfeed_loss": False,
-            "outfeed_mask": None,
-            "accumulate_outfeed": False,
-        }
+        request = dc.replace(
+            self.request,
+            infeed_queue=None if source is None else IPUInfeedQueue(fed),
+            outfeed_queue=outfeed,
+            optimizer_function=self.recording if training else None,
+            pipeline_schedule=schedule,
+            repeat_count=1,
+            outfeed_loss=False,
+            outfeed_mask=None,
+            accumulate_outfeed=False,
+        )
 
-        def checked_pipeline(variables: Any, state: Any, inputs: Any) -> Any:
-            changed = {"variables": variables, "optimizer_state": state, "inputs": inputs}
-            return pipelining_ops.pipeline(**{**self.given, **own, **changed})
+        def checked_pipeline(variables: Pytree, state: Pytree, inputs: list[Pytree]) -> Pytree:
+            return run_pipeline(request, variables, state, inputs)
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
         if state is not None:
@@ -255,45 +272,43 @@ class _Case:
         replicas = lowered.program.replicas
         if replicas > 1:
             elements = _elements(source, count * replicas)
-            fed += [e[1] or e[0] for e in elements[count:]]
+            fed += [e.kwargs or e.args for e in elements[count:]]
         results = lowered.compile()(*arguments)
         outputs = outfeed.dequeue() if outfeed.enqueued else []
         several = 2 if replicas > 1 else 1  # axes of micro-batches and replicas
         outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[several:]), outputs)
-        if not self.settings.training:
-            return _Pipelined(outputs, replicas, None, None, None, None), elements
+        if not training:
+            return _Pipelined(outputs, replicas), elements
         variables, (gradients, summed, state) = results
         return _Pipelined(outputs, replicas, variables, state, gradients, summed), elements
 
-    def recording(self, *outputs: Any) -> pipelining_ops.OptimizerFunctionOutput:
+    def recording(self, *outputs: Pytree) -> OptimizerFunctionOutput:
         """The user's optimizer function, with a recorder around the optimizer."""
-        output = copy.copy(self.unpipelined.optimizer(*outputs))
+        output = copy.copy(self.request.optimizer(*outputs))
         output.opt = _Recorder(output.opt)
         return output
 
     # --- what is compared with what ---------------------------------------------------------------
 
-    def loss_pairs(self, got: _Pipelined, wanted: Sequence[Any]) -> list[Pair]:
+    def loss_pair(
+        self, rows: Sequence[list[Pytree]], wanted: Sequence[Step], replicas: int
+    ) -> Pair:
         """The losses."""
-        if not self.settings.training:
-            return []
-        count = len(jax.tree.leaves(got.outputs)[0])
-        rows = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(count)]
         losses = self.unpipelined.losses(rows)
         if self.whole_batch:
-            losses = self.unpipelined.reduced(losses[:: got.replicas])
-        return [("loss", losses, np.stack([w[0] for w in wanted]).reshape(losses.shape))]
+            losses = self.unpipelined.reduced(losses[::replicas])
+        return "loss", losses, np.stack([step.loss for step in wanted]).reshape(losses.shape)
 
-    def output_pairs(self, got: _Pipelined, wanted: Sequence[Any]) -> list[Pair]:
+    def output_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
         """The last stage's outputs."""
-        if wanted[0][1] is None or self.whole_batch:
+        if wanted[0].outputs is None or self.whole_batch:
             return []
         mine = [
             (f"output {number}{jax.tree_util.keystr(path)}", array)
             for number, output in enumerate(got.outputs)
             for path, array in jax.tree_util.tree_leaves_with_path(output)
         ]
-        theirs = [jax.tree.leaves(w[1]) for w in wanted]
+        theirs = [jax.tree.leaves(step.outputs) for step in wanted]
         if len(mine) != len(theirs[0]):
             raise PipelineError(
                 f"the last stage has {len(mine)} output arrays, the reference {len(theirs[0])}",
@@ -302,16 +317,16 @@ class _Case:
         columns = zip(*theirs, strict=True)
         return [(*m, np.stack(column)) for m, column in zip(mine, columns, strict=True)]
 
-    def gradient_pairs(self, got: _Pipelined, wanted: Sequence[Any]) -> list[Pair]:
+    def gradient_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
         """Gradients of replica 0, and where there are several, of all together."""
         whose = [("gradient", got.gradients, wanted[:: 1 if self.whole_batch else got.replicas], 1)]
         if got.replicas > 1 and not self.whole_batch:
             whose.append(("gradient over replicas", got.summed, wanted, got.replicas))
         pairs: list[Pair] = []
-        for what, tree, micro_batches, replicas in whose:
+        for what, tree, steps, replicas in whose:
             leaves = jax.tree.leaves(tree)
             for name, index in self.unpipelined.trained.items():
-                each = np.stack([np.asarray(w[2][name], np.float64) for w in micro_batches])
+                each = np.stack([np.asarray(step.gradients[name], np.float64) for step in steps])
                 by_replica = each.reshape(-1, replicas, *each.shape[1:]).sum(axis=1)
                 total = self.unpipelined.reduced(by_replica)
                 pairs.append((f"{what} {name}".rstrip(), leaves[index], total))

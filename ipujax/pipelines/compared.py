@@ -6,14 +6,14 @@ import dataclasses as dc
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 
-Pair = tuple[str, Any, Any]
+Pair = tuple[str, ArrayLike, ArrayLike]
 """What it is, as the pipeline has it, as the reference has it."""
 
 MAX_ROWS = 24  # of a table; above, what agrees is cut down to the worst of each kind
@@ -157,7 +157,7 @@ class PipelineCheck:
     def _shown(self) -> Sequence[Difference]:
         if len(self.rows) <= MAX_ROWS:
             return self.rows
-        worst: dict[Any, Difference] = {}
+        worst: dict[tuple[str, str], Difference] = {}
         for row in self.rows:
             kept = worst.setdefault((row.schedule, row.kind), row)
             if row.excess > kept.excess:
@@ -195,22 +195,21 @@ class PipelineCheck:
         """What a factor looks like."""
         count, replicas = self.micro_batches, self.replicas
         sums = self.reduction is GradientAccumulationReductionMethod.SUM
-        if _is(factor, count) and count > 1:
+        if count > 1 and (_is(factor, count) or _is(factor, 1 / count)):
             what = f": {count} is the number of micro-batches"
-            if sums and kind.startswith("gradient"):
-                what += (
-                    f". The pipeline's reduction_method=SUM adds {count} of them up, where the "
-                    "reference averages; reduction_method=MEAN would average"
-                )
-            return what
-        if _is(factor, 1 / count) and count > 1:
-            what = f": {count} is the number of micro-batches"
-            if not sums and kind.startswith("gradient"):
-                what += (
-                    f". The pipeline's reduction_method={self.reduction.name} averages {count} of "
-                    "them, where the reference adds them up; reduction_method=SUM would add them up"
-                )
-            return what
+            if sums != _is(factor, count) or not kind.startswith("gradient"):
+                return what
+            mine, theirs, instead = (
+                f"averages {count} of them",
+                "adds them up",
+                "SUM would add them up",
+            )
+            if sums:
+                mine, theirs, instead = f"adds {count} of them up", "averages", "MEAN would average"
+            return (
+                f"{what}. The pipeline's reduction_method={self.reduction.name} {mine}, where the "
+                f"reference {theirs}; reduction_method={instead}"
+            )
         if replicas > 1 and (_is(factor, replicas) or _is(factor, 1 / replicas)):
             return f": {replicas} is the number of replicas, over which one side averages"
         if _is(factor, -1):
@@ -248,7 +247,7 @@ def _plural(kind: str) -> str:
     return plurals.get(kind, kind.replace("gradient", "gradients").replace("output", "outputs"))
 
 
-def schedule_name(schedule: Any) -> str:
+def schedule_name(schedule: object) -> str:
     """What to call a schedule, however it was given."""
     if schedule is None:
         return "default"
@@ -266,7 +265,7 @@ def compare(schedule: str, pairs: Iterable[Pair], rtol: float, atol: float) -> l
 
 
 def _difference(
-    schedule: str, name: str, mine: Any, theirs: Any, rtol: float, atol: float
+    schedule: str, name: str, mine: ArrayLike, theirs: ArrayLike, rtol: float, atol: float
 ) -> Difference:
     wide = complex if np.iscomplexobj(mine) or np.iscomplexobj(theirs) else float
     a, b = np.asarray(mine).astype(wide), np.asarray(theirs).astype(wide)

@@ -4,65 +4,33 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from ipujax.errors import PipelineError, PipelineTypeError
+from ipujax.errors import PipelineError
 from ipujax.optimizers import (
     CrossReplicaOptimizer,
     IpuOptimizer,
     compute_gradients,
     maps_gradients,
 )
-from ipujax.pipelines.settings import Settings
-from ipujax.pipelines.stages import SPANS_ALL, Arguments, Stage, Value, trace_stage
-from ipujax.pipelines.values import check
+from ipujax.pipelines.arguments import OptimizerFunctionOutput
+from ipujax.pipelines.request import PipelineRequest
+from ipujax.pipelines.stages import (
+    SPANS_ALL,
+    Arguments,
+    Aval,
+    Pytree,
+    Stage,
+    Value,
+    trace_stage,
+)
+from lowering import storage
 
-
-class OptimizerFunctionOutput:
-    """What an `optimizer_function` returns.
-
-    Args:
-      opt: an optax `GradientTransformation`, or one of `ipujax.optimizers`.
-      loss: a floating-point scalar, the loss of one micro-batch.
-      compute_gradients_args: further positional arguments of the optimizer's `compute_gradients`,
-        which maps the gradients of each micro-batch.
-      compute_gradients_kwargs: the same by keyword.
-      apply_gradients_args: further positional arguments of the weight update.
-      apply_gradients_kwargs: the same by keyword; an optax transformation takes them as extra
-        arguments of `update`.
-    """
-
-    def __init__(
-        self,
-        opt: Any,
-        loss: Any,
-        compute_gradients_args: Sequence[Any] | None = None,
-        compute_gradients_kwargs: dict[str, Any] | None = None,
-        apply_gradients_args: Sequence[Any] | None = None,
-        apply_gradients_kwargs: dict[str, Any] | None = None,
-    ):
-        if not (callable(getattr(opt, "init", None)) and callable(getattr(opt, "update", None))):
-            raise PipelineTypeError(
-                "OptimizerFunctionOutput takes an optax gradient transformation, such as "
-                f"optax.sgd(0.1), not {opt!r}"
-            )
-        self.opt, self.loss = opt, loss
-        self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
-        self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
-        self.apply_gradients_args = _positional(apply_gradients_args, "apply_gradients")
-        self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
-
-
-def _positional(given: Any, function: str) -> tuple[Any, ...]:
-    return () if given is None else tuple(check.sequence(given, f"{function}_args"))
-
-
-def _by_keyword(given: Any, function: str) -> dict[str, Any]:
-    return dict(check.instance(given, dict, f"{function}_kwargs", optional=True) or {})
+Arrays = Mapping[Value, jax.Array]
 
 
 @dc.dataclass(frozen=True)
@@ -70,7 +38,7 @@ class Model:
     """The traced stages of a pipeline.
 
     Attributes:
-      settings: of the pipeline.
+      request: what the pipeline was asked to do.
       tree: the variables as a pytree of `Value`s, or None.
       inputs: the flat inputs.
       element: the infeed's element as the first stage takes it.
@@ -79,12 +47,12 @@ class Model:
       loss: in training.
     """
 
-    settings: Settings
-    tree: Any
+    request: PipelineRequest
+    tree: Pytree
     inputs: tuple[Value, ...]
     element: Arguments
     stages: tuple[Stage, ...]
-    outputs: tuple[Any, ...]
+    outputs: tuple[Pytree, ...]
     loss: Value | None
 
     @functools.cached_property
@@ -96,9 +64,9 @@ class Model:
     @functools.cached_property
     def elements(self) -> dict[Value, None]:
         """The leaves of the infeed's element."""
-        return dict.fromkeys(jax.tree.leaves((self.element.args, self.element.kwargs)))
+        return dict.fromkeys(jax.tree.leaves(self.element))
 
-    @property
+    @functools.cached_property
     def constants(self) -> list[Value]:
         """What is the same for all micro-batches: variables, then inputs."""
         return [*self.variables, *self.inputs]
@@ -114,39 +82,46 @@ class Model:
         read = {v for stage in self.stages for v in stage.operands if v.trainable}
         return read if self.loss is None else {*read, self.loss}
 
+    @functools.cached_property
+    def weight_storage(self) -> storage.Storage:
+        """Where the variables wait between tasks."""
+        request = self.request
+        sharded = request.replicated_weight_sharding
+        if sharded is None:
+            sharded = request.batch_serialization_iterations > 1 and self.keeps_replicas_equal
+        return storage.Storage(remote=bool(request.offload_weights), sharded=sharded)
+
     # --- queues -----------------------------------------------------------------------------------
 
-    def next_element(self) -> dict[Value, Any]:
+    def next_element(self) -> Arrays:
         """Takes an element, inside the first task."""
-        queue = self.settings.infeed_queue
+        queue = self.request.infeed_queue
         if queue is None:
             return {}
         arrays = jax.tree.leaves(queue.next_element(None))
         return dict(zip(self.elements, arrays, strict=True))
 
-    def sent(self) -> Any:
+    def sent(self) -> Pytree:
         """What goes to the outfeed: a pytree of `Value`s."""
-        settings = self.settings
-        if settings.outfeed_loss:
+        if self.request.outfeed_loss:
             return self.loss
-        outputs = list(self.outputs)
-        if settings.outfeed_mask is not None:
-            pairs = zip(outputs, settings.outfeed_mask, strict=True)
-            outputs = [output for output, is_masked in pairs if not is_masked]
-        return outputs
+        mask = self.request.outfeed_mask or [False] * len(self.outputs)
+        return [output for output, masked in zip(self.outputs, mask, strict=True) if not masked]
 
+    @functools.cached_property
     def sent_leaves(self) -> list[Value]:
         """The same, flat; nothing without an outfeed."""
-        return [] if self.settings.outfeed_queue is None else jax.tree.leaves(self.sent())
+        return [] if self.request.outfeed_queue is None else jax.tree.leaves(self.sent())
 
-    def enqueue(self, arrays: Sequence[Any]) -> None:
+    def enqueue(self, arrays: Sequence[jax.Array]) -> None:
         """Sends arrays in the place of what goes to the outfeed."""
-        queue = self.settings.outfeed_queue
+        queue = self.request.outfeed_queue
         if queue is not None:
             queue.enqueue(jax.tree.unflatten(jax.tree.structure(self.sent()), arrays))
 
     # --- gradients --------------------------------------------------------------------------------
 
+    @functools.cached_property
     def owners(self) -> dict[Value, int]:
         """For every trainable variable that is read, the stage that adds to its accumulator.
 
@@ -159,76 +134,61 @@ class Model:
                     owners.setdefault(value, stage.number)
         return owners
 
-    def optimizer(self, given: Callable[[Value], Any]) -> OptimizerFunctionOutput:
-        """Calls the optimizer function on the last stage's outputs, whose leaves `given` knows."""
-        function = self.settings.optimizer_function
-        if function is None:
-            raise PipelineError("an inference pipeline has no optimizer")
-        return checked_output(function(*jax.tree.map(given, list(self.outputs))))
-
-    def hook_reads(self) -> list[Value]:
-        """What the optimizer reads while it maps the gradients of one micro-batch."""
-        return self.output_leaves if self.maps else []
-
-    def hook_variables(self, owned: Sequence[Value]) -> list[Value]:
-        """The variables that it reads then."""
-        return list(owned) if self.maps else []
+    def optimizer(self, leaves: Sequence[jax.Array]) -> OptimizerFunctionOutput:
+        """What the optimizer function gives for the last stage's outputs, given flat."""
+        outputs = jax.tree.structure(self.outputs)
+        return self.request.optimizer(*jax.tree.unflatten(outputs, leaves))
 
     @functools.cached_property
     def maps(self) -> bool:
         """Whether the optimizer maps the gradients of each micro-batch."""
-        return self.settings.training and maps_gradients(self.sample_optimizer.opt)
+        return self.request.training and maps_gradients(self.sample_optimizer.opt)
 
     @property
     def keeps_replicas_equal(self) -> bool:
         """Whether all replicas have the same variables for ever, as far as one can see."""
-        if not self.settings.training:
-            return True
-        opt = self.sample_optimizer.opt
-        while isinstance(opt, IpuOptimizer):
-            if isinstance(opt, CrossReplicaOptimizer):
-                return True
-            opt = opt.wrapped
-        return False
+        return not self.request.training or averages(self.sample_optimizer.opt)
 
     @functools.cached_property
     def sample_optimizer(self) -> OptimizerFunctionOutput:
         """What the optimizer function returns; good for all but the arrays in it."""
-        found: list[OptimizerFunctionOutput] = []
+        made: list[OptimizerFunctionOutput] = []
 
-        def function(*leaves: Any) -> Any:
-            arrays = dict(zip(self.output_leaves, leaves, strict=True))
-            found.append(self.optimizer(arrays.__getitem__))
-            return ()
+        def function(*leaves: jax.Array) -> None:
+            made.append(self.optimizer(leaves))
 
         jax.eval_shape(function, *(v.aval for v in self.output_leaves))
-        return found[0]
+        return made[0]
 
-    def mapped(
-        self, gradients: dict[Value, Any], given: Callable[[Value], Any]
-    ) -> dict[Value, Any]:
+    def mapped(self, gradients: Arrays, array_of: Callable[[Value], jax.Array]) -> Arrays:
         """The gradients of one micro-batch as the optimizer wants them."""
         if not gradients or not self.maps:
             return gradients
-        output = self.optimizer(given)
-        names = self.variables
-        keyed = {names[v]: gradient for v, gradient in gradients.items()}
-        own = {names[v]: given(v) for v in gradients}
+        output, names = self.optimizer([*map(array_of, self.output_leaves)]), self.variables
         mapped = compute_gradients(
             output.opt,
-            keyed,
-            own,
+            {names[v]: gradient for v, gradient in gradients.items()},
+            {names[v]: array_of(v) for v in gradients},
             *output.compute_gradients_args,
             **output.compute_gradients_kwargs,
         )
         return {v: mapped[names[v]] for v in gradients}
 
 
-def trace_model(settings: Settings, variables: Any, inputs: Sequence[Any]) -> Model:
+def averages(opt: optax.GradientTransformation) -> bool:
+    """Whether an optimizer averages gradients over the replicas."""
+    while isinstance(opt, IpuOptimizer):
+        if isinstance(opt, CrossReplicaOptimizer):
+            return True
+        opt = opt.wrapped
+    return False
+
+
+def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Pytree]) -> Model:
     """Traces the stages of a pipeline.
 
     Args:
-      settings: of the pipeline.
+      request: what the pipeline is asked to do.
       variables: a pytree of arrays, or None.
       inputs: what the first stage is given before the infeed's element; pytrees of arrays.
 
@@ -237,70 +197,47 @@ def trace_model(settings: Settings, variables: Any, inputs: Sequence[Any]) -> Mo
         outputs have nowhere to go.
     """
     tree = jax.tree.map(_variable, variables)
-    given = jax.tree.map(lambda x: Value(jax.typeof(x), constant=True), list(inputs))
-    element = _element(settings)
-    known = Arguments((*given, *element.args), element.kwargs)
+    first = jax.tree.map(lambda x: Value(jax.typeof(x), constant=True), inputs)
+    element = Arguments((), {})
+    if request.infeed_queue is not None:
+        args, kwargs = request.infeed_queue.arguments()
+        element = Arguments(*jax.tree.map(Value, (tuple(args), kwargs)))
+    given = Arguments((*first, *element.args), element.kwargs)
     stages: list[Stage] = []
-    outputs: list[Any] = []
     loss: Value | None = None
-    for number, parts in enumerate(settings.stages):
-        last = number + 1 == len(settings.stages)
-        loss_of = _loss_of(settings) if last and settings.training else None
-        stage, outputs, loss = trace_stage(number, parts, tree, known, loss_of)
+    for number, parts in enumerate(request.stages):
+        last = number + 1 == len(request.stages)
+        optimizer = request.optimizer if last and request.training else None
+        stage, outputs, loss = trace_stage(number, parts, tree, given, optimizer)
         stages.append(stage)
-        known = Arguments(tuple(outputs), {})
-    inputs_flat = tuple(jax.tree.leaves(given))
-    model = Model(settings, tree, inputs_flat, element, tuple(stages), tuple(outputs), loss)
+        given = Arguments(tuple(outputs), {})
+    inputs_flat = tuple(jax.tree.leaves(first))
+    model = Model(request, tree, inputs_flat, element, tuple(stages), given.args, loss)
     _check_outputs(model)
     _check_shared(model)
     _check_loss(model)
-    if settings.may_shard_weights and model.keeps_replicas_equal:
-        kept = dc.replace(settings.weight_storage, sharded=True)
-        model = dc.replace(model, settings=dc.replace(settings, weight_storage=kept))
     return model
 
 
-def _variable(leaf: Any) -> Value:
+def _variable(leaf: jax.Array) -> Value:
     aval = jax.typeof(leaf)
-    trainable = bool(jnp.issubdtype(aval.dtype, jnp.floating))
-    return Value(aval, constant=True, trainable=trainable)
+    return Value(aval, constant=True, trainable=is_trained(aval))
 
 
-def _element(settings: Settings) -> Arguments:
-    if settings.infeed_queue is None:
-        return Arguments((), {})
-    args, kwargs = settings.infeed_queue.arguments()
-    return Arguments(*jax.tree.map(Value, (tuple(args), kwargs)))
-
-
-def _loss_of(settings: Settings) -> Callable[..., Any]:
-    def loss_of(*outputs: Any) -> Any:
-        function = settings.optimizer_function
-        return checked_output(function(*outputs)).loss if function is not None else None
-
-    return loss_of
-
-
-def checked_output(output: Any) -> OptimizerFunctionOutput:
-    """What an optimizer function returned, if it is of the right kind."""
-    if not isinstance(output, OptimizerFunctionOutput):
-        raise PipelineTypeError(
-            "optimizer_function must return an OptimizerFunctionOutput(opt, loss), not "
-            f"{type(output).__name__}"
-        )
-    return output
+def is_trained(variable: Aval | jax.Array) -> bool:
+    """Whether a variable has a gradient."""
+    return bool(jnp.issubdtype(variable.dtype, jnp.floating))
 
 
 def _check_outputs(model: Model) -> None:
-    settings = model.settings
-    mask = settings.outfeed_mask
+    request, mask = model.request, model.request.outfeed_mask
     if mask is not None and len(mask) != len(model.outputs):
         raise PipelineError(
             f"outfeed_mask has {len(mask)} entries, and the last stage {len(model.outputs)} "
             "outputs; the sizes need to match"
         )
-    if settings.outfeed_queue is None and jax.tree.leaves(model.sent()):
-        last = settings.stages[-1][-1]
+    if request.outfeed_queue is None and jax.tree.leaves(model.sent()):
+        last = request.stages[-1][-1]
         raise PipelineError(
             f"the last computational stage (`{last.name}`) has tensor outputs, but there is no "
             "outfeed queue to send them to",
@@ -346,7 +283,7 @@ def _mapped(stage: Stage) -> int | list[int]:
 
 
 def _check_loss(model: Model) -> None:
-    if not model.settings.training:
+    if not model.request.training:
         return
     if not model.variables:
         raise PipelineError(

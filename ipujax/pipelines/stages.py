@@ -11,13 +11,22 @@ import contextlib
 import dataclasses as dc
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineError
-from lowering import jaxpr, marks, pipelines
+from ipujax.pipelines.arguments import OptimizerFunctionOutput
+from lowering import jaxpr, marks, pipelines, storage
+
+Pytree = object
+"""Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""
+
+
+Aval = jaxpr.ShapedArray | jax.ShapeDtypeStruct
+"""The shape and dtype of an array, known before there is one."""
 
 SPANS_ALL = -1
 """In a device mapping: the stage runs on all IPUs, and its own shards say where."""
@@ -32,19 +41,21 @@ class Value:
       stage: the stage that makes it; -1 for variables, inputs and elements.
       constant: whether it is the same for all micro-batches.
       trainable: whether gradients flow back through it.
+      storage: where it waits between tasks.
     """
 
-    aval: Any
+    aval: Aval
     stage: int = -1
     constant: bool = False
     trainable: bool = False
+    storage: storage.Storage = storage.HERE
 
 
 @dc.dataclass(frozen=True)
 class Part:
     """A function of a stage on one IPU; a stage of concurrent functions has several."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Pytree]
     ipu: int
 
     @property
@@ -52,7 +63,7 @@ class Part:
         """The function's name, for messages."""
         return getattr(self.function, "__name__", repr(self.function))
 
-    def on_its_ipu(self) -> contextlib.AbstractContextManager[Any]:
+    def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
         """The scope that places what is traced inside."""
         if self.ipu == SPANS_ALL:
             return contextlib.nullcontext()
@@ -77,26 +88,25 @@ class Stage:
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
 
-    def on_its_ipu(self) -> contextlib.AbstractContextManager[Any]:
+    def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
         """The scope of what is done for the stage as a whole."""
         return self.parts[-1].on_its_ipu()
 
 
-@dc.dataclass(frozen=True)
-class Arguments:
-    """What the next stage is called with: pytrees whose leaves are `Value`s."""
+class Arguments(NamedTuple):
+    """What a stage is called with after the variables: arrays, or `Value`s in their places."""
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Pytree, ...]
+    kwargs: dict[str, Pytree]
 
 
 def trace_stage(
     number: int,
-    parts: Sequence[Part],
-    variables: Any,
+    parts: tuple[Part, ...],
+    variables: Pytree,
     given: Arguments,
-    loss_of: Callable[..., Any] | None = None,
-) -> tuple[Stage, list[Any], Value | None]:
+    optimizer: Callable[..., OptimizerFunctionOutput] | None = None,
+) -> tuple[Stage, list[Pytree], Value | None]:
     """Traces one stage.
 
     Args:
@@ -104,7 +114,7 @@ def trace_stage(
       parts: its functions; all get the same arguments.
       variables: a pytree of `Value`s, or None.
       given: the other arguments.
-      loss_of: for the last stage in training, gives the loss for the outputs.
+      optimizer: for the last stage in training, what gives the loss for its outputs.
 
     Returns:
       The stage, its outputs (pytrees of `Value`s; those of all parts, one after the other), and
@@ -113,37 +123,47 @@ def trace_stage(
     Raises:
       PipelineError: arguments that do not fit, or a value that was captured.
     """
-    leaves, structure = jax.tree.flatten((variables, given.args, given.kwargs))
+    leaves, structure = jax.tree.flatten((variables, given))
     sources = list(dict.fromkeys(leaves))  # a stage may have given one value twice
-    shapes: list[Any] = []
+    structures: list[object] = []  # JAX exports no type of theirs
 
-    def whole(*flat: Any) -> list[Any]:
+    def whole(*flat: jax.Array) -> list[jax.Array]:
         arrays = dict(zip(sources, flat, strict=True))
-        own, args, kwargs = jax.tree.unflatten(structure, [arrays[leaf] for leaf in leaves])
-        lead = () if variables is None else (own,)
-        outputs: list[Any] = []
-        for part in parts:
-            with part.on_its_ipu():
-                outputs += as_outputs(_called(number, part, lead, args, kwargs))
+        outputs = call_stage(number, parts, *structure.unflatten([arrays[v] for v in leaves]))
         outputs = jax.tree.map(jnp.asarray, outputs)
-        loss: list[Any] = []
-        if loss_of is not None:
+        results, outputs_structure = jax.tree.flatten(outputs)
+        structures.append(outputs_structure)
+        if optimizer is not None:
             with parts[-1].on_its_ipu():
-                loss = [_scalar(loss_of(*outputs))]
-        results, tree = jax.tree.flatten(outputs)
-        shapes.append(tree)
-        return [*results, *loss]
+                results.append(_scalar(optimizer(*outputs).loss))
+        return results
 
     closed = jaxpr.trace_flat(whole, [source.aval for source in sources])
     _check_captures(number, parts, closed)
     _check_shards(number, parts, closed.jaxpr)
-    kept = [] if loss_of is not None else jax.tree.leaves(variables)
-    stage, values = _stage(number, parts, closed, sources, frozenset(kept))
-    loss = values.pop() if loss_of is not None else None
-    return stage, jax.tree.unflatten(shapes[-1], values), loss
+    handed_on = [] if optimizer is not None else jax.tree.leaves(variables)
+    stage, values = _stage(number, parts, closed, sources, frozenset(handed_on))
+    loss = values.pop() if optimizer is not None else None
+    return stage, jax.tree.unflatten(structures[-1], values), loss
 
 
-def as_outputs(outputs: Any) -> list[Any]:
+def call_stage(
+    number: int, parts: Sequence[Part], variables: Pytree, given: Arguments
+) -> list[Pytree]:
+    """Calls the functions of a stage; gives their outputs, one after the other.
+
+    Raises:
+      PipelineError: arguments that a function does not take.
+    """
+    lead = () if variables is None else (variables,)
+    outputs: list[Pytree] = []
+    for part in parts:
+        with part.on_its_ipu():
+            outputs += as_outputs(_called(number, part, lead, given))
+    return outputs
+
+
+def as_outputs(outputs: Pytree) -> list[Pytree]:
     """A stage's result as the list of the next one's arguments."""
     if outputs is None:
         return []
@@ -154,102 +174,89 @@ def as_outputs(outputs: Any) -> list[Any]:
 
 def _stage(
     number: int,
-    parts: Sequence[Part],
-    closed: Any,
+    parts: tuple[Part, ...],
+    closed: jaxpr.ClosedJaxpr,
     sources: Sequence[Value],
     variables: frozenset[Value],
 ) -> tuple[Stage, list[Value]]:
     """The stage reduced to what it computes, and the `Value` of each of its outputs."""
     inner = closed.jaxpr
-    given: dict[Any, Value] = dict(zip(inner.invars, sources, strict=True))
+    given = dict(zip(inner.invars, sources, strict=True))
     flowing = pipelines.dependent(inner.eqns, [v for v, s in given.items() if s.trainable])
-    known = {v: source for v, source in given.items() if source not in variables}
-    computed: list[Any] = []
-    for atom in inner.outvars:
-        if isinstance(atom, jaxpr.Literal) or atom not in known:
-            aval: Any = atom.aval
-            is_float = jnp.issubdtype(aval.dtype, jnp.floating)
-            value = Value(
-                aval,
-                stage=number,
-                trainable=is_float and not isinstance(atom, jaxpr.Literal) and atom in flowing,
-            )
-            computed.append(atom)
-            known[_key(atom)] = value
-    values = [known[_key(atom)] for atom in inner.outvars]
-    results = [known[_key(atom)] for atom in computed]
-    own = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
-    pruned, reads = jaxpr.without_unused(own)
+    known: dict[_Key, Value] = {v: s for v, s in given.items() if s not in variables}
+    computed: list[jaxpr.Var | jaxpr.Literal] = []
+    for atom, aval in zip(inner.outvars, closed.out_avals, strict=True):
+        if _key(atom) in known:
+            continue
+        is_float = jnp.issubdtype(aval.dtype, jnp.floating)
+        is_flowing = not isinstance(atom, jaxpr.Literal) and atom in flowing
+        known[_key(atom)] = Value(aval, stage=number, trainable=is_float and is_flowing)
+        computed.append(atom)
+    results = tuple(known[_key(atom)] for atom in computed)
+    reduced = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
+    pruned, reads = jaxpr.without_unused(reduced)
     operands = tuple(sources[i] for i in reads)
-    return Stage(number, tuple(parts), pruned, operands, tuple(results)), values
+    return Stage(number, parts, pruned, operands, results), [known[_key(a)] for a in inner.outvars]
 
 
-def _key(atom: Any) -> Any:
+_Key = jaxpr.Var | int
+
+
+def _key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
+    """What tells an atom of a jaxpr from others: equal literals are two."""
     return id(atom) if isinstance(atom, jaxpr.Literal) else atom
 
 
-def _called(
-    number: int, part: Part, lead: tuple[Any, ...], args: Any, kwargs: dict[str, Any]
-) -> Any:
+def _called(number: int, part: Part, lead: tuple[Pytree, ...], given: Arguments) -> Pytree:
+    args = (*lead, *given.args)
     try:
         signature = inspect.signature(part.function)
     except (TypeError, ValueError):  # builtins may hide their signature
         signature = None
     if signature is not None:
         try:
-            signature.bind(*lead, *args, **kwargs)
+            signature.bind(*args, **given.kwargs)
         except TypeError as mismatch:
-            raise _mismatch(number, part, signature, lead, args, kwargs, mismatch) from None
+            first = "the variables, then " if lead else ""
+            source = (
+                f"what stage {number - 1} returns"
+                if number
+                else "`inputs` and the infeed's element"
+            )
+            raise PipelineError(
+                f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
+                f"  given: {first}{source}: {_listed(given)}\n"
+                f"  takes: {part.name}{signature}",
+                where=_defined(part.function),
+                fix="let the stage take exactly that, in this order",
+            ) from None
     try:
-        return part.function(*lead, *args, **kwargs)
+        return part.function(*args, **given.kwargs)
     except Exception as error:
         error.add_note(
-            f"in stage {number} (`{part.name}`) of a pipeline, which was given "
-            f"{_listed(args, kwargs)}"
+            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_listed(given)}"
         )
         raise
 
 
-def _listed(args: Any, kwargs: dict[str, Any]) -> str:
+def _listed(given: Arguments) -> str:
     """Shapes and dtypes of arguments."""
-    named = (f"{k}={_described(v)}" for k, v in kwargs.items())
-    return f"({', '.join([*map(_described, args), *named])})"
+    named = (f"{k}={_described(v)}" for k, v in given.kwargs.items())
+    return f"({', '.join([*map(_described, given.args), *named])})"
 
 
-def _mismatch(
-    number: int,
-    part: Part,
-    signature: inspect.Signature,
-    lead: tuple[Any, ...],
-    args: Any,
-    kwargs: dict[str, Any],
-    why: TypeError,
-) -> PipelineError:
-    first = "the variables, then " if lead else ""
-    source = (
-        "`inputs` and the infeed's element" if number == 0 else f"what stage {number - 1} returns"
-    )
-    return PipelineError(
-        f"stage {number} (`{part.name}`) does not take what it is given: {why}\n"
-        f"  given: {first}{source}: {_listed(args, kwargs)}\n"
-        f"  takes: {part.name}{signature}",
-        where=_defined(part.function),
-        fix="let the stage take exactly that, in this order",
-    )
-
-
-def _described(tree: Any) -> str:
+def _described(tree: Pytree) -> str:
     """Shapes and dtypes of an argument."""
     shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
     return shapes if isinstance(shapes, str) else str(shapes).replace("'", "")
 
 
-def _defined(function: Callable[..., Any]) -> str:
+def _defined(function: Callable[..., Pytree]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown line"
 
 
-def _check_captures(number: int, parts: Sequence[Part], closed: Any) -> None:
+def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxpr) -> None:
     """A stage may close over constants, never over a value that is being traced outside."""
     for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
         if jaxpr.is_tracer(value):
@@ -267,7 +274,7 @@ def _check_captures(number: int, parts: Sequence[Part], closed: Any) -> None:
             )
 
 
-def _check_shards(number: int, parts: Sequence[Part], body: Any) -> None:
+def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None:
     """A stage runs on its own IPU, unless it spans all of them."""
     ipus = {part.ipu for part in parts}
     if SPANS_ALL in ipus:
@@ -286,7 +293,7 @@ def _check_shards(number: int, parts: Sequence[Part], body: Any) -> None:
             _check_shards(number, parts, inner)
 
 
-def _scalar(loss: Any) -> Any:
+def _scalar(loss: ArrayLike) -> jax.Array:
     array = jnp.asarray(loss)
     if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
         raise PipelineError(

@@ -1,0 +1,117 @@
+"""What arguments of a pipeline are made of: kinds of schedules, options, and the optimizer."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optax
+from jax.typing import ArrayLike
+
+from ipujax.errors import PipelineTypeError
+from ipujax.pipelines.values import check
+from lowering import pipelines
+
+
+class PipelineSchedule(enum.Enum):
+    """How the stages of several micro-batches are interleaved on the IPUs.
+
+    Grouped: all forward passes that can run together do, then the backward passes that can; a
+      forward and a backward pass of different micro-batches run in the same step. Fast, and the
+      most activations wait.
+    Interleaved: forward and backward passes take turns; half as many activations wait.
+    Sequential: one stage at a time, as if the model were sharded; for debugging.
+    """
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(enum.Enum):
+    """How activations are computed again, where `IPUConfig.allow_recompute` is set.
+
+    Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
+    RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass.
+    RecomputeAndBackpropagateInterleaved: both as one kernel; honours `recomputation_checkpoint`.
+    """
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+class PipelineStageOptions:
+    """Poplar options for the convolutions and matrix products of one stage.
+
+    Args:
+      convolution_options: option names to values, such as `availableMemoryProportion`.
+      matmul_options: the same for matrix products.
+
+    Raises:
+      PipelineTypeError: (a `TypeError`) something that is no dict.
+    """
+
+    def __init__(
+        self,
+        convolution_options: dict[str, Any] | None = None,
+        matmul_options: dict[str, Any] | None = None,
+    ):
+        given = {"convolution_options": convolution_options, "matmul_options": matmul_options}
+        for name, options in given.items():
+            if options is not None and not isinstance(options, dict):
+                raise PipelineTypeError(f"{name} must be a dict, not {options!r}")
+        self._options = {name: dict(options or {}) for name, options in given.items()}
+
+    @property
+    def as_marks(self) -> pipelines.Options:
+        """The options as a task carries them."""
+        return tuple(
+            (group, tuple(sorted((str(k), str(v)) for k, v in options.items())))
+            for group, options in self._options.items()
+            if options
+        )
+
+
+class OptimizerFunctionOutput:
+    """What an `optimizer_function` returns.
+
+    Args:
+      opt: an optax `GradientTransformation`, or one of `ipujax.optimizers`.
+      loss: a floating-point scalar, the loss of one micro-batch.
+      compute_gradients_args: further positional arguments of the optimizer's `compute_gradients`,
+        which maps the gradients of each micro-batch.
+      compute_gradients_kwargs: the same by keyword.
+      apply_gradients_args: further positional arguments of the weight update.
+      apply_gradients_kwargs: the same by keyword; an optax transformation takes them as extra
+        arguments of `update`.
+    """
+
+    def __init__(
+        self,
+        opt: optax.GradientTransformation,
+        loss: ArrayLike,
+        compute_gradients_args: Sequence[object] | None = None,
+        compute_gradients_kwargs: Mapping[str, object] | None = None,
+        apply_gradients_args: Sequence[object] | None = None,
+        apply_gradients_kwargs: Mapping[str, object] | None = None,
+    ):
+        if not (callable(getattr(opt, "init", None)) and callable(getattr(opt, "update", None))):
+            raise PipelineTypeError(
+                "OptimizerFunctionOutput takes an optax gradient transformation, such as "
+                f"optax.sgd(0.1), not {opt!r}"
+            )
+        self.opt, self.loss = opt, loss
+        self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
+        self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
+        self.apply_gradients_args = _positional(apply_gradients_args, "apply_gradients")
+        self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
+
+
+def _positional(given: Sequence[object] | None, function: str) -> tuple[object, ...]:
+    return () if given is None else tuple(check.sequence(given, f"{function}_args"))
+
+
+def _by_keyword(given: Mapping[str, object] | None, function: str) -> dict[str, object]:
+    return dict(check.instance(given, dict, f"{function}_kwargs", optional=True) or {})
