@@ -107,10 +107,8 @@ class _Printer:
                     given = ", ".join(f"{name}={value}" for name, value in options)
                     yield f"  {group} {given or '-'}"
                 yield from self.block(node.body, "  ")
-            case Repeat():
+            case Repeat() | Pipeline():
                 yield from self.repeat(node)
-            case Pipeline():
-                yield from self.pipeline(node)
             case While():
                 yield "while"
                 yield from (f"  carry {self.carry(c)}" for c in node.carry)
@@ -127,7 +125,10 @@ class _Printer:
                     yield f"  branch {number}: {_names(branch.results)}"
                     yield from self.block(branch.body, "    ")
 
-    def repeat(self, node: Repeat) -> Iterator[str]:
+    def repeat(self, node: Repeat | Pipeline) -> Iterator[str]:
+        if isinstance(node, Pipeline):
+            yield from self.pipeline(node)
+            return
         times = str(node.count) if node.trips is None else _names((node.trips,))
         yield f"repeat {times}{' reverse' if node.reverse else ''}"
         yield from (f"  carry {self.carry(c)}" for c in node.carry)
