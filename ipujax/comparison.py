@@ -138,7 +138,7 @@ def compare(
         schedules for a function without a pipeline, args that fn does not take, or nothing to
         compare.
     """
-    _check.function(fn, "fn")
+    _check.function(fn, "fn", "give the function to model, or what ipu.compile made of one")
     _check.sequence(args, "args", "fn's arguments")
     _check_arguments(fn, args)
     chips = _chips(targets)

@@ -95,6 +95,7 @@ def check_pipeline(
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
     first = check.sequence([] if inputs is None else inputs, "inputs")
     check.leaves((variables, first), "`variables` and `inputs` of a pipeline")
+    check.leaves(optimizer_state, "`optimizer_state` of a pipeline")
     params, first = jax.tree.map(jnp.asarray, (variables, first))
     unpipelined = Unpipelined(request, params, first, optimizer_state, reference)
     case = _Case(unpipelined, whole_batch)

@@ -42,6 +42,7 @@ RESULTS = {
     "host_trace": ("HostSpan", "HostTrace"),
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
+    "training": ("Run", "StepOutput", "TrainState"),
 }
 """Classes that the package makes; they are asked, not made by users."""
 
@@ -272,6 +273,8 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "targets.Target": lambda: _fields(ipu.targets.IPU2),
     "targets.named": lambda: {"name": "ipu2"},
     "targets.target_of": lambda: {"given": "ipu2"},
+    "training.Inference": lambda: {"model": lambda v, x: v * x},
+    "training.Training": lambda: {"model": lambda v, x: v * x, "optimizer": optax.sgd(0.1)},
     "tile_mapping": lambda: {"compiled": ipu.compile(lambda x: x + 1).lower(f32(1)), "value": 0},
     "utils.export_dataset_to_file": lambda: {
         "dataset_or_infeed": [f32(1)] * 2,
@@ -309,6 +312,7 @@ HOST = (
     "sharding",
     "summary_ops",
     "tile_mapping",
+    "training",
     "utils",
 )
 """What is called outside of traced code; everything else is traced, which compiles nothing."""

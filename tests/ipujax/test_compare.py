@@ -133,7 +133,7 @@ def test_tables_are_aligned_and_plain() -> None:
     ("arguments", "error", "wanted"),
     [
         ({"targets": ["ipu2", "ipu3"]}, TargetError, "no chip 'ipu3'"),
-        ({"targets": [2]}, TargetError, "not 2"),
+        ({"targets": [2]}, TargetError, "no chip 2"),
         ({"targets": []}, ComparisonError, "targets is empty"),
         ({"schedules": ["grouped", "gruped"]}, ComparisonError, "no schedule 'gruped'"),
         ({"schedules": [3]}, ComparisonError, "no schedule 3"),
@@ -149,12 +149,12 @@ def test_what_does_not_exist_is_an_error(
 
 
 def test_what_is_no_function_is_an_error() -> None:
-    with pytest.raises(ComparisonError, match=r"fn is the function to model, .*, not None"):
+    with pytest.raises(ComparisonError, match=r"(?s)fn is None.*give the function to model"):
         ipu.compare(None, [struct(8)])
 
 
 def test_arguments_come_in_a_list() -> None:
-    with pytest.raises(ComparisonError, match="args is a list or tuple"):
+    with pytest.raises(ComparisonError, match=r"args is .*must be a list or tuple"):
         ipu.compare(lambda x: x + 1, struct(8))
 
 

@@ -69,9 +69,9 @@ def test_dependencies_refuse_what_is_not_there() -> None:
         dependencies(closed.eqns)
     with pytest.raises(TypeError, match="roots is 3"):
         dependencies(3, jaxpr=closed)
-    with pytest.raises(TypeError, match="expected an equation"):
+    with pytest.raises(TypeError, match="must be an equation"):
         dependencies(["sin"], jaxpr=closed)
-    with pytest.raises(TypeError, match="expected a jaxpr"):
+    with pytest.raises(TypeError, match="must be a jaxpr"):
         dependencies(closed.eqns, jaxpr=jnp.sin)
     with pytest.raises(ValueError, match="is not of the jaxpr"):
         dependencies(other.eqns, jaxpr=closed)
@@ -94,7 +94,7 @@ def test_colocation_of_forward_equations() -> None:
     above, between = (eqn for eqn in closed.eqns if eqn.primitive.name == "mul")
     assert get_shard_from_colocation(above, jaxpr=closed) is None
     assert get_shard_from_colocation(between, jaxpr=closed) == 1
-    with pytest.raises(TypeError, match="expected an equation"):
+    with pytest.raises(TypeError, match="must be an equation"):
         get_shard_from_colocation(closed)
 
 
@@ -198,5 +198,5 @@ def test_open_jaxprs_stay_open() -> None:
 def test_nothing_to_propagate() -> None:
     closed = jax.make_jaxpr(jnp.sin)(1.0)
     assert propagate_sharding(closed) is closed
-    with pytest.raises(TypeError, match="expected a jaxpr"):
+    with pytest.raises(TypeError, match="must be a jaxpr"):
         propagate_sharding(jnp.sin)
