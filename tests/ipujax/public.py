@@ -42,6 +42,7 @@ RESULTS = {
     "host_trace": ("HostSpan", "HostTrace"),
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
+    "training": ("Run",),
 }
 """Classes that the package makes; they are asked, not made by users."""
 
@@ -273,6 +274,11 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "targets.named": lambda: {"name": "ipu2"},
     "targets.target_of": lambda: {"given": "ipu2"},
     "tile_mapping": lambda: {"compiled": ipu.compile(lambda x: x + 1).lower(f32(1)), "value": 0},
+    "training.Inference": lambda: {"model": lambda x: x},
+    "training.Pipeline": lambda: {"stages": [lambda x: x, lambda x: x]},
+    "training.StepOutput": lambda: {"loss": f32(1)},
+    "training.TrainState": lambda: {"variables": TREE},
+    "training.Training": lambda: {"model": lambda x: x},
     "utils.export_dataset_to_file": lambda: {
         "dataset_or_infeed": [f32(1)] * 2,
         "output_filename": "a.bin",
@@ -309,6 +315,7 @@ HOST = (
     "sharding",
     "summary_ops",
     "tile_mapping",
+    "training",
     "utils",
 )
 """What is called outside of traced code; everything else is traced, which compiles nothing."""
