@@ -181,7 +181,7 @@ def ours(model: Model, engine: str, updates: int = 1) -> Steps:
             outfeed_queue=outfeed,
             optimizer_function=optimizer_function,
             device_mapping=list(range(STAGES)),
-            pipeline_schedule=schedule and pipelining_ops.PipelineSchedule[schedule],
+            pipeline_schedule=pipelining_ops.PipelineSchedule[schedule] if schedule else None,
             variables=variables,
             optimizer_state=state,
         )
