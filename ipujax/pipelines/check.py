@@ -94,8 +94,7 @@ def check_pipeline(
     if whole_batch and not (reference and request.training):
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
     first = check.sequence([] if inputs is None else inputs, "inputs")
-    check.leaves((variables, first), "`variables` and `inputs` of a pipeline")
-    check.leaves(optimizer_state, "`optimizer_state` of a pipeline")
+    check.leaves((variables, first, optimizer_state), "check_pipeline")
     params, first = jax.tree.map(jnp.asarray, (variables, first))
     unpipelined = Unpipelined(request, params, first, optimizer_state, reference)
     case = _Case(unpipelined, whole_batch)
