@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.operators.collectives import as_array, check
-from lowering import collectives
+from lowering import ops
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
@@ -36,7 +36,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
 
 
 def _gathered(x: Any, factor: int) -> jax.Array:
-    return collectives.all_gather(as_array(x, "all_gather"), factor)
+    return ops.all_gather(as_array(x, "all_gather"), factor)
 
 
 def all_to_all(
@@ -83,7 +83,7 @@ def all_to_all(
     shape[split] //= factor
     with check.scope(name):
         blocks = array.reshape(*shape[:split], factor, *shape[split:])
-        received = collectives.all_to_all(jnp.moveaxis(blocks, split, 0), factor)
+        received = ops.all_to_all(jnp.moveaxis(blocks, split, 0), factor)
         shape[concat] *= factor
         return jnp.moveaxis(received, 0, concat).reshape(shape)
 

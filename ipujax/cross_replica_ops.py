@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.operators.collectives import as_number, check, divided
-from lowering import collectives
+from lowering import ops
 
 
 def cross_replica_sum(
@@ -37,7 +37,7 @@ def cross_replica_sum(
     if group is not None:
         group = check.integer(group, "the replica_group_size of cross_replica_sum", 1)
     with check.scope(name):
-        return collectives.cross_replica_sum(as_number(x, "cross_replica_sum"), group)
+        return ops.cross_replica_sum(as_number(x, "cross_replica_sum"), group)
 
 
 def cross_replica_mean(
@@ -64,8 +64,8 @@ def cross_replica_mean(
     if group is not None:
         group = check.integer(group, what, 1) if check.integer(group, what) else None
     with check.scope(name):
-        total = collectives.cross_replica_sum(as_number(x, "cross_replica_mean"), group)
-        return divided(total, collectives.replica_count() if group is None else group)
+        total = ops.cross_replica_sum(as_number(x, "cross_replica_mean"), group)
+        return divided(total, ops.replica_count() if group is None else group)
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:

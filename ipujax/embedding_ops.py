@@ -20,7 +20,7 @@ from ipujax.operators.embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from ipujax.operators.embedding.table import HostTable
-from lowering import host_tables, jaxpr
+from lowering import jaxpr, ops
 
 STRATEGIES = ("TOKEN", "ENCODING")
 
@@ -275,7 +275,7 @@ class HostEmbedding:
         with jax.named_scope(self.name):
             inside = jnp.clip(places, 0, rows - 1) if clips else places
             site = self.table.site(jaxpr.current_user_line(), handle is not None)
-            return host_tables.lookup(self.table, inside, own, site)
+            return ops.lookup(self.table, inside, own, site)
 
 
 def create_host_embedding(

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from lowering import errors as _lowering
-
-IPUError = _lowering.IPUError
-InternalError = _lowering.InternalError
-LoweringError = _lowering.LoweringError
-ShardError = _lowering.ShardError
-CollectiveError = _lowering.CollectiveError
-DeviceMeshError = _lowering.DeviceMeshError
-EnqueueError = _lowering.EnqueueError
-OutsideCompilationError = _lowering.OutsideCompilationError
-TargetError = _lowering.TargetError
+from lowering import CollectiveError as CollectiveError
+from lowering import DeviceMeshError as DeviceMeshError
+from lowering import EnqueueError as EnqueueError
+from lowering import InternalError as InternalError
+from lowering import IPUError as IPUError
+from lowering import LoweringError as LoweringError
+from lowering import OutsideCompilationError as OutsideCompilationError
+from lowering import ShardError as ShardError
+from lowering import TargetError as TargetError
 
 
 class ConfigError(IPUError, ValueError):

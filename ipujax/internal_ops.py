@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ipujax.checks.arrays import check
-from lowering import collectives, marks
+from lowering import marks, ops
 
 _Array = TypeVar("_Array")
 
@@ -46,7 +46,7 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
 
     with jax.named_scope(marks.write(marks.EACH)):
         # Each replica has its number, so that each has something to print.
-        number = collectives.replication_index()
+        number = ops.replication_index()
         # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
         jax.debug.callback(show, printed, number, ordered=jax.device_count() == 1)
     return input

@@ -15,7 +15,7 @@ from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import poplar_flags
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import jaxpr, streams
+from lowering import jaxpr, ops
 
 
 class IPUInfeedQueue(Queue):
@@ -126,7 +126,7 @@ class IPUInfeedQueue(Queue):
         """
         structure = self._structure_known()
         self._dequeued = True
-        return _arguments(structure, streams.dequeue(self, self.avals, loop=loop))
+        return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What an element becomes, with avals in the place of arrays."""

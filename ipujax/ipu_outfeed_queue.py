@@ -16,7 +16,7 @@ from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import avals, jaxpr, streams
+from lowering import is_number, jaxpr, ops
 
 
 class IPUOutfeedMode(enum.Enum):
@@ -95,11 +95,11 @@ class IPUOutfeedQueue(Queue):
         line = jaxpr.current_user_line()
         tracing.note_enqueue(self, line)
         self._expected = _Block.empty(structure, [jax.typeof(array) for array in arrays])
-        streams.enqueue(self, arrays, structure)
+        ops.enqueue(self, arrays, structure)
 
     def _array(self, leaf: Any) -> Any:
         array = jnp.asarray(leaf)
-        if not avals.is_number(array.dtype):
+        if not is_number(array.dtype):
             raise FeedError(
                 f"outfeed `{self.name}`: a {array.dtype} cannot be sent to the host at "
                 f"{jaxpr.current_user_line() or 'an unknown line'}; send a key's "

@@ -14,7 +14,7 @@ from ipujax.checks.arrays import ArrayChecks
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from lowering import jaxpr, streams
+from lowering import jaxpr, ops
 
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
 
@@ -50,9 +50,9 @@ def repeat(
     count = _count(n)
     with tracing.loop(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
-    if not streams.uses_streams(loop.body):
+    if not ops.uses_streams(loop.body):
         return loop.result(_plain_repeat(loop, count))
-    return loop.result(streams.repeat(loop.body, loop.consts, loop.initial, count, loop.structure))
+    return loop.result(ops.repeat(loop.body, loop.consts, loop.initial, count, loop.structure))
 
 
 def while_loop(

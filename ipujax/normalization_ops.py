@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from ipujax.checks.arrays import check
-from lowering import norms
+from lowering import ops
 
 
 def group_norm(
@@ -192,8 +192,8 @@ def batch_norm(
             "leave them out; update moving averages with the mean and variance that it returns",
         )
     axes = (0, *call.spatial)
-    centre, spread = call.moments(axes, norms.group_mean)
-    corrected = spread * norms.correction(math.prod(call.wide.shape[axis] for axis in axes))
+    centre, spread = call.moments(axes, ops.norm_group_mean)
+    corrected = spread * ops.norm_correction(math.prod(call.wide.shape[axis] for axis in axes))
     outputs = call.normalised(centre, spread, parameters)
     return outputs, jnp.ravel(centre), jnp.ravel(corrected)
 
@@ -284,7 +284,7 @@ class _Call:
     ) -> tuple[jax.Array, jax.Array]:
         """Mean and variance: those of each channel over `axes`, then what `share` makes of them."""
         mean = share(jnp.mean(self.wide, axes, keepdims=True))
-        variance = share(norms.mean_square(self.wide, mean, axes))
+        variance = share(ops.mean_square(self.wide, mean, axes))
         return mean, jnp.maximum(variance, 0)
 
     def normalised(

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipujax.checks.arrays import check
 from ipujax.operators.random_keys import draw_key
-from lowering import draws
+from lowering import ops
 
 _HALVES = 1 << 16
 
@@ -82,7 +82,7 @@ def _dropped(
 
 def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
     if 1 / 256 <= rate <= 255 / 256:
-        return draws.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
+        return ops.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
     limit = min(round(rate * _HALVES * _HALVES), _HALVES * _HALVES - 1)
     return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(limit)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.operators.collectives import as_array, as_number, check, divided, place_in_group
-from lowering import collectives
+from lowering import ops
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each
 # replica's array before, of the sum after), ...
@@ -81,7 +81,7 @@ def _part(array: jax.Array, size: int, op: str) -> jax.Array:
     place = place_in_group(size)
     if op in _BY_SUM:
         before, after = _BY_SUM[op]
-        total = collectives.cross_replica_sum(before(padded), size)
+        total = ops.cross_replica_sum(before(padded), size)
         return after(lax.dynamic_slice_in_dim(total, place * part, part), size)
-    rows = collectives.all_to_all(padded.reshape(size, part), size)
+    rows = ops.all_to_all(padded.reshape(size, part), size)
     return _BY_EXCHANGE[op](rows, place)

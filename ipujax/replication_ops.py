@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.operators.collectives import as_array, check, divided
-from lowering import collectives
+from lowering import ops
 
 
 def replication_index(name: str | None = None) -> jax.Array:
@@ -18,7 +18,7 @@ def replication_index(name: str | None = None) -> jax.Array:
       name: a named scope for the operation.
     """
     with check.scope(name):
-        return collectives.replication_index()
+        return ops.replication_index()
 
 
 def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
@@ -38,4 +38,4 @@ def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
             "cast first: x.astype(jnp.float32)",
         )
     with check.scope(name):
-        return divided(array, collectives.replica_count())
+        return divided(array, ops.replica_count())

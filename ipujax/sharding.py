@@ -11,8 +11,8 @@ from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
+from lowering import ancestors, colocated_shard, marked_shard, marks, producers, propagated
 from lowering import jaxpr as _jaxpr
-from lowering import marks, placement
 
 _check = Checks(ConfigTypeError, ConfigError)
 _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
@@ -47,7 +47,7 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
         single = isinstance(roots, (_jaxpr.JaxprEqn, _jaxpr.Var))
         found = [roots] if single else list(_checked_iterable(roots))
     indices = {index for root in found for index in _indices(root, whole)}
-    return [whole.eqns[index] for index in placement.ancestors(whole, indices)]
+    return [whole.eqns[index] for index in ancestors(whole, indices)]
 
 
 def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int | None:
@@ -66,10 +66,10 @@ def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int 
     Raises:
       ConfigTypeError: (a `TypeError`) if `op` is no equation.
     """
-    shard = placement.marked_shard(_equation(op))
+    shard = marked_shard(_equation(op))
     if shard is not None or jaxpr is None:
         return shard
-    return placement.colocated_shard(op, _opened(jaxpr))
+    return colocated_shard(op, _opened(jaxpr))
 
 
 def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
@@ -116,9 +116,9 @@ def propagate_sharding(g: Any) -> Any:
         holds constants.
     """
     if isinstance(g, _jaxpr.ClosedJaxpr):
-        return placement.propagated(g)
+        return propagated(g)
     inner = _opened(g)
-    written = placement.propagated(_jaxpr.ClosedJaxpr(inner, inner.constvars)).jaxpr
+    written = propagated(_jaxpr.ClosedJaxpr(inner, inner.constvars)).jaxpr
     if len(written.constvars) > len(inner.constvars):
         raise ConfigError(
             "a call in the open jaxpr holds constants, which an open jaxpr cannot: give the closed "
@@ -146,7 +146,7 @@ def _checked_iterable(roots: Any) -> Iterable[Any]:
 def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
     """The equation that a root is or comes from; none for an argument or a constant."""
     if isinstance(root, _jaxpr.Var):
-        makes = placement.producers(jaxpr)
+        makes = producers(jaxpr)
         if root in makes:
             return [makes[root]]
         if root in (*jaxpr.invars, *jaxpr.constvars):

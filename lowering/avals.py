@@ -27,7 +27,7 @@ def shape_of(aval: Aval) -> tuple[int, ...]:
     return tuple(getattr(aval, "shape", ()))
 
 
-def signature(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
+def signature_of(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Shapes and dtypes, to compare what two sides of the compiler expect of one another."""
     return tuple((shape_of(aval), dtype_name(aval)) for aval in avals)
 

@@ -29,7 +29,7 @@ def _calls_back(eqn: JaxprEqn) -> bool:
     return is_callback or any(map(calls_back, sub_jaxprs(eqn)))
 
 
-def exchange(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) -> ClosedJaxpr:
+def exchange_callbacks(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) -> ClosedJaxpr:
     """The jaxpr with other functions in its callbacks.
 
     Args:
@@ -45,7 +45,7 @@ def exchange(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) -> ClosedJax
             return eqn.replace(params=dict(eqn.params, callback=function))
         if not _calls_back(eqn):
             return eqn
-        return map_sub_jaxprs(eqn, lambda inner: exchange(inner, other))
+        return map_sub_jaxprs(eqn, lambda inner: exchange_callbacks(inner, other))
 
     jaxpr = closed.jaxpr
     eqns = list(map(changed, jaxpr.eqns))

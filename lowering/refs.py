@@ -19,7 +19,7 @@ def is_ref(value: object) -> TypeGuard[Ref]:
     return isinstance(getattr(value, "aval", None), AbstractRef)
 
 
-def closed_over(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Ref]]:
+def closed_over_refs(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Ref]]:
     """The function with the Refs that it closes over as its last arguments, and those Refs."""
     jaxpr = closed.jaxpr
     pairs = list(zip(jaxpr.constvars, closed.consts, strict=True))

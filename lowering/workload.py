@@ -9,11 +9,11 @@ from lowering.avals import shape_of, size_of
 from lowering.jaxpr import Jaxpr, JaxprEqn, sub_jaxprs
 
 
-def operations(jaxpr: Jaxpr) -> float:
+def count_operations(jaxpr: Jaxpr) -> float:
     """A rough count of arithmetic operations: products exactly, anything else one per element."""
     total = 0.0
     for eqn in jaxpr.eqns:
-        inner = sum(operations(body) for body in sub_jaxprs(eqn))
+        inner = sum(count_operations(body) for body in sub_jaxprs(eqn))
         total += inner * eqn.params.get("length", 1) if inner else _own_operations(eqn)
     return total
 

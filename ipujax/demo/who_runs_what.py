@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 
-from lowering import HOST, avals, ir, jaxpr, marks
+from lowering import HOST, ir, jaxpr, marks, shape_of
 
 _SHOWN = 6
 _PARTS = ("queues", "forward", "backward", "update")
@@ -40,7 +40,7 @@ def who_runs_what(program: ir.Program) -> str:
         match node:
             case ir.Execute():
                 for eqn in node.kernel.jaxpr.jaxpr.eqns:
-                    size = sum(math.prod(avals.shape_of(atom.aval)) for atom in eqn.invars)
+                    size = sum(math.prod(shape_of(atom.aval)) for atom in eqn.invars)
                     work[node.ipu][_part(jaxpr.name_stack(eqn))].add(eqn.primitive.name, size)
             case ir.Copy() if HOST not in (node.source, node.target):
                 moved[node.source, node.target] += sum(_bytes(program, v) for v in node.values)

@@ -11,7 +11,7 @@ import jax
 from jax.tree_util import keystr
 
 from ipujax.errors import ConfigError, ConfigTypeError
-from lowering import jaxpr, refs
+from lowering import Ref, is_ref, jaxpr
 
 Given = tuple[tuple[object, ...], dict[str, object]]
 """The arguments of a call: by position, and by keyword."""
@@ -102,16 +102,16 @@ class Refs:
     """
 
     positions: tuple[int, ...]
-    closed_over: tuple[refs.Ref, ...]
+    closed_over: tuple[Ref, ...]
 
-    def among(self, inputs: Sequence[object]) -> list[refs.Ref]:
+    def among(self, inputs: Sequence[object]) -> list[Ref]:
         """All Refs of one call, in the order of the results.
 
         Raises:
           ConfigTypeError: (a `TypeError`) arguments that were Refs are not, or the other way round.
           ConfigError: (a `ValueError`) one Ref is given twice.
         """
-        given = {i: value for i, value in enumerate(inputs) if refs.is_ref(value)}
+        given = {i: value for i, value in enumerate(inputs) if is_ref(value)}
         if tuple(given) != self.positions:
             raise ConfigTypeError(
                 f"the program was lowered with Refs as inputs {list(self.positions)}, and those "
@@ -185,9 +185,9 @@ def _paths(tree: Tree) -> list[str]:
     return [keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
 
 
-def struct(leaf: object) -> jax.ShapeDtypeStruct | refs.Ref:
+def struct(leaf: object) -> jax.ShapeDtypeStruct | Ref:
     """An argument's shape and dtype, weak types kept; a Ref stays what it is."""
-    if refs.is_ref(leaf):
+    if is_ref(leaf):
         return leaf
     aval = leaf if isinstance(leaf, jaxpr.ShapedArray) else jax.typeof(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)

@@ -13,7 +13,7 @@ from ipujax.driver.stages import Executable, Lowered, settled
 from ipujax.engine.one_kernel import run_kernel
 from ipujax.system.devices import SYSTEM
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import refs
+from lowering import is_ref
 
 
 class _HostDriven(Exception):
@@ -87,7 +87,7 @@ class Calls:
 
     def _inline(self, *args: object, **kwargs: object) -> object:
         """The function that `jax.jit` traces for each signature: lowered and fused on the way."""
-        if any(map(refs.is_ref, jax.tree.leaves((args, kwargs)))):
+        if any(map(is_ref, jax.tree.leaves((args, kwargs)))):
             raise _HostDriven(None)
         lowered = self._lower(*args, **kwargs)
         if not _is_plain(lowered):

@@ -25,7 +25,7 @@ from ipujax.host.synthetic import synthetic_array
 from ipujax.host_trace import HostTrace, checked
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import Options, avals, ir, jaxpr, lower, refs, streams
+from lowering import Options, ir, is_ref, jaxpr, lower, ops, signature_of
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -74,8 +74,8 @@ class Traced:
     @property
     def queues(self) -> tuple[Queue, ...]:
         """The infeeds and outfeeds that the function uses."""
-        primitives = streams.dequeue_p, streams.enqueue_p
-        return tuple(streams.queues_of(self.jaxpr.jaxpr, *primitives))
+        primitives = ops.dequeue_p, ops.enqueue_p
+        return tuple(ops.queues_of(self.jaxpr.jaxpr, *primitives))
 
     def lower(self) -> Lowered:
         """Lowers for the device as it is configured now.
@@ -259,7 +259,7 @@ class Executable:
         refuse_mesh(program.name)
         given = signature.flatten(args, kwargs)
         touched = signature.refs.among(given)
-        flat = [leaf[...] if refs.is_ref(leaf) else leaf for leaf in given]
+        flat = [leaf[...] if is_ref(leaf) else leaf for leaf in given]
         if program.draws:
             flat.append(SYSTEM.next_seed(device.name))
         self._check(flat)
@@ -293,7 +293,7 @@ class Executable:
             ):
                 continue  # found out fast
             given = jax.typeof(leaf)
-            if avals.signature([given]) != avals.signature([wanted]):
+            if signature_of([given]) != signature_of([wanted]):
                 raise TypeError(
                     f"`{self.program.name}`: flat argument {number} is {given.str_short()}, the "
                     f"program was lowered for {wanted.str_short()}; call the function that "

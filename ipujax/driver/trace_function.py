@@ -13,7 +13,7 @@ from ipujax.driver.arguments import Refs, Settings, Signature, struct
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
 from ipujax.errors import EnqueueError, LeakedValueError
-from lowering import jaxpr, refs, streams
+from lowering import closed_over_refs, is_ref, jaxpr, ops
 
 
 def trace_function(
@@ -49,10 +49,10 @@ def trace_function(
         raise _leaked(settings.name, str(leak).partition("\n")[0]) from leak
     _check_leaks(settings.name, trace)
     _check_enqueues(frames, trace.jaxpr)
-    closed, closed_over = refs.closed_over(trace.jaxpr)
+    closed, closed_over = closed_over_refs(trace.jaxpr)
     arguments, in_tree = jax.tree.flatten(trace.args_info)
     inputs = [*jax.tree.leaves(structs), *closed_over]
-    positions = tuple(i for i, leaf in enumerate(inputs) if refs.is_ref(leaf))
+    positions = tuple(i for i, leaf in enumerate(inputs) if is_ref(leaf))
     signature = Signature(
         name=settings.name,
         static=static,
@@ -87,7 +87,7 @@ def _leaked(name: str, more: str) -> LeakedValueError:
 
 def _check_enqueues(frames: Sequence[tracing.Frame], closed: jaxpr.ClosedJaxpr) -> None:
     """Finds enqueues that Python called and that are not in the program."""
-    kept = streams.queues_of(closed.jaxpr, streams.enqueue_p)
+    kept = ops.queues_of(closed.jaxpr, ops.enqueue_p)
     for queue, line in (entry for frame in frames for entry in frame.enqueues):
         if queue not in kept:
             raise EnqueueError(

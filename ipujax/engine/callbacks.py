@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipujax.errors import CallbackError
-from lowering import callbacks, jaxpr
+from lowering import calls_back, exchange_callbacks, jaxpr
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
@@ -31,8 +31,8 @@ class Watch:
 
     def over(self, closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
         """A jaxpr whose callbacks are watched."""
-        self.is_needed = callbacks.calls_back(closed.jaxpr)
-        return callbacks.exchange(closed, lambda function, line: _Watched(self, function, line))
+        self.is_needed = calls_back(closed.jaxpr)
+        return exchange_callbacks(closed, lambda function, line: _Watched(self, function, line))
 
     def begin(self) -> None:
         """The program starts."""

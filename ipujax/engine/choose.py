@@ -7,7 +7,7 @@ import jax
 from ipujax.engine.lanes import cores_of
 from ipujax.engine.placement import Placement
 from ipujax.errors import ConfigError
-from lowering import avals, ir, merging_pays, schedules, workload
+from lowering import count_operations, ir, merging_pays, schedules, size_in_bytes
 
 # Tasks of so many operations take some ms: their kernels cost nothing to dispatch, and what XLA
 # does on one core in one of them goes on beside another.
@@ -62,8 +62,8 @@ def _lanes_pay(program: ir.Program, placement: Placement) -> bool:
 def _is_heavy(program: ir.Program, node: ir.Pipeline) -> bool:
     kernels = [n.kernel for n in ir.walk(node.body) if isinstance(n, ir.Execute)]
     tasks = sum(isinstance(step, ir.Task) for step in node.body.steps)
-    operations = sum(workload.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
-    size = sum(avals.size_in_bytes(program.avals[c.initial]) for c in node.carry)
+    operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+    size = sum(size_in_bytes(program.avals[c.initial]) for c in node.carry)
     if operations < HEAVY_OPERATIONS * max(tasks, 1) or merging_pays(operations, size):
         return False
     overlapped, _ = _overlapped_in(node)
@@ -76,7 +76,7 @@ def _pipelines(body: ir.Sequence) -> list[ir.Pipeline]:
 
 def _seconds(kernel: ir.Kernel) -> float:
     rate = OPERATIONS_PER_SECOND.get(jax.default_backend(), _ACCELERATOR_OPERATIONS_PER_SECOND)
-    return workload.operations(kernel.jaxpr.jaxpr) / rate
+    return count_operations(kernel.jaxpr.jaxpr) / rate
 
 
 def _overlapped_in(node: ir.Pipeline) -> tuple[float, int]:

@@ -14,7 +14,7 @@ from ipujax.engine.loops import slow_inside_loops
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
-from lowering import collectives, fuse, ir, is_one_kernel, structure
+from lowering import fuse, ir, is_one_kernel, may_part_ways, ops
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Execution:
         kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
         # Replicas that share a table of the host meet at it, in order, if they share a device.
         may_spread = not self.host_code.tables and not any(
-            structure.may_part_ways(k, collectives.REPLICAS) for k in kernels
+            may_part_ways(k, ops.REPLICAS) for k in kernels
         )
         return make_placement(self.first, p.ipus, p.replicas, may_spread)
 

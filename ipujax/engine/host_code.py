@@ -14,7 +14,7 @@ import jax
 
 from ipujax.engine.callbacks import Watch
 from ipujax.operators.custom.error import failure
-from lowering import host_tables, ir, jaxpr, user_ops
+from lowering import ir, jaxpr, ops
 
 
 @dc.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class HostCode:
 
     program: str
     tables: tuple[Any, ...]
-    custom: tuple[user_ops.UserOp, ...]
+    custom: tuple[ops.UserOp, ...]
     watch: Watch
 
     @classmethod
@@ -38,8 +38,8 @@ class HostCode:
         """Looks through a program."""
         nodes = [n for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
         bodies = [node.kernel.jaxpr.jaxpr for node in nodes]
-        tables = dict.fromkeys(t for body in bodies for t in host_tables.tables_of(body))
-        custom = tuple(op for body in bodies for op in user_ops.ops_of(body))
+        tables = dict.fromkeys(t for body in bodies for t in ops.tables_of(body))
+        custom = tuple(op for body in bodies for op in ops.user_ops_of(body))
         return cls(program.name, tuple(tables), custom, watch)
 
     def __bool__(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from ipujax.engine.placement import Device, PerReplica, Placement, struct_of
-from lowering import HOST, avals, collectives, ir, jaxpr
+from lowering import HOST, ir, is_number, jaxpr, ops
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
@@ -149,7 +149,7 @@ def _host() -> Device:
 
 def _dealt(array: jax.Array, placement: Placement) -> jax.Array | np.ndarray:
     """An array of all replicas, as transfers deal it out without help of XLA's."""
-    may_be_dealt = placement.spread and avals.is_number(array.dtype)
+    may_be_dealt = placement.spread and is_number(array.dtype)
     return np.asarray(array) if may_be_dealt else array
 
 
@@ -191,7 +191,7 @@ def _for_replicas(
     if replicas == 1:
         return function
     axes = tuple(0 if is_own and not is_shared else None for is_own in own)
-    axis = collectives.REPLICAS
+    axis = ops.REPLICAS
     every = jax.vmap(function, axes, axis_name=axis, axis_size=replicas)
     if not is_shared:
         return every

@@ -24,7 +24,7 @@ from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, row_shape, tak
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from ipujax.host.feeds import Feeder, Session, exhausted, of_the_loop
-from lowering import avals, ir, jaxpr, workload
+from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
@@ -181,7 +181,7 @@ class StreamedLoop:
         streamed = [v for step in self.ins for v in step.writes]
         streamed += [v for step in self.outs for v in step.reads]
         known = self.machine.program.avals
-        size = max([avals.size_in_bytes(known[value]) for value in streamed], default=0)
+        size = max([size_in_bytes(known[value]) for value in streamed], default=0)
         fitting = CHUNK_BYTES // (max(size, 1) * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
 
@@ -373,4 +373,4 @@ def slow_inside_loops(closed: jaxpr.ClosedJaxpr) -> bool:
     Only the canonical forward form (NHWC, HWIO) is fast there (jax-ml/jax#12868); the gradient
     convolutions permute their dimensions or dilate their operands.
     """
-    return jax.default_backend() == "cpu" and workload.has_slow_convolution(closed.jaxpr)
+    return jax.default_backend() == "cpu" and has_slow_convolution(closed.jaxpr)

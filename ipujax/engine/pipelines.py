@@ -17,7 +17,7 @@ import jax
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
 from ipujax.errors import OutOfRangeError
 from ipujax.host.feeds import Session
-from lowering import ir, pipelines, schedules, workload
+from lowering import count_operations, ir, pipelines, schedules
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine, Values
@@ -205,7 +205,7 @@ class _Task:
             elif leaving in born:
                 self.leaves.append((leaving, number))
         kernels = (node.kernel for node in ir.opened(body) if isinstance(node, ir.Execute))
-        self.operations = sum(workload.operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+        self.operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
         donated = frozenset(place for place, _, _ in self.adds)
         self.steps = [machine.step(node, donated) for node in ir.opened(body)]
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax import events
-from lowering import collectives, jaxpr
+from lowering import jaxpr, ops
 
 Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None
@@ -56,7 +56,7 @@ class Placement:
 
     def mesh(self, ipu: int) -> Mesh:
         """The devices of one IPU's replicas."""
-        return Mesh(np.array(self.devices[ipu :: self.ipus]), (collectives.REPLICAS,))
+        return Mesh(np.array(self.devices[ipu :: self.ipus]), (ops.REPLICAS,))
 
     @property
     def uses_one_device(self) -> bool:
@@ -145,7 +145,7 @@ class Placement:
                 function,
                 in_axes=tuple(in_axes),
                 out_axes=list(out_axes),
-                axis_name=collectives.REPLICAS,
+                axis_name=ops.REPLICAS,
                 axis_size=self.replicas,
             )
 
@@ -192,7 +192,7 @@ def _committed(array: jax.Array, home: jax.sharding.Sharding) -> jax.Array:
 def _spec(axis: Axis) -> PartitionSpec:
     if axis is None:
         return PartitionSpec()
-    return PartitionSpec(*(None,) * axis, collectives.REPLICAS)
+    return PartitionSpec(*(None,) * axis, ops.REPLICAS)
 
 
 def _squeezed(x: jax.Array, axis: Axis) -> jax.Array:

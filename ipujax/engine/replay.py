@@ -23,7 +23,7 @@ from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.storage import Storing, load
 from ipujax.errors import EnqueueError
 from ipujax.host.feeds import Session
-from lowering import HOST, ir, jaxpr, structure
+from lowering import HOST, ir, jaxpr, structure_key
 
 Step = Callable[[Values, Session], None]
 
@@ -138,7 +138,7 @@ class Machine:
         closed, placement = node.kernel.jaxpr, self.placement
         given = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
         where = None if placement.is_default else placement.sharding(node.ipu)
-        key = (structure.structure_key(closed), given, where)
+        key = (structure_key(closed), given, where)
         if key not in self._kernels:
 
             def kernel(*operands: jax.Array) -> list[jax.Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.placement import Placement
 from ipujax.errors import OptimizerError
-from lowering import jaxpr, storage
+from lowering import jaxpr, ops
 
 _REMOTE = "pinned_host"
 
@@ -46,7 +46,7 @@ class Storing:
 
     def __init__(
         self,
-        storage: storage.Storage,
+        storage: ops.Storage,
         aval: jaxpr.Aval,
         placement: Placement,
         ipu: int,

@@ -17,7 +17,7 @@ import numpy as np
 from ipujax import events
 from ipujax.errors import FeedError, InternalError
 from ipujax.host.worker import P, T, Worker
-from lowering import avals, jaxpr
+from lowering import is_number, jaxpr
 
 Leaves = list[np.ndarray]
 """One element, flattened."""
@@ -195,7 +195,7 @@ class Elements:
         leaves, structure = jax.tree.flatten(next(iterator))
         arrays = [np.array(self._array(number, leaf)) for number, leaf in enumerate(leaves)]
         for number, array in enumerate(arrays):
-            if not avals.is_number(array.dtype):
+            if not is_number(array.dtype):
                 raise FeedError(
                     f"infeed `{self.name}`: leaf {number} of element 0 is "
                     f"{leaves[number]!r:.60}, no array of numbers; convert it in the data set"
@@ -242,7 +242,7 @@ class Elements:
         )
 
     def _array(self, number: int, leaf: Any) -> np.ndarray:
-        if isinstance(leaf, jax.Array) and not avals.is_number(leaf.dtype):
+        if isinstance(leaf, jax.Array) and not is_number(leaf.dtype):
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self._read} is a {leaf.dtype}, "
                 "which cannot be sent to a device; yield its jax.random.key_data, and call "

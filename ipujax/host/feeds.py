@@ -21,7 +21,7 @@ import numpy as np
 from ipujax.errors import OutOfRangeError
 from ipujax.host.interrupts import Interrupts
 from ipujax.host.queues import Infeed, Outfeed
-from lowering import streams
+from lowering import ops
 
 # A data set that has given nothing for so long has nothing ready: a few times what handing
 # something to another thread takes.
@@ -314,12 +314,12 @@ class Session:
     def __init__(self, replicas: int, infeeds: Sequence[Infeed], outfeeds: Sequence[Outfeed]):
         self.replicas, self.interrupts = replicas, Interrupts()
         self._queues = (*infeeds, *outfeeds)
-        self._infeeds: dict[streams.Stream, Infeed] = {queue: queue for queue in infeeds}
-        self._collectors: dict[streams.Stream, Collector] = {
+        self._infeeds: dict[ops.Stream, Infeed] = {queue: queue for queue in infeeds}
+        self._collectors: dict[ops.Stream, Collector] = {
             queue: Collector(queue, replicas) for queue in outfeeds
         }
-        self._feeders: dict[streams.Stream, Feeder] = {}
-        self._expected: dict[streams.Stream, int] = {}
+        self._feeders: dict[ops.Stream, Feeder] = {}
+        self._expected: dict[ops.Stream, int] = {}
         self._is_waiting = False
         self._open = contextlib.ExitStack()
 
@@ -345,25 +345,25 @@ class Session:
                 feeder.completed()
             feeder.close()
 
-    def collector(self, queue: streams.Outfeed) -> Collector:
+    def collector(self, queue: ops.Outfeed) -> Collector:
         """Where results for an outfeed go."""
         return self._collectors[queue]
 
-    def feeder_of_loop(self, queue: streams.Infeed, each: int) -> Feeder:
+    def feeder_of_loop(self, queue: ops.Infeed, each: int) -> Feeder:
         """What reads an infeed for one loop, `each` elements an iteration; the loop closes it."""
         return Feeder(self._infeeds[queue], self, each)
 
-    def feeder(self, queue: streams.Infeed) -> Feeder:
+    def feeder(self, queue: ops.Infeed) -> Feeder:
         """What reads an infeed for the steps that take single elements."""
         if queue not in self._feeders:
             self._feeders[queue] = Feeder(self._infeeds[queue], self)
         return self._feeders[queue]
 
-    def expect(self, queue: streams.Infeed, count: int) -> None:
+    def expect(self, queue: ops.Infeed, count: int) -> None:
         """So many single elements will be asked for: some of them may be read ahead."""
         self._expected[queue] = count
 
-    def element(self, queue: streams.Infeed, count: int | None) -> list[np.ndarray]:
+    def element(self, queue: ops.Infeed, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""
         feeder, wanted = self.feeder(queue), count or 1
         remaining = self._expected.get(queue, 0) if count is None else 0

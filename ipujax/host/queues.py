@@ -14,7 +14,7 @@ import numpy as np
 from ipujax.checks.arguments import Checks
 from ipujax.errors import FeedError
 from ipujax.host.elements import Reader
-from lowering import jaxpr, streams
+from lowering import jaxpr, ops
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
@@ -33,7 +33,7 @@ def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
 check = Checks(FeedError, FeedError)
 
 
-class _Used(streams.Stream, Protocol):
+class _Used(ops.Stream, Protocol):
     def begin_run(self, replicas: int) -> None:
         """A program that uses the queue starts, with this many copies of the graph."""
         ...
@@ -43,7 +43,7 @@ class _Used(streams.Stream, Protocol):
         ...
 
 
-class Infeed(_Used, streams.Infeed, Protocol):
+class Infeed(_Used, ops.Infeed, Protocol):
     """What a run needs of an infeed."""
 
     @property
@@ -57,7 +57,7 @@ class Infeed(_Used, streams.Infeed, Protocol):
         ...
 
 
-class Outfeed(_Used, streams.Outfeed, Protocol):
+class Outfeed(_Used, ops.Outfeed, Protocol):
     """What a run needs of an outfeed."""
 
     def collect(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.errors import CollectiveError, ConfigTypeError
-from lowering import collectives
+from lowering import ops
 
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 
@@ -42,4 +42,4 @@ def divided(total: jax.Array, count: Any) -> jax.Array:
 
 def place_in_group(size: int) -> jax.Array:
     """This replica's number within its group of `size`, int32."""
-    return collectives.replication_index() % size
+    return ops.replication_index() % size

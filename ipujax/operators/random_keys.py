@@ -11,7 +11,7 @@ import numpy as np
 
 from ipujax.checks.arrays import check
 from ipujax.driver import tracing
-from lowering import draws, jaxpr
+from lowering import jaxpr, ops
 
 _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
@@ -51,7 +51,7 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
             "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
             "with ipu.compile and call that directly",
         )
-    return draws.as_key(draws.draw(like))
+    return ops.as_key(ops.draw(like))
 
 
 def _seeded(seed: Any, where: str) -> jax.Array:
@@ -69,7 +69,7 @@ def _seeded(seed: Any, where: str) -> jax.Array:
         words = [given >> 31 >> 1, given]
     else:
         raise check.refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
-    return draws.as_key(jnp.stack([_word(word) for word in words]))
+    return ops.as_key(jnp.stack([_word(word) for word in words]))
 
 
 def _integers(seed: Any, where: str, traced: bool) -> Any:

@@ -13,12 +13,12 @@ from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
 from ipujax.optimizers._checks import check
 from ipujax.optimizers.ipu_optimizer import is_state
-from lowering import jaxpr, storage
+from lowering import jaxpr, ops
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 
 
-def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> storage.Storage:
+def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:
     """Where the optimizer's state waits between updates; raises `error` if that is nowhere."""
     if sharded and offload is False:
         raise error(
@@ -27,7 +27,7 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> st
             where=jaxpr.current_user_line(),
             fix="pass offload_weight_update_variables=True, or leave sharding off",
         )
-    return storage.Storage(remote=bool(offload) or sharded, sharded=sharded)
+    return ops.Storage(remote=bool(offload) or sharded, sharded=sharded)
 
 
 def check_loop(name: str, count: int) -> None:

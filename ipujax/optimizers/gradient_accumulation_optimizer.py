@@ -26,7 +26,7 @@ from ipujax.optimizers.ipu_optimizer import (
     IpuOptimizer,
     map_gradients,
 )
-from lowering import storage
+from lowering import ops
 
 
 class GradientAccumulationState(NamedTuple):
@@ -170,10 +170,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return total + own
 
     def _load(self, leaf: Any) -> Any:
-        return storage.load(leaf, self._storage)
+        return ops.load(leaf, self._storage)
 
     def _store(self, leaf: Any) -> Any:
-        return storage.store(leaf, self._storage)
+        return ops.store(leaf, self._storage)
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):

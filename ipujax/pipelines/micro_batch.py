@@ -11,7 +11,7 @@ from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value
-from lowering import jaxpr, pipelines, storage
+from lowering import jaxpr, ops, pipelines
 
 Lookup = Callable[[Value], jax.Array]
 """Gives the array of a value, inside a task that reads it."""
@@ -138,7 +138,7 @@ class MicroBatch:
             if value not in loaded:
                 is_weight = value in self.model.variables
                 where = self.model.weight_storage if is_weight else value.storage
-                loaded[value] = storage.load(arrays[value], where)
+                loaded[value] = ops.load(arrays[value], where)
             return loaded[value]
 
         return look_up
@@ -242,12 +242,12 @@ class MicroBatch:
             elif done is not None:
                 total = total * (done / (done + 1)).astype(total.dtype)
                 term = term * (1 / (done + 1)).astype(total.dtype)
-            made[buffer] = storage.store(total + term, buffer.storage)
+            made[buffer] = ops.store(total + term, buffer.storage)
         if done is not None:
             made[counters[0]] = done + 1
         return made
 
 
-def _buffer(aval: Aval, dtype_of: DtypeOf, where: storage.Storage = storage.HERE) -> Value:
+def _buffer(aval: Aval, dtype_of: DtypeOf, where: ops.Storage = ops.HERE) -> Value:
     """The loop variable that sums up arrays."""
     return Value(jax.ShapeDtypeStruct(aval.shape, dtype_of(aval)), storage=where)

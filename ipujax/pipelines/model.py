@@ -28,7 +28,7 @@ from ipujax.pipelines.stages import (
     Value,
     trace_stage,
 )
-from lowering import storage
+from lowering import ops
 
 Arrays = Mapping[Value, jax.Array]
 
@@ -83,13 +83,13 @@ class Model:
         return read if self.loss is None else {*read, self.loss}
 
     @functools.cached_property
-    def weight_storage(self) -> storage.Storage:
+    def weight_storage(self) -> ops.Storage:
         """Where the variables wait between tasks."""
         request = self.request
         sharded = request.replicated_weight_sharding
         if sharded is None:
             sharded = request.batch_serialization_iterations > 1 and self.keeps_replicas_equal
-        return storage.Storage(remote=bool(request.offload_weights), sharded=sharded)
+        return ops.Storage(remote=bool(request.offload_weights), sharded=sharded)
 
     # --- queues -----------------------------------------------------------------------------------
 

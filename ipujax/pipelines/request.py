@@ -34,7 +34,7 @@ from ipujax.pipelines.arguments import (
 )
 from ipujax.pipelines.stages import SPANS_ALL, Aval, Part, Pytree
 from ipujax.pipelines.values import check
-from lowering import jaxpr, pipelines, schedules, storage
+from lowering import jaxpr, ops, pipelines, schedules
 
 StageFunction = Callable[..., Pytree]
 AskedDtype = DTypeLike | Callable[[Aval], DTypeLike] | None
@@ -229,15 +229,15 @@ class PipelineRequest:
         return dtype_chooser(given, name, jnp.number, PipelineTypeError)
 
     @functools.cached_property
-    def state_storage(self) -> storage.Storage:
+    def state_storage(self) -> ops.Storage:
         """Where the optimizer's state waits between updates."""
         sharded = bool(self.replicated_optimizer_state_sharding)
         return storage_of(self.offload_weight_update_variables, sharded, PipelineError)
 
     @property
-    def accumulator_storage(self) -> storage.Storage:
+    def accumulator_storage(self) -> ops.Storage:
         """Where accumulated gradients wait between tasks."""
-        return storage.Storage(remote=bool(self.offload_gradient_accumulation_buffers))
+        return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers))
 
 
 def _functions(given: Sequence[Any]) -> list[list[StageFunction]]:

@@ -21,7 +21,7 @@ from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.stages import Pytree, Value
 from ipujax.pipelines.values import check
-from lowering import jaxpr, pipelines, storage, streams
+from lowering import jaxpr, ops, pipelines
 
 _T = TypeVar("_T")
 
@@ -168,12 +168,12 @@ class _Run:
         def function(*flat: jax.Array) -> list[jax.Array]:
             stored, sums = _split(flat, len(reads))
             arrays = [
-                storage.load(x, storages[i]) if i < len(storages) else x
+                ops.load(x, storages[i]) if i < len(storages) else x
                 for i, x in zip(reads, stored, strict=True)
             ]
             results = jaxpr.run_equations(closed.jaxpr, closed.consts, arrays)
             self.send_sums(sums)
-            return [storage.store(x, s) for x, s in zip(results, storages, strict=True)]
+            return [ops.store(x, s) for x, s in zip(results, storages, strict=True)]
 
         kind = pipelines.Kind.UPDATE
         spec = pipelines.TaskSpec(kind=kind, options=self.request.options[kind][0])
@@ -191,7 +191,7 @@ class _Run:
         update = self.traced_update() if self.request.training else None
         carried = [] if update is None else [*self.variables, *self.states]
         consts = [*self.variables, *self.inputs] if update is None else self.inputs
-        stored = [storage.store(x, s) for x, s in zip(carried, self.storages, strict=False)]
+        stored = [ops.store(x, s) for x, s in zip(carried, self.storages, strict=False)]
 
         def once(*flat: jax.Array) -> list[jax.Array]:
             return self.once(update, *_split(flat, len(consts)))
@@ -199,8 +199,8 @@ class _Run:
         operands = [*consts, *stored]
         closed, captured = jaxpr.hoisted(jaxpr.trace_flat(once, list(map(jax.typeof, operands))))
         loop, count = jax.tree.structure(self.carried), self.request.repeat_count
-        final = streams.repeat(closed, [*captured, *consts], stored, count, loop)
-        return [storage.load(x, s) for x, s in zip(final, self.storages, strict=False)]
+        final = ops.repeat(closed, [*captured, *consts], stored, count, loop)
+        return [ops.load(x, s) for x, s in zip(final, self.storages, strict=False)]
 
     def once(
         self, update: _Update | None, consts: Sequence[jax.Array], carried: Sequence[jax.Array]
@@ -218,7 +218,7 @@ class _Run:
         if update is None:
             self.send_sums(sums)
             return []
-        accumulated = {v: storage.load(final[b], b.storage) for v, b in body.accumulators.items()}
+        accumulated = {v: ops.load(final[b], b.storage) for v, b in body.accumulators.items()}
         gradients = [
             accumulated[v] if v in accumulated else jnp.zeros(v.aval.shape, v.aval.dtype)
             for v in model.variables
@@ -234,7 +234,7 @@ class _Run:
         """The loop over micro-batches: its variables after the last one."""
         request = self.request
         initial = [
-            storage.store(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage) for v in body.variables
+            ops.store(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage) for v in body.variables
         ]
         avals = [jax.typeof(x) for x in (*constants, *initial)]
         closed, captured = jaxpr.hoisted(jaxpr.trace_flat(body, avals))
@@ -249,7 +249,7 @@ class _Run:
             origin=request.origin,
         )
         consts = [*captured, *constants]
-        final = streams.repeat(closed, consts, initial, request.micro_batches, None, pipeline=spec)
+        final = ops.repeat(closed, consts, initial, request.micro_batches, None, pipeline=spec)
         return dict(zip(body.variables, final, strict=True))
 
 

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
-from lowering import jaxpr, marks, pipelines, storage
+from lowering import jaxpr, marks, ops, pipelines
 
 Pytree = object
 """Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""
@@ -48,7 +48,7 @@ class Value:
     stage: int = -1
     constant: bool = False
     trainable: bool = False
-    storage: storage.Storage = storage.HERE
+    storage: ops.Storage = ops.HERE
 
 
 @dc.dataclass(frozen=True)

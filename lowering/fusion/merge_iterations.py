@@ -29,7 +29,7 @@ from lowering.jaxpr import (
     sub_jaxprs,
 )
 from lowering.pipelines.slices import dependent, needed_for, read_from_outside, sliced, variables
-from lowering.workload import operations
+from lowering.workload import count_operations
 
 # Measured on CPUs: merging pays where the weights do not fit the caches, and where a micro-batch
 # does too little with them to hide the time that they take to arrive.
@@ -83,7 +83,7 @@ def as_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumulat
             return None  # every iteration needs what the one before it has made
     if not sums:
         return None
-    if not merging_pays(operations(jaxpr), sum(size_in_bytes(v.aval) for v in sums)):
+    if not merging_pays(count_operations(jaxpr), sum(size_in_bytes(v.aval) for v in sums)):
         return None
     found = Accumulation(closed, state, elements, tuple(added))
     return found if _stacked_bytes(found) <= MAXIMUM_STACKED_BYTES else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lowering.avals import dtype_name, shape_of, signature
+from lowering.avals import dtype_name, shape_of, signature_of
 from lowering.errors import InternalError
 from lowering.ir.program import (
     Carry,
@@ -215,5 +215,5 @@ class _Verifier:
         return [self.program.avals[value] for value in values]
 
     def same(self, one: list[Aval], other: list[Aval], what: str) -> None:
-        if signature(one) != signature(other):
-            raise InternalError(f"{what} {signature(one)}, its values are {signature(other)}")
+        if signature_of(one) != signature_of(other):
+            raise InternalError(f"{what} {signature_of(one)}, its values are {signature_of(other)}")

@@ -33,12 +33,12 @@ def mean_square(x: Any, mean: Any, axes: Sequence[int]) -> Any:
     return square_p.bind(x, mean, axes=tuple(axes))
 
 
-def group_mean(x: Any) -> Any:
+def norm_group_mean(x: Any) -> Any:
     """The mean of `x` over the replicas that share batch normalisation's statistics."""
     return group_mean_p.bind(x)
 
 
-def correction(count: int) -> Any:
+def norm_correction(count: int) -> Any:
     """Bessel's correction N / (N - 1), a float32 scalar; N is `count` times those replicas."""
     return correction_p.bind(count=count)
 

@@ -133,12 +133,12 @@ def name_of(eqn: JaxprEqn) -> str | None:
     return f"{eqn.primitive.name}:{_SEPARATORS.sub('_', eqn.params['op'].name)}"
 
 
-def ops_of(jaxpr: Jaxpr) -> list[UserOp]:
+def user_ops_of(jaxpr: Jaxpr) -> list[UserOp]:
     """The operation of every call in a jaxpr, anywhere inside, in order."""
     found: list[UserOp] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive in PRIMITIVES:
             found.append(eqn.params["op"])
         for inner in sub_jaxprs(eqn):
-            found += ops_of(inner)
+            found += user_ops_of(inner)
     return found

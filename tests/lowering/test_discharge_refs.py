@@ -15,7 +15,7 @@ from tests.lowering.samples import Queue, S, V, jaxpr_text, shard, trace
 
 
 def discharged(fn, *args):
-    return discharge_refs(refs.closed_over(trace(fn, *args))[0])
+    return discharge_refs(refs.closed_over_refs(trace(fn, *args))[0])
 
 
 def test_marks_stay_on_reads_and_writes(golden):
@@ -36,7 +36,7 @@ def test_what_is_closed_over_comes_last(golden):
         ref[...] = x * other[...]
         return y + ref[0]
 
-    closed, held = refs.closed_over(trace(fn, V, S))
+    closed, held = refs.closed_over_refs(trace(fn, V, S))
     assert {id(r) for r in held} == {id(ref), id(other)}
     pure = discharge_refs(closed)
     assert not jaxpr.touches_refs(pure)
@@ -89,7 +89,7 @@ def _adding(ref, carried):
 def test_functions_without_refs_stay_as_they_are():
     closed = trace(jnp.sin, V)
     assert discharge_refs(closed) is closed
-    assert refs.closed_over(closed) == (closed, [])
+    assert refs.closed_over_refs(closed) == (closed, [])
 
 
 def test_a_stage_may_not_use_a_ref_from_outside():

@@ -97,7 +97,7 @@ def test_dtype_names(dtype, name):
 
 def test_signatures_tell_shapes_and_dtypes_apart():
     types = [jax.typeof(jnp.ones((2, 3))), jax.typeof(jax.random.key(0))]
-    assert avals.signature(types) == (((2, 3), "float32"), ((), "key<fry>"))
+    assert avals.signature_of(types) == (((2, 3), "float32"), ((), "key<fry>"))
 
 
 def test_hoisted_constants():
@@ -140,13 +140,13 @@ def _channels_last(x, w):
 
 
 def test_operations_count_products_exactly():
-    counted = workload.operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
+    counted = workload.count_operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
     assert counted == 2 * 27 + 9
 
     def looped(a):
         return lax.scan(lambda c, _: (c @ c, None), a, None, length=5)[0]
 
-    assert workload.operations(trace(looped, W).jaxpr) == 5 * 54
+    assert workload.count_operations(trace(looped, W).jaxpr) == 5 * 54
 
 
 def test_scopes_can_be_added():

@@ -14,9 +14,9 @@ from tests.lowering.samples import V, jaxpr_text, trace
 
 
 def moments(x):
-    mean = norms.group_mean(jnp.mean(x, keepdims=True))
-    variance = norms.group_mean(norms.mean_square(x, mean, (0,)))
-    return mean, variance, variance * norms.correction(3)
+    mean = norms.norm_group_mean(jnp.mean(x, keepdims=True))
+    variance = norms.norm_group_mean(norms.mean_square(x, mean, (0,)))
+    return mean, variance, variance * norms.norm_correction(3)
 
 
 @pytest.mark.parametrize(("stable", "group"), [(False, 1), (True, 1), (True, 2)])

@@ -13,7 +13,7 @@ from ipujax.errors import CustomOpError
 from ipujax.operators.custom import library
 from ipujax.operators.custom import run as run  # tells JAX how to run the primitives
 from ipujax.operators.custom.arguments import Function, Result
-from lowering import user_ops
+from lowering import ops
 
 
 def call(function: Function, inputs: Sequence[jax.Array], *, on_host: bool) -> list[jax.Array]:
@@ -41,14 +41,14 @@ def _bound(
     on_host: bool,
 ) -> list[jax.Array]:
     """One of the library's functions: the one that was asked for, or a gradient of it."""
-    op = user_ops.UserOp(
+    op = ops.UserOp(
         name=function.name + suffix,
         target=library.target(function.path, function.symbol + suffix, function.where),
         attributes=function.gradient_attributes if suffix else function.attributes,
         results=results,
         where=function.where,
     )
-    primitive = user_ops.user_callback_p if on_host else user_ops.user_op_p
+    primitive = ops.user_callback_p if on_host else ops.user_op_p
     return primitive.bind(*operands, op=op)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ipujax.errors import CustomOpError
-from lowering import user_ops
+from lowering import ops
 
 _TARGET = "ipujax"
 
@@ -15,7 +15,7 @@ def target_name(path: str, symbol: str) -> str:
     return f"{_TARGET}:{path}:{symbol}"
 
 
-def failure(what: str, wrong: Exception, ops: Iterable[user_ops.UserOp]) -> CustomOpError:
+def failure(what: str, wrong: Exception, ops: Iterable[ops.UserOp]) -> CustomOpError:
     """What XLA says of code that failed, and the custom operations that may be the reason.
 
     Args:
@@ -32,7 +32,7 @@ def failure(what: str, wrong: Exception, ops: Iterable[user_ops.UserOp]) -> Cust
     )
 
 
-def _place(op: user_ops.UserOp) -> str:
+def _place(op: ops.UserOp) -> str:
     path, _, symbol = op.target.removeprefix(f"{_TARGET}:").rpartition(":")
     line = f", called at {op.where}" if op.where else ""
     return f"  where: `{op.name}`, {symbol!r} of {path}{line}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipujax.errors import CustomOpError, IPUError
 from ipujax.operators.custom.arguments import check
-from lowering import avals, jaxpr, machine
+from lowering import jaxpr, machine, shape_of
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.
 _ALLOWED = frozenset({"copy", "copy_p", "stop_gradient", "broadcast_in_dim", "squeeze", "reshape"})
@@ -132,7 +132,7 @@ def _check(body: jaxpr.Jaxpr, function: Any, where: str) -> None:
 
 
 def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
-    is_scalar = all(not avals.shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
+    is_scalar = all(not shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
     return eqn.primitive.name in _ALLOWED and is_scalar
 
 

@@ -14,20 +14,20 @@ import numpy as np
 from jax.experimental import io_callback
 
 from ipujax.operators.custom.error import failure
-from lowering import jaxpr, user_ops
+from lowering import jaxpr, ops
 
 
-def _on_cpu(*operands: Any, op: user_ops.UserOp) -> Sequence[Any]:
+def _on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
     results = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in op.results]
     function = jax.ffi.ffi_call(op.target, results, has_side_effect=not results)
 
     def once(*own: Any) -> Sequence[Any]:
         return function(*own, attributes=op.attributes)
 
-    return user_ops.one_by_one(once, operands, op)
+    return ops.one_by_one(once, operands, op)
 
 
-def elsewhere(*operands: Any, op: user_ops.UserOp) -> Sequence[Any]:
+def elsewhere(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
     """Copies operands to the host, and results back."""
     lead = tuple(count for count, _ in op.examples)
     results = [jax.ShapeDtypeStruct((*lead, *shape), dtype) for shape, dtype in op.results]
@@ -37,7 +37,7 @@ def elsewhere(*operands: Any, op: user_ops.UserOp) -> Sequence[Any]:
     return io_callback(back, results, *operands)
 
 
-def on_host(op: user_ops.UserOp, *operands: Any) -> list[np.ndarray]:
+def on_host(op: ops.UserOp, *operands: Any) -> list[np.ndarray]:
     """Runs a function on the host's CPU, on arrays from wherever."""
     with jax.default_device(jax.devices("cpu")[0]):
         results = _jitted(_on_cpu, op)(*map(np.asarray, operands))
@@ -45,12 +45,12 @@ def on_host(op: user_ops.UserOp, *operands: Any) -> list[np.ndarray]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _jitted(function: Callable[..., Any], op: user_ops.UserOp) -> Any:
+def _jitted(function: Callable[..., Any], op: ops.UserOp) -> Any:
     return jax.jit(functools.partial(function, op=op))
 
 
 def _define(primitive: Any) -> None:
-    def run_now(*operands: Any, op: user_ops.UserOp) -> Any:
+    def run_now(*operands: Any, op: ops.UserOp) -> Any:
         try:
             return jax.block_until_ready(_jitted(primitive.bind, op)(*operands))
         except jax.errors.JaxRuntimeError as wrong:
@@ -62,5 +62,5 @@ def _define(primitive: Any) -> None:
     register(primitive, jaxpr.mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
 
 
-for _primitive in user_ops.PRIMITIVES:
+for _primitive in (ops.user_op_p, ops.user_callback_p):
     _define(_primitive)

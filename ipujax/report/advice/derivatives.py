@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipujax.report.advice.index import Index
-from lowering import avals, ir, jaxpr, marks
+from lowering import ir, jaxpr, marks, size_in_bytes
 
 _RECOMPUTED = "rematted_computation"  # what jax.checkpoint writes into name stacks
 
@@ -46,6 +46,6 @@ class Derivatives:
                 for var in read:
                     name = names.get(var, var)
                     if name in self._made:
-                        self._kept[name] = avals.size_in_bytes(var.aval)
+                        self._kept[name] = size_in_bytes(var.aval)
             for inner in jaxpr.sub_jaxprs(eqn):
                 self._look(inner, stack, {})

@@ -9,7 +9,7 @@ from ipujax.report.advice.derivatives import Derivatives
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import need_bytes
 from ipujax.report.advice.index import Index
-from lowering import HOST, avals, ir, machine, pipelines
+from lowering import HOST, ir, machine, pipelines, size_in_bytes
 
 DATA = ("variables", "constants", "activations", "fifos")
 """The categories that are the model's own data; the others come with the operations."""
@@ -187,6 +187,6 @@ def _streamed(index: Index, ipu: int) -> int:
 
 
 def _single_share(program: ir.Program) -> float:
-    sizes = [(str(aval.dtype), avals.size_in_bytes(aval)) for aval in program.avals]
+    sizes = [(str(aval.dtype), size_in_bytes(aval)) for aval in program.avals]
     single = sum(bytes_ for dtype, bytes_ in sizes if dtype == "float32")
     return single / max(sum(bytes_ for _, bytes_ in sizes), 1)

@@ -12,7 +12,7 @@ from ipujax.report.advice.alternatives import Alternative, more_micro_batches, o
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.tally import Total, tally
 from ipujax.report.advice.waiting import waiting
-from lowering import HOST, avals, ir, jaxpr, machine, trace
+from lowering import HOST, dtype_name, ir, jaxpr, machine, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")
@@ -85,7 +85,7 @@ class Facts:
         found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
         for eqn in self.index.equations:
             operands = found[eqn.primitive.name, jaxpr.user_line(eqn)]
-            operands.update(avals.dtype_name(atom.aval) for atom in eqn.invars)
+            operands.update(dtype_name(atom.aval) for atom in eqn.invars)
         return found
 
     @property

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from lowering import avals, ir, jaxpr, schedules
+from lowering import dtype_name, ir, jaxpr, schedules, size_in_bytes
 
 _Node = TypeVar("_Node", bound=ir.Node)
 _Counts = collections.Counter[str | None]
@@ -71,11 +71,11 @@ class Index:
 
     def bytes(self, values: Iterable[ir.ValueId]) -> int:
         """What values take together."""
-        return sum(avals.size_in_bytes(self.program.avals[value]) for value in values)
+        return sum(size_in_bytes(self.program.avals[value]) for value in values)
 
     def dtypes(self, values: Iterable[ir.ValueId]) -> set[str]:
         """Of values."""
-        return {avals.dtype_name(self.program.avals[value]) for value in values}
+        return {dtype_name(self.program.avals[value]) for value in values}
 
 
 def _times(node: ir.Node) -> int:

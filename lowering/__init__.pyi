@@ -1,0 +1,50 @@
+"""All that ipujax may use of the compiler, once: `__init__.py` reads this list, too.
+
+Eight namespaces, where a family of names is used together and its prefix says what they belong to:
+`ir` the Program's nodes, `jaxpr` what JAX has of functions, `marks` the texts of named scopes,
+`ops` the primitives of ours, `pipelines` tasks and derivatives of stages, `schedules`, and of the
+machine model `machine` and `trace`. All else is functions and types of their own.
+"""
+
+from lowering import ir as ir
+from lowering import jaxpr as jaxpr
+from lowering import machine as machine
+from lowering import marks as marks
+from lowering import ops as ops
+from lowering import pipelines as pipelines
+from lowering import schedules as schedules
+from lowering.avals import dtype_name as dtype_name
+from lowering.avals import is_number as is_number
+from lowering.avals import shape_of as shape_of
+from lowering.avals import signature_of as signature_of
+from lowering.avals import size_in_bytes as size_in_bytes
+from lowering.callbacks import calls_back as calls_back
+from lowering.callbacks import exchange_callbacks as exchange_callbacks
+from lowering.compiler import lower as lower
+from lowering.errors import CollectiveError as CollectiveError
+from lowering.errors import DeviceMeshError as DeviceMeshError
+from lowering.errors import EnqueueError as EnqueueError
+from lowering.errors import InternalError as InternalError
+from lowering.errors import IPUError as IPUError
+from lowering.errors import LoweringError as LoweringError
+from lowering.errors import OutsideCompilationError as OutsideCompilationError
+from lowering.errors import ShardError as ShardError
+from lowering.errors import TargetError as TargetError
+from lowering.fusion.fuse import fuse as fuse
+from lowering.fusion.fuse import is_one_kernel as is_one_kernel
+from lowering.fusion.merge_iterations import merging_pays as merging_pays
+from lowering.machine import trace as trace
+from lowering.options import Options as Options
+from lowering.placement import ancestors as ancestors
+from lowering.placement import colocated_shard as colocated_shard
+from lowering.placement import marked_shard as marked_shard
+from lowering.placement import producers as producers
+from lowering.placement import propagated as propagated
+from lowering.refs import Ref as Ref
+from lowering.refs import closed_over_refs as closed_over_refs
+from lowering.refs import is_ref as is_ref
+from lowering.structure import may_part_ways as may_part_ways
+from lowering.structure import structure_key as structure_key
+from lowering.units import HOST as HOST
+from lowering.workload import count_operations as count_operations
+from lowering.workload import has_slow_convolution as has_slow_convolution
