@@ -79,9 +79,12 @@ def _structure(tree: Any) -> str:
 
 def _sorted(told: Sequence[Any]) -> list[Any]:
     """Effects without an order, by what was told: first the tag, then the numbers."""
-    return sorted(
-        told, key=lambda values: [np.asarray(v, float).round(1).tolist() for v in values[:1]]
-    )
+
+    def key(values: Sequence[Any]) -> list[list[float]]:
+        flat = (np.ravel(np.asarray(value)).astype(complex).real for value in values)
+        return [np.nan_to_num(numbers).round(1).tolist() for numbers in flat]
+
+    return sorted(told, key=key)
 
 
 def _leaf(mine: Any, theirs: Any, precision: str, near: Sequence[Any]) -> str | None:
