@@ -58,7 +58,7 @@ def _named_in(module: types.ModuleType) -> Iterator[str]:
         return
     for node in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
-            yield from (a.asname for a in node.names if a.asname == a.name)
+            yield from (a.name for a in node.names if a.asname == a.name)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Assign):
