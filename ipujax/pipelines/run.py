@@ -45,6 +45,7 @@ def run_pipeline(
     """
     check.leaves(variables, "`variables` of a pipeline")
     check.leaves(inputs, "`inputs` of a pipeline")
+    check.leaves(optimizer_state, "`optimizer_state` of a pipeline")
     schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
     if schedule is not None:
         request = dc.replace(request, pipeline_schedule=schedule)

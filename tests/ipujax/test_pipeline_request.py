@@ -111,3 +111,16 @@ def test_stage_options_do_not_follow_a_dict_that_changes_later() -> None:
     given = PipelineStageOptions(matmul_options=options)
     options["availableMemoryProportion"] = "0.9"
     assert given.as_marks == (("matmul_options", (("availableMemoryProportion", "0.2"),)),)
+
+
+def test_an_optimizer_state_that_is_no_pytree_of_arrays_is_refused() -> None:
+    with pytest.raises(ipu.errors.PipelineTypeError, match=r"`optimizer_state` of a pipeline was"):
+        ipu.pipelining_ops.check_pipeline(
+            [first, second],
+            COUNT,
+            infeed_queue=IPUInfeedQueue(ELEMENTS),
+            optimizer_function=sgd(0.001),
+            inputs=[1.0],
+            variables=WEIGHTS,
+            optimizer_state="x",
+        )
