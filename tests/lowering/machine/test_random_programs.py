@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from hypothesis import HealthCheck, given, settings
 
 from lowering import HOST, ir
-from tests.ipujax.test_random_programs import function, steps
+from tests.ipujax.driver.test_random_programs import function, steps
 from tests.lowering.machine.samples import check_liveness, end, held, homes, modelled, overlaps
 from tests.lowering.samples import lowered
 

@@ -111,7 +111,7 @@ def test_on_several_devices(run_with_devices: RunWithDevices) -> None:
         import logging
         import jax, jax.numpy as jnp
         import ipujax as ipu
-        from tests.ipujax.test_kernels import layers
+        from tests.ipujax.driver.test_kernels import layers
         from tests.numbers import same, use_ipus
 
         found = []

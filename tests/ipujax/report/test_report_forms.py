@@ -23,7 +23,7 @@ from ipujax.report.presentation.document.runs import from_repeats, from_runs, re
 from ipujax.report.report import Report, load
 from tests.ipujax.reporting import configured, f32, struct, training
 
-SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "report.schema.json"
+SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "report.schema.json"
 HOST = HostTrace(
     (
         HostSpan("compile", "train", 0.0, 1.25, "main"),

@@ -226,7 +226,7 @@ def test_on_real_devices(run_with_devices: RunWithDevices) -> None:
         sys.path.insert(0, {str(ROOT)!r})
         import jax
         import ipujax as ipu
-        from tests.ipujax.test_compile_ahead import W, check, nothing_compiles, use_ipus
+        from tests.ipujax.driver.test_compile_ahead import W, check, nothing_compiles, use_ipus
 
         for name in ("plain", "sharded", "host_call", "loop", "scan_over_shards", "training"):
             for engine in ("fused", "replay"):
