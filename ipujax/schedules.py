@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipujax.checks.arguments import Checks
-from ipujax.host import files
+from ipujax.checks.arguments import Checks as _Checks
+from ipujax.host import files as _files
 from lowering import schedules as _schedules
 
-_check = Checks(_schedules.ScheduleError, _schedules.ScheduleError)
+_check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
@@ -61,7 +61,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
     """
     _check.path(path, "where to save a schedule")
     try:
-        files.write_text(path, to_text(schedule))
+        _files.write_text(path, to_text(schedule))
     except OSError as error:
         raise ScheduleError(
             f"the schedule {schedule.name} cannot be written: {error}",

@@ -49,7 +49,7 @@ def no_thread_is_left() -> Iterator[None]:
     patience = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < patience:
         time.sleep(0.001)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 @pytest.fixture(params=BENCHMARKS.values(), ids=BENCHMARKS)

@@ -111,7 +111,7 @@ def test_sum_over_replicas_on_another_shard(replicas: int, engine: str) -> None:
 
 ON_FOUR_DEVICES = """
     import jax, numpy as np
-    from tests.ipujax import test_facts_sharding as facts
+    from tests.ipujax.operators import test_facts_sharding as facts
 
     assert len(jax.devices()) == 4
     for engine in ("fused", "replay"):

@@ -178,7 +178,7 @@ def test_a_target_can_be_given() -> None:
         lowered.report("ipu3")
     assert lowered.report("ipu1") is lowered.report(ipu.targets.IPU1)
     for bad in (21, [21]):
-        with pytest.raises(TargetError, match=r"not .*21"):
+        with pytest.raises(TargetError, match=r"no chip .*21"):
             lowered.report(bad)
 
 

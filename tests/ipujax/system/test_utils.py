@@ -98,7 +98,7 @@ def test_event_traces():
         Type.COMPILE_BEGIN,
         Type.COMPILE_END,
     ]
-    with pytest.raises(TypeError, match="is no IpuTraceEvent"):
+    with pytest.raises(TypeError, match="must be an IpuTraceEvent"):
         utils.extract_all_events(cast(Any, [b"event"]))
 
 
@@ -143,7 +143,7 @@ def test_a_data_set_that_is_too_short(available: int, tmp_path: pathlib.Path):
 def test_unequal_elements(tmp_path: pathlib.Path):
     with pytest.raises(FeedError, match="drop_remainder"):
         utils.export_dataset_to_file([np.zeros(2), np.zeros(1)], tmp_path / "data.bin", 2)
-    with pytest.raises(ValueError, match="at least one element"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         utils.export_dataset_to_file([np.zeros(2)], tmp_path / "data.bin", 0)
 
 
