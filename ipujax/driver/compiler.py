@@ -73,25 +73,28 @@ def compile(
         `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
         is an error.
     """
+    check.text(device, "the device of ipu.compile")
+    check.text(name, "the name of ipu.compile", optional=True)
+    check_engine(engine)
+    statics = _positions(static_argnums, "static_argnums")
+    donated = _positions(donate_argnums, "donate_argnums")
     if fn is None:
         return functools.partial(
             compile,
             device=device,
             engine=engine,
-            static_argnums=static_argnums,
-            donate_argnums=donate_argnums,
+            static_argnums=statics,
+            donate_argnums=donated,
             name=name,
         )
     check.function(fn, "fn of ipu.compile")
-    check.text(device, "the device of ipu.compile")
-    check.text(name, "the name of ipu.compile", optional=True)
     if device is DEFAULT_DEVICE:  # the very object: nobody passed a device
         device = current_device() or device
     settings = Settings(
         device=device,
-        engine=check_engine(engine),
-        static=Static.of(fn, _positions(static_argnums, "static_argnums")),
-        donate_argnums=_positions(donate_argnums, "donate_argnums"),
+        engine=engine,
+        static=Static.of(fn, statics),
+        donate_argnums=donated,
         name=name or _name_of(fn),
     )
     return CompiledFunction(fn, settings)

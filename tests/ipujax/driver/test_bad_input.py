@@ -902,3 +902,11 @@ def test_every_error_is_an_ipu_error() -> None:
     own = [e for e in vars(ipu.errors).values() if isinstance(e, type) and issubclass(e, Exception)]
     assert len(own) > 15
     assert all(issubclass(error, IPUError) for error in own)
+
+
+@pytest.mark.parametrize(
+    "given", [{"device": 3}, {"static_argnums": "x"}, {"engine": "x"}, {"name": 3}]
+)
+def test_options_of_a_decorator_are_looked_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises(IPUError, match=r"test_bad_input.py|ipu.compile|engine"):
+        ipu.compile(**given)
