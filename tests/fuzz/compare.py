@@ -52,8 +52,9 @@ def difference(
         mine, right = getattr(got, part), getattr(wanted, part)
         others = [getattr(each, part) for each in noise]
         if part == "heard":
-            mine, right = _sorted(mine), _sorted(right)
-            others = [_sorted(other) for other in others]
+            digits = 4 if precision == "float32" else 1
+            mine, right = _sorted(mine, digits), _sorted(right, digits)
+            others = [_sorted(other, digits) for other in others]
         structure = _structure(right)
         if _structure(mine) != structure:
             return f"{part}: structure\n  got    {_structure(mine)}\n  wanted {structure}"
@@ -77,12 +78,12 @@ def _structure(tree: Any) -> str:
     return str(jax.tree.structure(tree))
 
 
-def _sorted(told: Sequence[Any]) -> list[Any]:
-    """Effects without an order, by what was told: first the tag, then the numbers."""
+def _sorted(told: Sequence[Any], digits: int) -> list[Any]:
+    """Effects without an order, by what was told: first the tag, then the numbers, rounded."""
 
     def key(values: Sequence[Any]) -> list[list[float]]:
         flat = (np.ravel(np.asarray(value)).astype(complex).real for value in values)
-        return [np.nan_to_num(numbers).round(1).tolist() for numbers in flat]
+        return [np.nan_to_num(numbers).round(digits).tolist() for numbers in flat]
 
     return sorted(told, key=key)
 

@@ -116,7 +116,7 @@ def _constants(draft: Draft) -> list[Value]:
         text = draft.chance.choice(CONSTANTS)
         shape, dtype, weak = type_of(text, ())
         name = draft.name("k")
-        if draft.chance.random() < 0.3:
+        if draft.chance.random() < 0.3 and dtype != "bfloat16":  # which NumPy makes float32 of
             draft.constants.append(Line(f"{name} = np.asarray({text})"))
             weak = False
         else:
