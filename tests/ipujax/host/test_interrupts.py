@@ -92,11 +92,12 @@ def test_what_was_read_and_what_was_sent_agree(loop: str, engine: str, prompt: s
 
 
 ENDS = """
-import os, queue, signal, sys, threading, time
+import gc, os, queue, signal, sys, threading, time
 import jax, jax.numpy as jnp, numpy as np
 import ipujax as ipu
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_enable_compilation_cache", False)  # the compiler shall have work
+gc.disable()  # what interrupts JAX's callback of the collector is told, and thrown away
 large, small = jnp.ones((300, 300)), jnp.ones((32, 32))
 step = jax.jit(lambda x: jax.lax.fori_loop(0, 30, lambda i, x: jnp.tanh(x @ x), x))
 entered = threading.Event()
