@@ -79,8 +79,11 @@ class StreamedLoop:
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
-        self.kernel = next((step for step in steps if isinstance(step, ir.Execute)), None)
-        self.ipu = next((c.ipu for c in (*node.carry, *self.ins, *self.outs)), ir.IpuId(0))
+        kernels = [step for step in steps if isinstance(step, ir.Execute)]
+        self.kernel = kernels[0] if kernels else None
+        self.ipu = next(
+            (c.ipu for c in (*node.carry, *self.ins, *self.outs, *kernels)), ir.IpuId(0)
+        )
         self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
         entering = {c.entering for c in node.carry}
         taken = {value for step in self.ins for value in step.writes}

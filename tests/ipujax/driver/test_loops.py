@@ -12,6 +12,8 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import lax
+from jax.experimental import io_callback
 
 import ipujax as ipu
 from ipujax.errors import LoweringError
@@ -594,3 +596,36 @@ def test_any_loop_is_the_sum_of_its_elements(
     if n:
         assert got.shape == wanted.shape
     np.testing.assert_array_equal(got.ravel(), wanted.ravel())
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_a_loop_of_effects_alone_on_the_second_ipu(engine: str) -> None:
+    """Nothing is carried or streamed that would say where the loop is."""
+    configure(2)
+    told: list[int] = []
+
+    def tell(value: np.ndarray) -> np.ndarray:
+        told.append(int(value))
+        return np.asarray(value)
+
+    def fn(x: jax.Array, rows: jax.Array) -> jax.Array:
+        def step(carry: tuple[jax.Array, jax.Array], _: jax.Array) -> Any:
+            with ipu_shard(0):
+                y = io_callback(tell, jax.ShapeDtypeStruct((), jnp.int32), x, ordered=True)
+            with ipu_shard(1):
+                z = (y & 3) * 0.5
+            return (z, z), z
+
+        def each(row: jax.Array) -> jax.Array:
+            with ipu_shard(1):
+                return lax.scan(step, (row, row), rows)[1]
+
+        with ipu_shard(1):
+            lax.map(each, rows * 2)
+        return rows + 1
+
+    rows = jnp.ones(3)
+    run = ipu.compile(fn, engine=engine)
+    np.testing.assert_array_equal(run(jnp.int32(7), rows), rows + 1)
+    jax.effects_barrier()
+    assert told == [7] * 9
