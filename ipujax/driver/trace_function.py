@@ -46,7 +46,7 @@ def trace_function(
         with events.span("trace", settings.name):
             trace = jitted.trace(*given, **named)
     except jax.errors.UnexpectedTracerError as leak:
-        raise _leaked(settings.name, str(leak).partition("\n")[0]) from leak
+        raise _leaked(settings.name, "\n" + str(leak).partition("\n")[0]) from leak
     _check_leaks(settings.name, trace)
     _check_enqueues(frames, trace.jaxpr)
     closed, closed_over = closed_over_refs(trace.jaxpr)
@@ -73,15 +73,16 @@ def _check_leaks(name: str, trace: jax.stages.Traced) -> None:
         leaks = whole.invars[:extra]
         users = (e for e in whole.eqns if any(v is leak for v in e.invars for leak in leaks))
         line = next(map(jaxpr.user_line, users), "")
-        raise _leaked(name, f"  where: it is used at {line or 'an unknown line'}")
+        raise _leaked(name, where=f"it is used at {line or 'an unknown line'}")
 
 
-def _leaked(name: str, more: str) -> LeakedValueError:
+def _leaked(name: str, more: str = "", where: str = "") -> LeakedValueError:
     return LeakedValueError(
         f"`{name}` uses a value of another traced function: a traced value leaked out of its "
-        f"scope\n{more}\n"
-        "  fix:   return values from the function that computes them instead of storing them in a "
-        "global, a closure or an attribute"
+        f"scope{more}",
+        where=where,
+        fix="return values from the function that computes them instead of storing them in a "
+        "global, a closure or an attribute",
     )
 
 

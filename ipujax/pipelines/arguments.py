@@ -74,6 +74,11 @@ class PipelineStageOptions:
         )
 
 
+def is_optimizer(given: object) -> bool:
+    """Whether something is an optax transformation, or one of `ipujax.optimizers`."""
+    return all(callable(getattr(given, name, None)) for name in ("init", "update"))
+
+
 class OptimizerFunctionOutput:
     """What an `optimizer_function` returns.
 
@@ -97,7 +102,7 @@ class OptimizerFunctionOutput:
         apply_gradients_args: Sequence[object] | None = None,
         apply_gradients_kwargs: Mapping[str, object] | None = None,
     ):
-        if not (callable(getattr(opt, "init", None)) and callable(getattr(opt, "update", None))):
+        if not is_optimizer(opt):
             raise PipelineTypeError(
                 "OptimizerFunctionOutput takes an optax gradient transformation, such as "
                 f"optax.sgd(0.1), not {opt!r}"

@@ -85,10 +85,10 @@ class Feeds:
         if first is self:
             raise OutOfRangeError(
                 "the data set is empty: its elements' shapes are not known, so that nothing can "
-                "be compiled\n  fix:   give at least one element; an iterator is used up once it "
-                "has been read",
+                "be compiled",
                 requested=1,
                 available=0,
+                fix="give at least one element; an iterator is used up once it has been read",
             )
         elements = itertools.chain([first], iterator)
         form = _form(first)

@@ -9,7 +9,14 @@ from typing import Any
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipujax.training.checks import check
 from ipujax.training.state import Tree
+
+_GIVEN = frozenset({
+    "computational_stages", "gradient_accumulation_count", "repeat_count", "inputs", "infeed_queue",
+    "outfeed_queue", "optimizer_function", "variables", "optimizer_state", "reduction_method",
+    "gradient_accumulation_dtype",
+})  # fmt: skip
 
 
 @dc.dataclass(frozen=True)
@@ -23,6 +30,15 @@ class Pipeline:
 
     stages: Sequence[Any]
     options: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        check.instance(self.options, Mapping, "the options of a Pipeline")
+        if taken := sorted(_GIVEN.intersection(self.options)):
+            raise check.refuse(
+                f"the options of a Pipeline have {', '.join(taken)}, which Training and Inference "
+                "give themselves",
+                "leave it out, and say it there: `accumulation`, `steps`, `inputs`, `optimizer`...",
+            )
 
     def run(
         self,

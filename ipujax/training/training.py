@@ -17,7 +17,7 @@ from ipujax.gradient_accumulation import (
     parse_reduction_method,
 )
 from ipujax.optimizers._checks import dtype_chooser
-from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.pipelines.arguments import OptimizerFunctionOutput, is_optimizer
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
@@ -70,7 +70,7 @@ class Training(DeviceLoop):
         _ = self._accumulator_dtype
         check.instance(self.replica_reduction, ReplicaReduction, "replica_reduction")
         makes_one = isinstance(self.model, Pipeline) and callable(self.optimizer)
-        if not makes_one and not _is_optimizer(self.optimizer):
+        if not makes_one and not is_optimizer(self.optimizer):
             wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
             raise check.other_than(wanted, self.optimizer, "the optimizer")
 
@@ -83,7 +83,7 @@ class Training(DeviceLoop):
           optimizer_state: None for what `optimizer.init` gives.
         """
         if optimizer_state is None:
-            if not _is_optimizer(self.optimizer):
+            if not is_optimizer(self.optimizer):
                 raise check.refuse(
                     "a function that makes the optimizer cannot say what its initial state is",
                     "give optimizer_state=opt.init(variables)",
@@ -127,8 +127,7 @@ class Training(DeviceLoop):
 
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> Carried:
         """As `DeviceLoop.program`: the trained variables, optimizer state and untrained state."""
-        *carried, inputs = arguments
-        variables, optimizer_state, state = carried
+        variables, optimizer_state, state, inputs = arguments
         if isinstance(self.model, Pipeline):
             final = self.model.run(
                 steps,
@@ -172,7 +171,7 @@ class Training(DeviceLoop):
         return int(error.carried[3])  # the error itself counts micro-batches of one step
 
     def _pipeline_optimizer(self, *outputs: Tree) -> OptimizerFunctionOutput:
-        if not _is_optimizer(self.optimizer):
+        if not is_optimizer(self.optimizer):
             made = self.optimizer(*outputs)
         elif len(outputs) == 1:
             made = OptimizerFunctionOutput(self.optimizer, *outputs)
@@ -190,9 +189,3 @@ class Training(DeviceLoop):
         return dtype_chooser(
             self.accumulation_dtype, "accumulation_dtype", jnp.floating, TrainingError
         )
-
-
-def _is_optimizer(optimizer: Any) -> bool:
-    return callable(getattr(optimizer, "init", None)) and callable(
-        getattr(optimizer, "update", None)
-    )

@@ -222,3 +222,9 @@ def test_the_device_is_that_of_the_scope() -> None:
     state, watch = trained(training, 2)
     assert watch.results.shape == (2, 2)  # the second device has two replicas
     close(state.variables, plain(SGD, 2, 2, 1 / 2)[0])
+
+
+@pytest.mark.parametrize("name", ["repeat_count", "infeed_queue", "optimizer_function"])
+def test_options_of_a_pipeline_that_the_training_gives_itself(name: str) -> None:
+    with pytest.raises(ipu.errors.TrainingError, match=f"have {name}, which Training"):
+        ipu.training.Pipeline([lambda v, x: x], {name: 1})
