@@ -1,6 +1,7 @@
 """Every public name of the package, once: `__init__.py` reads this list, too."""
 
 from ipujax import all_to_all_op as all_to_all_op
+from ipujax import checkpoint as checkpoint
 from ipujax import comparison as comparison
 from ipujax import config as config
 from ipujax import cross_replica_ops as cross_replica_ops

@@ -141,6 +141,18 @@ class TrainingTypeError(IPUError, TypeError):
     """A training or an inference was given an argument of a type that it does not take."""
 
 
+class CheckpointError(IPUError, ValueError):
+    """A checkpoint that is not there, cannot be written or read, or holds something else."""
+
+
+class CheckpointTypeError(IPUError, TypeError):
+    """A checkpoint was asked for, or is to be made, with something of a wrong type."""
+
+
+class CheckpointImportError(CheckpointError, ImportError):
+    """A checkpoint that only an extra can read, which is not installed."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

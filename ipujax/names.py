@@ -75,7 +75,6 @@ NOT_YET: dict[str, str] = {
     "application_compile_op": _COMPILED,
     "autoshard": "`scopes.ipu_shard` around each part",
     "autoshard_cnn": "`scopes.ipu_shard` around each part",
-    "checkpoint": "`numpy.savez` or orbax, on the pytrees that a program returns",
     "distributed": _REPLICAS,
     "eager": "`ipu.compile` around what is to run on IPUs; the rest runs where JAX runs it",
     "embedded_runtime": _COMPILED,

@@ -2,7 +2,8 @@
 
 A file is written beside its place, under a name that begins with `.ipujax-`, synced, and renamed.
 A process that is killed leaves the old file; what it had begun is taken away by the next one that
-writes into that folder. A folder of several files is complete when its marker is there.
+writes into that folder. A folder of several files is complete when its marker is there, or is there
+only when it is complete: `new_folder`.
 
 What is no regular file, such as a pipe, a terminal or /dev/null, is written directly.
 """
@@ -14,8 +15,9 @@ import errno
 import io
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -86,6 +88,48 @@ def replacing(path: StrPath, *, dir_fd: int | None = None) -> Generator[BinaryIO
             os.close(existing)
     with _beside(os.path.realpath(shown), shown, status, None) as file:
         yield file
+
+
+@contextlib.contextmanager
+def new_folder(path: StrPath) -> Generator[str]:
+    """A folder that is there, with all that the block has put into it, when the block ends.
+
+    The block fills a folder of another name, which it is given. If it raises, nothing is there.
+
+    Raises:
+      OSError: a folder that cannot be written, or one that is there already and not empty.
+    """
+    shown = os.path.realpath(path)
+    above = os.path.dirname(shown)
+    _sweep(above, None)
+    with contextlib.ExitStack() as held:
+        with _named(shown):
+            descriptor, unfinished = _new_folder(above)
+            held.callback(os.close, descriptor)
+        try:
+            yield unfinished
+            with _named(shown):
+                _sync_all(unfinished)
+                os.rename(unfinished, shown)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+    with _named(shown):
+        _sync_folder(above)
+
+
+def remove(path: StrPath) -> None:
+    """Takes a file or a folder away, at once: nobody finds half of it.
+
+    Raises:
+      OSError: one that is not there, or cannot be taken away.
+    """
+    if not os.path.isdir(path):
+        os.unlink(path)
+        return
+    unnamed = _unfinished(os.path.dirname(path))
+    os.rename(path, unnamed)
+    shutil.rmtree(unnamed, ignore_errors=True)  # what stays of it is swept
 
 
 def mark_complete(folder: StrPath) -> None:
@@ -213,10 +257,24 @@ def _is_own_output(status: os.stat_result) -> bool:
 
 def _new_file(folder: str, dir_fd: int | None, mode: int) -> tuple[int, str]:
     """A file that nobody else has, locked as long as it is open: `_sweep` leaves it alone."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
+    return _new(folder, lambda path: os.open(path, flags, mode, dir_fd=dir_fd))
+
+
+def _new_folder(folder: str) -> tuple[int, str]:
+    """The same for a folder."""
+
+    def make(path: str) -> int:
+        os.mkdir(path)
+        return os.open(path, os.O_RDONLY)
+
+    return _new(folder, make)
+
+
+def _new(folder: str, make: Callable[[str], int]) -> tuple[int, str]:
     while True:
-        path = os.path.join(folder, f"{_BEGINNING}{secrets.token_hex(8)}{_END}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
-        descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
+        path = _unfinished(folder)
+        descriptor = make(path)
         try:
             _lock(descriptor)
         except BlockingIOError:  # a sweep was quicker, and takes it away
@@ -227,6 +285,11 @@ def _new_file(folder: str, dir_fd: int | None, mode: int) -> tuple[int, str]:
         if os.fstat(descriptor).st_nlink:
             return descriptor, path
         os.close(descriptor)
+
+
+def _unfinished(folder: str) -> str:
+    """A name in a folder that tells what is being written, or taken away."""
+    return os.path.join(folder, f"{_BEGINNING}{secrets.token_hex(8)}{_END}")
 
 
 def _take_over(descriptor: int, replaced: os.stat_result | None) -> None:
@@ -254,10 +317,20 @@ def _sweep(folder: str, dir_fd: int | None) -> None:
             continue
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-            descriptor = os.open(path, os.O_RDWR | _AT_ONCE | _NO_LINKS, dir_fd=dir_fd)
+            descriptor = _open_left(path, dir_fd)
             held.callback(os.close, descriptor)
             _lock(descriptor)
-            os.unlink(path, dir_fd=dir_fd)
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                shutil.rmtree(path, dir_fd=dir_fd)
+            else:
+                os.unlink(path, dir_fd=dir_fd)
+
+
+def _open_left(path: str, dir_fd: int | None) -> int:
+    try:
+        return os.open(path, os.O_RDWR | _AT_ONCE | _NO_LINKS, dir_fd=dir_fd)
+    except IsADirectoryError:
+        return os.open(path, os.O_RDONLY | _NO_LINKS, dir_fd=dir_fd)
 
 
 def _lock(descriptor: int) -> None:
@@ -270,6 +343,18 @@ def _lock(descriptor: int) -> None:
     if fcntl is None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sync_all(folder: str) -> None:
+    """Has the disk know what is in a folder, however deep."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            descriptor = os.open(os.path.join(place, name), os.O_RDWR | _BINARY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        _sync_folder(place)
 
 
 def _sync_folder(folder: str, dir_fd: int | None = None) -> None:

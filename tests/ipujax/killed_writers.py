@@ -29,8 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from ipujax import schedules, utils
+from ipujax import checkpoint, schedules, utils
+from ipujax.checkpoints import with_orbax
 from ipujax.driver import executable_cache
+from ipujax.errors import CheckpointError
 from ipujax.report.auto_report import AutoReport, _write  # pyright: ignore[reportPrivateUsage]
 from ipujax.report.report import Report
 from ipujax.system import attachments
@@ -95,6 +97,21 @@ def wrong_attachments(folder: Path, versions: Versions) -> list[str]:
     return wrong + left + [str(process.pid) for process in found]
 
 
+def wrong_checkpoints(folder: Path, versions: Versions) -> list[str]:
+    """Checkpoints that hold something else than was saved, and steps of which there is none."""
+    del versions  # a name may have any version
+    wrong: list[str] = []
+    for step in {0, checkpoint.latest_step(folder)}:
+        try:
+            numbers = checkpoint.restore(folder, step=step)["numbers"]
+        except CheckpointError as error:
+            wrong.append(str(error))
+            continue
+        if numbers.shape != (100_000,) or (numbers != step).any():
+            wrong.append(f"step {step}")
+    return wrong
+
+
 def report(version: int) -> Report:
     return small_report(name=f"version {version} " * 20_000)
 
@@ -134,6 +151,12 @@ def scheduled(folder: Path, version: int) -> None:
     schedules.save(schedules.gpipe(4, 100 + version), folder / "a.schedule")
 
 
+def saved(folder: Path, version: int) -> None:
+    """Both versions stay, each as a step that is saved again and again."""
+    with_orbax.is_installed = lambda: False
+    checkpoint.save(folder, version, {"numbers": np.full(100_000, version)}, keep=2)
+
+
 def of_report(write: Callable[[Report, Path], None], name: str) -> Writer:
     return Writer(lambda folder, version: write(report(version), folder / name), wrong_files)
 
@@ -146,6 +169,7 @@ WRITERS = {
     "to_perfetto": of_report(Report.to_perfetto, "a.json"),
     "to_perfetto .gz": of_report(Report.to_perfetto, "a.json.gz"),
     "autoReport": Writer(auto_report, wrong_folders),
+    "checkpoint.save": Writer(saved, wrong_checkpoints),
     "schedules.save": Writer(scheduled, wrong_files),
     "export_dataset_to_file": Writer(exported, wrong_files),
     "export_inputs_to_file": Writer(inputs, wrong_files),

@@ -179,6 +179,9 @@ BY_NAME: dict[str, Any] = {
 
 GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "all_to_all_op.all_to_all": lambda: {"split_dimension": 0, "concat_dimension": 0},
+    "checkpoint.restore": lambda: {"directory": "none"},
+    "checkpoint.save": lambda: {"directory": "saved", "step": 1, "tree": TREE},
+    "checkpoint.latest_step": lambda: {"directory": "none"},
     "compare": lambda: {"fn": lambda x: x + 1, "args": [f32(1)], "targets": ["ipu2"]},
     "compile": lambda: {"fn": lambda x: x + 1},
     "config.configure_ipu_system": lambda: {"config": ipu.config.IPUConfig()},
@@ -301,6 +304,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
 """Arguments that a callable takes, by its name below `ipujax`."""
 
 HOST = (
+    "checkpoint",
     "compare",
     "compile",
     "config",

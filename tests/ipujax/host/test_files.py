@@ -243,3 +243,52 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
         files.read_bytes(tmp_path, 4)
     with pytest.raises(FileNotFoundError):
         files.read_bytes(tmp_path / "none", 4)
+
+
+def test_a_new_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    with files.new_folder(path) as unnamed:
+        (Path(unnamed) / "below").mkdir()
+        (Path(unnamed) / "below" / "file").write_text("text")
+        files.write_text(tmp_path / "other", "text")  # this takes away nothing that is in use
+        assert not path.exists()
+    assert (path / "below" / "file").read_text() == "text"
+    assert sorted(os.listdir(tmp_path)) == ["folder", "other"]
+    with pytest.raises(OSError, match="not empty"), files.new_folder(path):
+        pass
+    with pytest.raises(KeyboardInterrupt), files.new_folder(tmp_path / "third"):
+        raise KeyboardInterrupt
+    assert sorted(os.listdir(tmp_path)) == ["folder", "other"]
+
+
+def test_folders_that_killed_processes_left_are_taken_away(tmp_path: Path) -> None:
+    program = (
+        "import sys, os; from ipujax.host import files\n"
+        "with files.new_folder(sys.argv[1]) as folder:\n"
+        "    open(folder + '/file', 'w').write('half'); print(flush=True); input()"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "folder")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, cwd=ROOT) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline()
+        files.write_text(tmp_path / "other", "text")
+        assert len(unfinished(tmp_path)) == 1  # it lives
+        writer.kill()
+    files.write_text(tmp_path / "other", "text")
+    assert os.listdir(tmp_path) == ["other"]
+
+
+def test_what_is_removed_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write_text(tmp_path / "file", "text")
+    (tmp_path / "folder").mkdir()
+    files.write_text(tmp_path / "folder" / "file", "text")
+    files.remove(tmp_path / "file")
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as if killed before
+        files.remove(tmp_path / "folder")
+    assert len(unfinished(tmp_path)) == len(os.listdir(tmp_path)) == 1
+    files.write_text(tmp_path / "other", "text")
+    assert os.listdir(tmp_path) == ["other"]
+    with pytest.raises(FileNotFoundError):
+        files.remove(tmp_path / "file")

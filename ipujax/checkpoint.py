@@ -1,0 +1,86 @@
+"""Checkpoints: a pytree of arrays on disk, which a killed process leaves whole.
+
+    ipu.checkpoint.save("out", step=100, tree=state)
+    state = ipu.checkpoint.restore("out", like=state)     # of the last step
+    arrays = ipu.checkpoint.restore("out")                # {"variables/dense/kernel": array, ...}
+
+Every dtype of JAX is kept, typed keys too, and the structure comes from `like`: named tuples, as
+optax's states are, dataclasses, None. A leaf's name is its path in the tree, joined by slashes:
+`jax.tree_util.keystr(path, simple=True, separator="/")`.
+
+Each step has an `.npz`, `ckpt-100.npz`; where orbax is installed (`pip install
+ipujax[checkpoint]`), new ones are folders whose arrays orbax writes. A checkpoint is written under
+another name, synced and renamed. What killed processes have left unfinished is taken away when the
+next one is saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.checkpoints import store
+from ipujax.checkpoints.checks import check
+from ipujax.host.files import StrPath
+
+
+def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str:
+    """Saves a tree.
+
+    Args:
+      directory: where; it is made if it is not there.
+      step: 0 or more. A checkpoint of this step that is there already is replaced.
+      tree: a pytree of arrays and numbers.
+      keep: how many checkpoints stay: this one, and of the others those of the latest steps; None
+        or 0 for all of them.
+
+    Returns:
+      The path of the file or folder.
+
+    Raises:
+      CheckpointError: (a `ValueError`) a directory that is none or cannot be written, a full disk,
+        two leaves of one name, an array that cannot be read. The checkpoints that were there are
+        as they were.
+      CheckpointTypeError: (a `TypeError`) arguments of a wrong type, leaves that are no numbers.
+    """
+    check.path(directory, "the directory")
+    number = check.integer(step, "step", at_least=0)
+    kept = 0 if keep is None else check.integer(keep, "keep", at_least=0)
+    return store.save(directory, number, tree, kept)
+
+
+def restore(directory: StrPath, like: Any = None, step: int | None = None) -> Any:
+    """Reads what was saved.
+
+    Args:
+      directory: where.
+      like: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`s: the structure, and of each
+        leaf the shape and dtype that it must have. Leaves are of the kind that they are here:
+        NumPy's arrays, Python's numbers, or else arrays of JAX, on its default device.
+      step: None for the last one.
+
+    Returns:
+      The tree; without `like` a dict from the leaves' names to NumPy arrays, and arrays of JAX for
+      typed keys.
+
+    Raises:
+      CheckpointError: (a `ValueError`) no checkpoint there, or none of this step; one that holds
+        another tree than `like`, with all names that are missing, too many or of other shapes; a
+        file that is damaged, or of others.
+      CheckpointImportError: (also an `ImportError`) one that orbax has written, without orbax.
+      CheckpointTypeError: (a `TypeError`) arguments of a wrong type.
+    """
+    check.path(directory, "the directory")
+    number = None if step is None else check.integer(step, "step", at_least=0)
+    return store.restore(directory, like, number).tree
+
+
+def latest_step(directory: StrPath) -> int | None:
+    """The last step of which there is a checkpoint; None if there is none, or no directory.
+
+    Raises:
+      CheckpointError: (a `ValueError`) a file in place of the directory, or one that cannot be
+        read.
+      CheckpointTypeError: (a `TypeError`) what is no path.
+    """
+    check.path(directory, "the directory")
+    return store.latest_step(directory)

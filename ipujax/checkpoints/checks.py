@@ -1,0 +1,6 @@
+"""The checks of checkpoints' arguments."""
+
+from ipujax.checks.arguments import Checks
+from ipujax.errors import CheckpointError, CheckpointTypeError
+
+check = Checks(CheckpointTypeError, CheckpointError)

@@ -1,0 +1,147 @@
+"""Where a data set was when a checkpoint was made, so that training goes on with the next element.
+
+An iterator that can say where it is (`get_state` and `set_state`, as those of grain) is put there
+again; of any other as many elements are skipped as were taken.
+
+    tracked = Tracked(iter(dataset))
+    ...                                     # something reads it, ahead of what it needs
+    position = tracked.position(taken=100)  # after the first 100 elements
+    tracked = resumed(iter(dataset), position)
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses as dc
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from ipujax.checkpoints.checks import check
+
+_EVERY = 64  # elements between two states that are kept: so many are read again at most
+_END = object()
+
+
+@dc.dataclass(frozen=True)
+class Position:
+    """A place between two elements of a data set.
+
+    Attributes:
+      taken: elements before it, from the first of the data set.
+      state: that the data set's iterator had there, or some elements before: bytes, or what JSON
+        can express; None where iterators have no state.
+      since: elements between that state and this place.
+    """
+
+    taken: int
+    state: Any = None
+    since: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as numbers, texts, lists and dictionaries.
+
+        Raises:
+          CheckpointError: a state that would be another one afterwards.
+        """
+        state = self.state
+        if isinstance(state, bytes):
+            state = {"base64": base64.b64encode(state).decode()}
+        else:
+            state = {"json": state}
+            try:
+                same = json.loads(json.dumps(state)) == state
+            except (TypeError, ValueError):
+                same = False
+            if not same:
+                raise check.refuse(
+                    f"the data set's iterator gives as its state {self.state!r:.200}, which "
+                    "cannot be written",
+                    "have its get_state give bytes, or dictionaries, lists, texts and numbers",
+                )
+        return {"taken": self.taken, "state": state, "since": self.since}
+
+    @staticmethod
+    def from_json(found: dict[str, Any]) -> Position:
+        """What `to_json` gave."""
+        state = found["state"]
+        state = base64.b64decode(state["base64"]) if "base64" in state else state["json"]
+        return Position(int(found["taken"]), state, int(found["since"]))
+
+
+@runtime_checkable
+class _Stateful(Protocol):
+    """An iterator that can say where it is."""
+
+    def get_state(self) -> Any: ...
+    def set_state(self, state: Any, /) -> Any: ...
+
+
+class Tracked(Iterator[Any]):
+    """The elements of an iterator, and where it was after each of them.
+
+    One thread may read it while another asks for positions.
+
+    Args:
+      iterator: the elements.
+      start: where it is in its data set; None for the beginning.
+    """
+
+    def __init__(self, iterator: Iterator[Any], start: Position | None = None):
+        self._iterator = iterator
+        self._read = 0 if start is None else start.taken
+        self._lock = threading.Lock()
+        self._kept: collections.deque[Position] = collections.deque()
+        self._keep()
+
+    def __next__(self) -> Any:
+        element = next(self._iterator)
+        self._read += 1
+        if self._read % _EVERY == 0 and isinstance(self._iterator, _Stateful):
+            self._keep()
+        return element
+
+    def position(self, taken: int) -> Position:
+        """The place after so many elements, counted from the first of the data set.
+
+        Asked for one place after the other; states before the latest one are forgotten.
+        """
+        with self._lock:
+            while len(self._kept) > 1 and self._kept[1].taken <= taken:
+                self._kept.popleft()
+            known = self._kept[0]
+        return Position(taken, known.state, taken - known.taken)
+
+    def _keep(self) -> None:
+        state = self._iterator.get_state() if isinstance(self._iterator, _Stateful) else None
+        with self._lock:
+            self._kept.append(Position(self._read, state))
+
+
+def resumed(iterator: Iterator[Any], position: Position) -> Tracked:
+    """An iterator that has just begun, at a position: its next element is the one after that.
+
+    Raises:
+      CheckpointError: a data set that is shorter, or whose iterators do not take that state.
+    """
+    left = position.taken
+    if position.state is not None and isinstance(iterator, _Stateful):
+        try:
+            iterator.set_state(position.state)
+        except Exception as error:
+            raise check.refuse(
+                f"the data set cannot go on where it was when the checkpoint was made: {error}",
+                "give the same data set as then",
+            ) from error
+        left = position.since
+    for number in range(left):
+        if next(iterator, _END) is _END:
+            ended = position.taken - left + number
+            raise check.refuse(
+                f"the data set ends after {ended} elements, but the checkpoint was made after "
+                f"{position.taken} of them",
+                "give the same data set as then",
+            )
+    return Tracked(iterator, position)

@@ -1,0 +1,91 @@
+"""Checkpoints as a folder each, whose arrays orbax writes and reads; for who has it installed.
+
+Orbax knows them by their number among the leaves. It takes no empty arrays.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+from typing import Any
+
+import numpy as np
+
+from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.errors import CheckpointImportError
+from ipujax.host import files
+
+_CONTENTS, _ARRAYS = "ipujax.json", "arrays"
+_MOST = 2**30  # bytes of the contents
+
+
+def is_installed() -> bool:
+    """Whether new checkpoints are written by orbax."""
+    try:
+        _orbax()
+    except ImportError:
+        return False
+    return True
+
+
+def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> None:
+    """Writes a checkpoint whole, or nothing.
+
+    Raises:
+      OSError: a folder that cannot be written.
+    """
+    with files.new_folder(path) as folder:
+        files.write_text(os.path.join(folder, _CONTENTS), to_text(contents))
+        filled = {str(n): array for n, array in enumerate(arrays) if array.size}
+        if not filled:
+            return
+        try:
+            with _orbax().PyTreeCheckpointer() as checkpointer:
+                checkpointer.save(os.path.join(folder, _ARRAYS), filled)
+        except Exception as error:
+            raise OSError(errno.EIO, f"orbax says: {error}", path) from error
+
+
+def read_contents(path: files.StrPath) -> Contents:
+    """What a folder says of itself.
+
+    Raises:
+      ForeignError: no checkpoint of ours.
+      OSError: a folder that cannot be read.
+    """
+    try:
+        return from_text(files.read_bytes(os.path.join(path, _CONTENTS), _MOST))
+    except FileNotFoundError:
+        raise ForeignError(f"is no checkpoint of ipujax: it has no {_CONTENTS}") from None
+
+
+def read_arrays(path: files.StrPath, contents: Contents) -> list[np.ndarray]:
+    """The arrays, in the order of the contents.
+
+    Raises:
+      ForeignError: what orbax cannot read.
+      CheckpointImportError: (an `ImportError`) orbax is not installed.
+    """
+    try:
+        orbax = _orbax()
+    except ImportError as error:
+        raise CheckpointImportError(
+            f"{os.fspath(path)} was written by orbax, which is not installed here",
+            fix="install it: pip install ipujax[checkpoint]",
+        ) from error
+    arrays = [np.empty(leaf.raw_shape, leaf.raw_dtype) for leaf in contents.leaves]
+    kind = orbax.RestoreArgs(restore_type=np.ndarray)
+    filled = {str(n): kind for n, array in enumerate(arrays) if array.size}
+    if not filled:
+        return arrays
+    try:
+        with orbax.PyTreeCheckpointer() as checkpointer:
+            found = checkpointer.restore(os.path.join(path, _ARRAYS), restore_args=filled)
+    except Exception as error:
+        raise ForeignError(f"cannot be read by orbax: {error}") from error
+    return [found.get(str(n), array) for n, array in enumerate(arrays)]
+
+
+def _orbax() -> Any:
+    return importlib.import_module("orbax.checkpoint")
