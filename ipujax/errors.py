@@ -40,6 +40,10 @@ class ConfigTypeError(IPUError, TypeError):
     """A configuration attribute was given a value of a type that it does not take."""
 
 
+class ConfigNotImplementedError(ConfigError, NotImplementedError):
+    """An option of the original that ipujax does not have yet."""
+
+
 class NotConfiguredError(IPUError, RuntimeError):
     """Something asked for the configuration before there was one."""
 

@@ -86,10 +86,6 @@ NOT_YET: dict[str, str] = {
     "ipu_multi_replica_strategy": _REPLICAS,
     "ipu_multi_worker_strategy": _REPLICAS,
     "ipu_pipeline_estimator": "`training.Training` of a `training.Pipeline`",
-    "ipu_run_config": (
-        "`IPUConfig.configure_ipu_system` for the system, and `steps_per_loop` of "
-        "`training.Training` for `iterations_per_loop`"
-    ),
     "ipu_session_run_hooks": "`training.Callback`, given to `fit`, `evaluate` or `predict`",
     "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
     "keras": _MODEL,

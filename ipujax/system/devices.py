@@ -107,7 +107,7 @@ class VirtualSystem:
           DeviceError: if the machine has no such IPUs.
         """
         check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
-        devices = _place(snapshot(config, frozen=True))
+        devices = devices_of(snapshot(config, frozen=True))
         with self._lock:
             self.reset()
             self._devices, self._configured = devices, True
@@ -213,7 +213,7 @@ class VirtualSystem:
     def _all_devices(self) -> tuple[LogicalDevice, ...]:
         with self._lock:
             if self._devices is None:
-                self._devices = _place(snapshot(SystemOptions(), frozen=True))
+                self._devices = devices_of(snapshot(SystemOptions(), frozen=True))
             return self._devices
 
 
@@ -222,7 +222,7 @@ def is_ipu_device_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _place(config: SystemOptions) -> tuple[LogicalDevice, ...]:
+def devices_of(config: SystemOptions) -> tuple[LogicalDevice, ...]:
     """Finds the IPUs of every logical device that a configuration asks for."""
     ids = _as_list(config.select_ipus)
     chosen = _by_id(ids) if ids else _by_count(_as_list(config.auto_select_ipus) or [1])

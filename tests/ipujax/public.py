@@ -312,6 +312,7 @@ HOST = (
     "embedding_ops.HostEmbedding",
     "embedding_ops.create_host_embedding",
     "ipu_compiler",
+    "ipu_run_config",
     "optimizers",
     "pipelining_ops.check_pipeline",
     "pva",

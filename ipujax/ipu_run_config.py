@@ -1,0 +1,289 @@
+"""How estimators run: on which IPUs, how many steps in a device loop, where and when they save.
+
+    run_config = ipu.ipu_run_config.RunConfig(
+        ipu_run_config=ipu.ipu_run_config.IPURunConfig(
+            iterations_per_loop=100, ipu_options=config, num_replicas=2
+        ),
+        model_dir="out",
+        save_checkpoints_steps=1000,
+    )
+
+Source: TensorFlow API, Run configs.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import os
+from typing import Any
+
+from ipujax.checks.arguments import Checks
+from ipujax.config import IPUConfig
+from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
+from ipujax.names import NOT_YET
+from ipujax.system.devices import devices_of
+from ipujax.system.tf_config import Cluster, Task, current_task
+
+_check = Checks(ConfigTypeError, ConfigError)
+_UNSET: Any = None  # becomes what it stands for
+_DEFAULT: Any = object()  # of when to save, where None is never
+_DEFAULT_SECONDS = 600
+_STRATEGIES = ("train_distribute", "eval_distribute", "experimental_distribute")
+_COUNTS = {
+    "tf_random_seed": None,
+    "save_summary_steps": 0,
+    "save_checkpoints_steps": 0,
+    "keep_checkpoint_max": 0,
+    "log_step_count_steps": 1,
+    "experimental_max_worker_delay_secs": 0,
+}
+"""Options that are integers or None, and the least that each may be."""
+
+
+@dc.dataclass(frozen=True)
+class IPURunConfig:
+    """What an estimator needs to know of IPUs.
+
+    Attributes:
+      iterations_per_loop: mini-batches that a device loop, a "session run", consumes; so much the
+        global step grows by it. With gradient accumulation there are fewer weight updates.
+      ipu_options: an `IPUConfig`, which the estimator configures; needed for several IPUs.
+      compile_summary: whether compiling writes a summary.
+      num_replicas: copies of the graph (data parallelism).
+      num_shards: IPUs of each copy (model parallelism).
+      ordinal: of the device: 0 is `/device:IPU:0`.
+      prefetch_depth: of the infeed that the estimator makes; None for the infeed's own.
+
+    Raises:
+      ConfigError: (a `ValueError`) replicas x shards that are not the IPUs of this device.
+      ConfigTypeError: (a `TypeError`) arguments of a wrong type.
+    """
+
+    iterations_per_loop: int = 1
+    ipu_options: IPUConfig | None = None
+    compile_summary: bool = False
+    num_replicas: int = 1
+    num_shards: int = 1
+    ordinal: int = 0
+    prefetch_depth: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("iterations_per_loop", "num_replicas", "num_shards"):
+            _check.integer(getattr(self, name), name, at_least=1)
+        _check.integer(self.ordinal, "ordinal", at_least=0)
+        _check.flag(self.compile_summary, "compile_summary")
+        _check.instance(self.ipu_options, IPUConfig, "ipu_options", optional=True)
+        if self.prefetch_depth is not None:
+            _check.integer(self.prefetch_depth, "prefetch_depth", at_least=1)
+        wanted = self.num_replicas * self.num_shards
+        product = f"num_replicas={self.num_replicas} x num_shards={self.num_shards}"
+        if self.ipu_options is None:
+            if wanted > 1:
+                raise _check.refuse(
+                    f"{product} requires more than one device, and ipu_options is None",
+                    f"give ipu_options: an IPUConfig with auto_select_ipus = {wanted}",
+                )
+            return
+        devices = devices_of(self.ipu_options)
+        if self.ordinal >= len(devices):
+            raise _check.refuse(
+                f"ordinal is {self.ordinal}, but ipu_options has {len(devices)} device(s)",
+                f"give an ordinal below {len(devices)}, or ipu_options more devices",
+            )
+        ipus = devices[self.ordinal].num_ipus
+        if ipus != wanted:
+            raise _check.refuse(
+                f"{product} takes {wanted} IPUs, but {devices[self.ordinal].name} of ipu_options "
+                f"has {ipus}",
+                "replicas x shards must be all IPUs of the device: change them, or "
+                "auto_select_ipus (or select_ipus)",
+            )
+
+
+@dc.dataclass(frozen=True, eq=False)
+class RunConfig:
+    """How an estimator runs, saves and logs.
+
+    Which process of several this one is, `task`, comes from the environment variable `TF_CONFIG`.
+
+    Attributes:
+      ipu_run_config: an `IPURunConfig`; None for its defaults.
+      master: an address; None for that of `task`. Nothing connects to it.
+      model_dir: where checkpoints and event files go; None for the one of `TF_CONFIG`, else the
+        estimator's choice.
+      tf_random_seed: what the estimator's random keys begin with.
+      save_summary_steps: how often summaries are written.
+      save_checkpoints_steps: how often checkpoints are, in steps; 0 or None for not by steps.
+      save_checkpoints_secs: the same in seconds; 600 if neither is given, and if both are None
+        there are no checkpoints but the last one.
+      keep_checkpoint_max: how many are kept; 0 or None for all.
+      log_step_count_steps: how often the loss and the steps per second are logged.
+      train_distribute: must be None: there are no strategies yet.
+      eval_distribute: must be None, likewise.
+      experimental_distribute: must be None, likewise.
+      task: which process this one is; `TF_CONFIG` says it.
+
+    `session_config`, `keep_checkpoint_every_n_hours`, `device_fn`, `protocol`,
+    `experimental_max_worker_delay_secs` and `session_creation_timeout_secs` are there so that
+    programs port unchanged, and do nothing: JAX has no sessions and no servers, and checkpoints are
+    kept by their number.
+
+    Raises:
+      ConfigError: (a `ValueError`) arguments that contradict one another or `TF_CONFIG`, numbers
+        that cannot be.
+      ConfigNotImplementedError: (a `NotImplementedError`) a strategy.
+      ConfigTypeError: (a `TypeError`) arguments of a wrong type.
+    """
+
+    ipu_run_config: IPURunConfig = _UNSET
+    master: str = _UNSET
+    _: dc.KW_ONLY
+    model_dir: str | None = None
+    tf_random_seed: int | None = None
+    save_summary_steps: int | None = 100
+    save_checkpoints_steps: int | None = _DEFAULT
+    save_checkpoints_secs: float | None = _DEFAULT
+    session_config: Any = None
+    keep_checkpoint_max: int | None = 5
+    keep_checkpoint_every_n_hours: float = 10000
+    log_step_count_steps: int | None = 100
+    train_distribute: Any = None
+    device_fn: Any = None
+    protocol: str | None = None
+    eval_distribute: Any = None
+    experimental_distribute: Any = None
+    experimental_max_worker_delay_secs: int | None = None
+    session_creation_timeout_secs: float = 7200
+    task: Task = dc.field(default_factory=current_task)
+
+    def __post_init__(self) -> None:
+        task = _check.instance(self.task, Task, "task")
+        self._become("ipu_run_config", _or(IPURunConfig(), self.ipu_run_config))
+        self._become("master", _or(task.master, self.master))
+        self._become("model_dir", self._own_model_dir(task))
+        by_steps = self.save_checkpoints_steps is not _DEFAULT
+        by_seconds = self.save_checkpoints_secs is not _DEFAULT
+        if not by_steps:
+            self._become("save_checkpoints_steps", None)
+        if not by_seconds:
+            self._become("save_checkpoints_secs", None if by_steps else _DEFAULT_SECONDS)
+        self._check()
+
+    def replace(self, **changes: Any) -> RunConfig:
+        """The same with other values.
+
+        Setting `save_checkpoints_steps` unsets `save_checkpoints_secs`, and the other way round.
+
+        Raises:
+          ConfigError: (a `ValueError`) values that cannot be.
+          ConfigTypeError: (a `TypeError`) values of wrong types, and names that there are not.
+        """
+        names = [field.name for field in dc.fields(self)]
+        for name in changes:
+            if name not in names:
+                raise _check.refuse_type(
+                    f"a RunConfig has no {name!r}", f"use one of {', '.join(names)}"
+                )
+        when = {"save_checkpoints_steps", "save_checkpoints_secs"}
+        if len(when & changes.keys()) == 1:
+            changes |= dict.fromkeys(when - changes.keys())
+        return dc.replace(self, **changes)
+
+    @property
+    def cluster_spec(self) -> Cluster:
+        """The addresses of the training cluster, by what each does; empty for an evaluator."""
+        return self.task.cluster
+
+    @property
+    def task_type(self) -> str:
+        """What this process does: `worker`, `chief`, `ps` or `evaluator`."""
+        return self.task.type
+
+    @property
+    def task_id(self) -> int:
+        """Which one of its type this process is."""
+        return self.task.index
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """Its number among all: the chief is 0, and `ps` come last; None for an evaluator."""
+        return self.task.global_id
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether it is the process that writes checkpoints."""
+        return self.task.is_chief
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """How many parameter servers there are."""
+        return self.task.parameter_servers
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """How many processes train, the chief among them."""
+        return self.task.workers
+
+    @property
+    def evaluation_master(self) -> str:
+        """The address for evaluation that `TF_CONFIG` has, or ""."""
+        return self.task.evaluation_master
+
+    @property
+    def evaluator_master(self) -> str:
+        """The same; the original's documentation calls it so."""
+        return self.evaluation_master
+
+    def _become(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _own_model_dir(self, task: Task) -> str | None:
+        if self.model_dir is None:
+            return task.model_dir
+        own = os.fspath(_check.path(self.model_dir, "model_dir"))
+        if not own:
+            raise _check.refuse("model_dir is empty", "give a directory, or None")
+        if task.model_dir not in (None, own):
+            raise _check.refuse(
+                f"model_dir is {own!r}, but TF_CONFIG says {task.model_dir!r}", "give one of them"
+            )
+        return own
+
+    def _check(self) -> None:
+        _check.instance(self.ipu_run_config, IPURunConfig, "ipu_run_config")
+        _check.text(self.master, "master")
+        for name, least in _COUNTS.items():
+            value = getattr(self, name)
+            if value is not None:
+                _check.integer(value, name, at_least=least)
+        if self.save_checkpoints_secs is not None:
+            _seconds(self.save_checkpoints_secs, "save_checkpoints_secs")
+            if self.save_checkpoints_steps is not None:
+                raise _check.refuse(
+                    "save_checkpoints_steps and save_checkpoints_secs are both set", "set one"
+                )
+        for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
+            if not _seconds(getattr(self, name), name):
+                raise _check.refuse(f"{name} is 0", "give more than 0")
+        _check.function(self.device_fn, "device_fn", optional=True)
+        if self.protocol is not None:
+            _check.one_of(self.protocol, ("grpc", "grpc+verbs"), "protocol")
+        for name in _STRATEGIES:
+            if getattr(self, name) is not None:
+                raise ConfigNotImplementedError(
+                    f"{name} is {getattr(self, name)!r}, but ipujax has no strategies yet",
+                    fix=f"leave it out, and use {NOT_YET['ipu_multi_worker_strategy']}",
+                )
+
+
+def _or(default: Any, given: Any) -> Any:
+    return default if given is None else given
+
+
+def _seconds(value: Any, what: str) -> float:
+    """A number of seconds or hours, from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _check.other_than("a number", value, what)
+    if not value >= 0:
+        raise _check.refuse(f"{what} is {value}", "give 0 or more")
+    return value
