@@ -25,6 +25,7 @@ from ipujax import ipu_run_config as ipu_run_config
 from ipujax import loops as loops
 from ipujax import map_gradient_optimizer as map_gradient_optimizer
 from ipujax import math_ops as math_ops
+from ipujax import metrics as metrics
 from ipujax import nn_ops as nn_ops
 from ipujax import normalization_ops as normalization_ops
 from ipujax import ops as ops

@@ -90,7 +90,6 @@ NOT_YET: dict[str, str] = {
     "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
     "keras": _MODEL,
     "load_executable": _COMPILED,
-    "metrics": "what sums up to the metric, computed in the model of `training.Inference.evaluate`",
     "popart": _MODEL,
     "popdist": _REPLICAS,
     "poptorch": _MODEL,

@@ -173,6 +173,7 @@ BY_NAME: dict[str, Any] = {
     "levels": f32([0.5]),
     "tensors": X,
     "labels": LABELS,
+    "predictions": LABELS,
     "path": "no.file",
 }
 """What parameters of these names take, unless `GOOD` says otherwise."""
@@ -224,6 +225,9 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
         "serialization_factor": 1,
         "serialization_dimension": "a_columns",
     },
+    "metrics.Metric": lambda: {"totals": TREE, "result": len},
+    "metrics.mean": lambda: {"values": X},
+    "metrics.recall_at_k": lambda: {"predictions": np.zeros((2, 3), f32), "k": 1},
     "nn_ops.log_uniform_candidate_sampler": lambda: {
         "true_classes": np.ones((2, 1), np.int64),
         "num_true": 1,
