@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.driver.compiler import compile
+from ipujax.driver.compiler import CompiledFunction, compile
 from ipujax.driver.options import DEFAULT_DEVICE
-from ipujax.driver.stages import Executable
+from ipujax.driver.stages import Executable, Traced
 from ipujax.errors import OutOfRangeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -42,6 +42,8 @@ class DeviceLoop(abc.ABC):
     _: dc.KW_ONLY
     accumulation: int = 1
     steps_per_loop: int | None = None
+    step_size: int = 1
+    prefetch_depth: int | None = None
     inputs: Callable[[TrainState], Sequence[Tree]] | None = None
     outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL
     device: str = dc.field(default_factory=lambda: current_device() or DEFAULT_DEVICE)
@@ -55,6 +57,7 @@ class DeviceLoop(abc.ABC):
         check.integer(self.accumulation, "accumulation", at_least=1)
         if self.steps_per_loop is not None:
             check.integer(self.steps_per_loop, "steps_per_loop", at_least=1)
+        check.integer(self.step_size, "step_size", at_least=1)
         check.function(self.inputs, "inputs", optional=True)
         check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
 
@@ -89,6 +92,11 @@ class DeviceLoop(abc.ABC):
           LoweringError: and its kinds, for programs that do not fit the device.
         """
         return self._first(self._new_run(state, steps), self._feeds.of(data)).executable
+
+    def trace(self, state: TrainState, data: Data, steps: int | None = None) -> Traced:
+        """As `compile`, but the program is only traced."""
+        run, feed = self._new_run(state, steps), self._feeds.of(data)
+        return self._compiled(self._size(run), feed.queue)[0].trace(*self._arguments(run.state))
 
     @property
     def executable(self) -> Executable | None:
@@ -182,19 +190,25 @@ class DeviceLoop(abc.ABC):
         key = steps, structure, tuple((x.shape, x.dtype) for x in leaves)
         ready = feed.programs.get(key)
         if ready is None:
-            outfeed = IPUOutfeedQueue(
-                outfeed_mode=self.outfeed_mode, device_ordinal=feed.queue.device_ordinal
-            )
-            program = functools.partial(self.program, steps, (feed.queue, outfeed))
-            name = self.name or type(self).__name__.lower()
-            compiled = compile(program, device=self.device, engine=self.engine, name=name)
+            compiled, outfeed = self._compiled(steps, feed.queue)
             ready = feed.programs[key] = Ready(compiled.lower(*arguments).compile(), outfeed)
         run.replicas = ready.executable.lowered.program.replicas
         return ready
 
+    def _compiled(
+        self, steps: int, infeed: IPUInfeedQueue
+    ) -> tuple[CompiledFunction, IPUOutfeedQueue]:
+        """The function of so many steps, and where it sends."""
+        outfeed = IPUOutfeedQueue(
+            outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
+        )
+        program = functools.partial(self.program, steps, (infeed, outfeed))
+        name = self.name or type(self).__name__.lower()
+        return compile(program, device=self.device, engine=self.engine, name=name), outfeed
+
     @functools.cached_property
     def _feeds(self) -> Feeds:
-        return Feeds(self.device)
+        return Feeds(self.device, self.prefetch_depth)
 
 
 class _Results:

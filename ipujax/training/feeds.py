@@ -37,9 +37,13 @@ class Feed:
       programs: by the number of steps and the form of the arguments.
     """
 
-    def __init__(self, iterator: Iterator[Any], elements: Iterator[Any], ordinal: int):
+    def __init__(
+        self, iterator: Iterator[Any], elements: Iterator[Any], ordinal: int, depth: int | None
+    ):
         self.iterator, self._elements = iterator, elements
-        self.queue = IPUInfeedQueue(lambda: self._elements, device_ordinal=ordinal)
+        self.queue = IPUInfeedQueue(
+            lambda: self._elements, device_ordinal=ordinal, prefetch_depth=depth
+        )
         self._rewind = self.queue.initializer
         self.programs: dict[Hashable, Ready] = {}
 
@@ -56,13 +60,14 @@ class Feeds:
 
     Args:
       device: of the program.
+      depth: of the infeeds, as `IPUInfeedQueue.prefetch_depth`.
 
     Attributes:
       latest: what was asked for last.
     """
 
-    def __init__(self, device: str):
-        self._device = device
+    def __init__(self, device: str, depth: int | None = None):
+        self._device, self._depth = device, depth
         self._feeds: dict[Hashable, Feed] = {}
         self._generation = -1
         self.latest: Feed | None = None
@@ -94,7 +99,8 @@ class Feeds:
         form = _form(first)
         feed = self._feeds.get(form)
         if feed is None:
-            feed = Feed(iterator, elements, SYSTEM.device(self._device).ordinal)
+            ordinal = SYSTEM.device(self._device).ordinal
+            feed = Feed(iterator, elements, ordinal, self._depth)
             self._feeds[form] = feed
         else:
             feed.begin(iterator, elements)

@@ -16,16 +16,17 @@ from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
-from ipujax.training.state import TrainState, Tree
+from ipujax.training.state import StepOutput, TrainState, Tree
 
 
 @dc.dataclass(frozen=True, eq=False)
 class Inference(DeviceLoop):
-    """What a step of evaluation or prediction is; it changes nothing.
+    """What a step of evaluation or prediction is.
 
     Attributes:
       model: `model(variables, state, *inputs, *element)`, as that of a `Training`, gives a pytree
-        that is sent to the host; or a `Pipeline`, whose last stage does.
+        that is sent to the host, or a `StepOutput`; or a `Pipeline`, whose last stage gives one.
+        The state that a `StepOutput` has goes into the next step; none of it is left of a run.
       accumulation: elements in a step, which is one execution of a pipeline.
 
     The others are those of a `Training`.
@@ -81,26 +82,33 @@ class Inference(DeviceLoop):
             raise check.refuse("there is nothing to sum: no step was made")
         return sums
 
-    def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[()]:
-        """As `DeviceLoop.program`."""
+    def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[Tree, ...]:
+        """As `DeviceLoop.program`: the untrained state, if the model is one function."""
         variables, state, inputs = arguments
         model = self.model
         if isinstance(model, Pipeline):
             return model.run(steps, self.accumulation, queues, inputs, variables)
-        before = [variables] if state is None else [variables, state]
 
-        def step(*element: Tree, **by_name: Tree) -> None:
-            queues[1].enqueue(model(*before, *inputs, *element, **by_name))
+        def step(state: Tree, *element: Tree, **by_name: Tree) -> tuple[Tree]:
+            before = [variables] if state is None else [variables, state]
+            output = model(*before, *inputs, *element, **by_name)
+            if not isinstance(output, StepOutput):
+                output = StepOutput(output, state=state)
+            queues[1].enqueue(output.loss if output.send is None else output.send)
+            return (output.state,)
 
-        return loops.repeat(steps * self.accumulation, step, [], queues[0])
+        return (loops.repeat(steps * self.accumulation, step, [state], queues[0]),)
 
     def carried(self, state: TrainState) -> tuple[Tree, Tree]:
         """As `DeviceLoop.carried`."""
         return state.variables, state.state
 
     def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
-        """As `DeviceLoop.after`: the same."""
-        return state
+        """As `DeviceLoop.after`: the same variables."""
+        own = carried[0] if carried else None  # of a pipeline nothing comes back
+        return TrainState(
+            state.variables, state.optimizer_state, own, state.step + steps * self.step_size
+        )
 
 
 def _sum(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -61,7 +61,7 @@ class Progress(Callback):
     def begin(self, run: Run) -> None:
         """Shows an empty bar."""
         total = None if run.steps is None else run.steps * run.results_per_step
-        self._bar = _bar(total, self._title)
+        self._bar = progress_bar(total, self._title)
 
     def result(self, run: Run, result: Tree) -> None:
         """One result more."""
@@ -75,7 +75,8 @@ class Progress(Callback):
             self._bar.close()
 
 
-def _bar(total: int | None, title: str) -> _Bar:
+def progress_bar(total: int | None, title: str) -> _Bar:
+    """A bar of so many steps; None if nobody knows how many there are."""
     try:
         from tqdm import tqdm
     except ImportError:

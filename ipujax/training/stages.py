@@ -8,6 +8,8 @@ from typing import Any
 
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.pipelines.request import PipelineRequest
+from ipujax.pipelines.stages import Arguments, call_stage
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.training.checks import check
 from ipujax.training.state import Tree
@@ -63,3 +65,19 @@ class Pipeline:
             **more,
             **self.options,
         )
+
+    def forward(self, variables: Tree, *args: Tree, **named: Tree) -> list[Tree]:
+        """What the last stage gives for one element: all stages one after the other, on their IPUs.
+
+        Args:
+          variables: given to all stages.
+          args: of the first stage: inputs, then the element.
+          named: the element, if it is a dict.
+        """
+        options = {"gradient_accumulation_count": 1, **self.options}
+        given = Arguments(args, named)
+        for number, parts in enumerate(
+            PipelineRequest(computational_stages=self.stages, **options).stages
+        ):
+            given = Arguments(tuple(call_stage(number, parts, variables, given)), {})
+        return list(given.args)

@@ -22,7 +22,7 @@ class TrainState:
       variables: what is trained, floating-point arrays.
       optimizer_state: of the optimizer, for these variables.
       state: what the model changes without training it, such as moving statistics; None for none.
-      step: weight updates so far.
+      step: weight updates so far, or what `Training.step_size` makes of them.
     """
 
     variables: Tree
@@ -32,17 +32,20 @@ class TrainState:
 
 
 class StepOutput(NamedTuple):
-    """What a model may return in place of a loss alone.
+    """What a model may return in place of a loss, or of what an `Inference` sends, alone.
 
     Attributes:
-      loss: a floating-point scalar, of one micro-batch.
+      loss: a floating-point scalar, of one micro-batch; an `Inference` needs none.
       send: a pytree to be sent to the host; None for the loss.
       state: the new untrained state, as the model got it.
+      optimizer: for this step, in the place of the training's and with state of the same form, as
+        where a learning rate is computed by the model; only without accumulation.
     """
 
-    loss: jax.Array
+    loss: jax.Array | None = None
     send: Tree = None
     state: Tree = None
+    optimizer: Any = None
 
 
 def on_device(tree: Tree) -> Tree:

@@ -66,7 +66,8 @@ class Step:
 
     Attributes:
       model: as `Training.model`.
-      optimizer: with what reduces gradients over replicas.
+      optimizer: for all steps that bring none of their own.
+      replica_reduction: of gradients, in front of the optimizer.
       count: micro-batches.
       reduction: of their gradients.
       dtype: of a variable's accumulator.
@@ -75,6 +76,7 @@ class Step:
 
     model: Callable[..., Tree]
     optimizer: Any
+    replica_reduction: ReplicaReduction
     count: int
     reduction: Reduction
     dtype: Callable[[jax.Array], Any]
@@ -87,13 +89,16 @@ class Step:
         def single(
             variables: Tree, optimizer_state: Tree, state: Tree, *element: Tree, **by_name: Tree
         ) -> Carried:
-            gradients, state = self.gradients(variables, state, [*inputs, *element], by_name)
-            return *self.update(gradients, variables, optimizer_state), state
+            optimizer, gradients, state = self.gradients(
+                variables, state, [*inputs, *element], by_name
+            )
+            return *_updated(optimizer, gradients, variables, optimizer_state), state
 
         def accumulated(*given: Tree) -> tuple[Tree, ...]:
             variables, optimizer_state, _, done = given
             sums, state = self.sums(given, inputs)
-            return *self.update(sums, variables, optimizer_state), state, done + 1
+            optimizer = reduced(self.optimizer, self.replica_reduction)
+            return *_updated(optimizer, sums, variables, optimizer_state), state, done + 1
 
         if self.count == 1:
             return loops.repeat(steps, single, list(carried), infeed)
@@ -101,8 +106,8 @@ class Step:
 
     def gradients(
         self, variables: Tree, state: Tree, element: Sequence[Tree], by_name: dict[str, Tree]
-    ) -> tuple[Tree, Tree]:
-        """Gradients of one micro-batch, and the new state; sends what there is to send.
+    ) -> tuple[Any, Tree, Tree]:
+        """The optimizer, gradients of one micro-batch, the new state; sends what there is to send.
 
         Args:
           variables: the trained ones.
@@ -111,20 +116,18 @@ class Step:
           by_name: what it gives by keyword.
         """
         before = [] if state is None else [state]
+        optimizers: list[Any] = []  # no arrays, which differentiation could hand on
 
-        def loss_of(variables: Tree) -> tuple[jax.Array, StepOutput]:
+        def loss_of(variables: Tree) -> tuple[Any, StepOutput]:
             output = self.model(variables, *before, *element, **by_name)
             output = output if isinstance(output, StepOutput) else StepOutput(output)
-            return output.loss, output
+            optimizers.append(self.optimizer if output.optimizer is None else output.optimizer)
+            return output.loss, output._replace(optimizer=None)
 
         (loss, output), gradients = jax.value_and_grad(loss_of, has_aux=True)(variables)
         self.queues[1].enqueue(loss if output.send is None else output.send)
-        return mapped_gradients(self.optimizer, gradients, variables), output.state
-
-    def update(self, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:
-        """New variables, and the optimizer's new state."""
-        updates, state = apply_gradients(self.optimizer, gradients, state, variables)
-        return optax.apply_updates(variables, updates), state
+        optimizer = reduced(optimizers[-1], self.replica_reduction)
+        return optimizer, mapped_gradients(optimizer, gradients, variables), output.state
 
     def sums(self, outer: Sequence[Tree], inputs: Sequence[Tree]) -> tuple[Tree, Tree]:
         """The reduced gradients of all micro-batches of an update, and the new state.
@@ -138,7 +141,7 @@ class Step:
         def micro_batch(*given: Tree, **by_name: Tree) -> tuple[Tree, ...]:
             *carried, state, sums, number = given[:7]
             element = [*inputs, *given[7:]]
-            gradients, state = self.gradients(carried[0], state, element, by_name)
+            _, gradients, state = self.gradients(carried[0], state, element, by_name)
             sums = jax.tree.map(lambda s, g: self.added(s, g, number), sums, gradients)
             return *carried, state, sums, number + 1 if running else None
 
@@ -155,3 +158,9 @@ class Step:
             return total + own * jnp.asarray(1 / self.count, own.dtype)
         weight = (1 / (number + 1)).astype(own.dtype)
         return total * (1 - weight) + own * weight
+
+
+def _updated(optimizer: Any, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:
+    """New variables, and the optimizer's new state."""
+    updates, state = apply_gradients(optimizer, gradients, state, variables)
+    return optax.apply_updates(variables, updates), state

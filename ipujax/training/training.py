@@ -43,6 +43,8 @@ class Training(DeviceLoop):
         variable to one.
       replica_reduction: of the replicas' gradients.
       steps_per_loop: steps in a device loop; None for all of a `fit`.
+      step_size: what a step adds to `TrainState.step`.
+      prefetch_depth: of the infeed, as `IPUInfeedQueue` has it.
       inputs: gives, from the state before a device loop, arrays that the model takes in front of
         the element, the same in all steps of that loop.
       outfeed_mode: ALL keeps what every micro-batch sends until the device loop ends, LAST the
@@ -143,7 +145,8 @@ class Training(DeviceLoop):
             return *final, state
         step = Step(
             self.model,
-            reduced(self.optimizer, self.replica_reduction),
+            self.optimizer,
+            self.replica_reduction,
             self.accumulation,
             parse_reduction_method(self.reduction_method),
             self._accumulator_dtype,
@@ -162,7 +165,7 @@ class Training(DeviceLoop):
         """As `DeviceLoop.after`."""
         # A pipeline has two of them, and a loop over micro-batches in which the data ended more.
         variables, optimizer_state, own = (*carried, None)[:3]
-        return TrainState(variables, optimizer_state, own, state.step + steps)
+        return TrainState(variables, optimizer_state, own, state.step + steps * self.step_size)
 
     def steps_made(self, error: OutOfRangeError, steps: int) -> int:
         """As `DeviceLoop.steps_made`."""

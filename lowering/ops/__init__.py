@@ -10,6 +10,7 @@ from lowering.ops.collectives import all_to_all as all_to_all
 from lowering.ops.collectives import cross_replica_sum as cross_replica_sum
 from lowering.ops.collectives import replica_count as replica_count
 from lowering.ops.collectives import replication_index as replication_index
+from lowering.ops.collectives import sums_in_loops as sums_in_loops
 from lowering.ops.draws import as_key as as_key
 from lowering.ops.draws import draw as draw
 from lowering.ops.draws import random_halves as random_halves

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering.errors import CollectiveError
-from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, user_line
+from lowering.jaxpr import Jaxpr, JaxprEqn, Primitive, ShapedArray, sub_jaxprs, user_line
 from lowering.ops.define import define, first, itself, linear
 
 REPLICAS = "replicas"
@@ -49,6 +49,15 @@ def replication_index() -> Any:
 def replica_count() -> Any:
     """The number of replicas, int32."""
     return count_p.bind()
+
+
+def sums_in_loops(jaxpr: Jaxpr) -> bool:
+    """Whether replicas add something up in a loop, or another body, of a jaxpr."""
+    return any(_sums(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+
+
+def _sums(jaxpr: Jaxpr) -> bool:
+    return any(eqn.primitive is sum_p for eqn in jaxpr.eqns) or sums_in_loops(jaxpr)
 
 
 # --- what one replica does, derivatives and vmap ------------------------------------------------

@@ -68,7 +68,7 @@ def test_prediction_gives_results_in_order(engine: str) -> None:
     found = list(prediction.predict(STATE, images, callbacks=[watch]))
     assert [each.shape for each in found] == [(2, 4), (2, 4), (1, 4)]
     close(np.concatenate(found), np.stack(images) @ WEIGHTS)
-    assert watch.told[:3] == ["begin", "before", "after 0"]
+    assert watch.told[:3] == ["begin", "before", "after 2"]
 
 
 def test_prediction_of_replicas_has_an_axis_of_them() -> None:
