@@ -12,6 +12,7 @@ MODULES = (
     "lowering_time",
     "first_call",
     "streaming",
+    "estimators",
     "serving",
     "convolutions",
     "engines",

@@ -19,9 +19,12 @@ from ipujax import host_trace as host_trace
 from ipujax import image_ops as image_ops
 from ipujax import internal_ops as internal_ops
 from ipujax import ipu_compiler as ipu_compiler
+from ipujax import ipu_estimator as ipu_estimator
 from ipujax import ipu_infeed_queue as ipu_infeed_queue
 from ipujax import ipu_outfeed_queue as ipu_outfeed_queue
+from ipujax import ipu_pipeline_estimator as ipu_pipeline_estimator
 from ipujax import ipu_run_config as ipu_run_config
+from ipujax import ipu_session_run_hooks as ipu_session_run_hooks
 from ipujax import loops as loops
 from ipujax import map_gradient_optimizer as map_gradient_optimizer
 from ipujax import math_ops as math_ops

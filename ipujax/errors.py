@@ -157,6 +157,18 @@ class CheckpointImportError(CheckpointError, ImportError):
     """A checkpoint that only an extra can read, which is not installed."""
 
 
+class EstimatorError(IPUError, ValueError):
+    """An estimator, or what its user's functions gave, does not fit together."""
+
+
+class EstimatorTypeError(IPUError, TypeError):
+    """An estimator was given something of a wrong type."""
+
+
+class NanLossDuringTrainingError(EstimatorError):
+    """The loss is not a number any more."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

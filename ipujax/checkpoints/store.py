@@ -74,7 +74,9 @@ def save(
     return path
 
 
-def restore(directory: files.StrPath, like: Any = None, step: int | None = None) -> Restored:
+def restore(
+    directory: files.StrPath, like: Any = None, step: int | None = None, *, partly: bool = False
+) -> Restored:
     """Reads a checkpoint.
 
     Args:
@@ -82,6 +84,7 @@ def restore(directory: files.StrPath, like: Any = None, step: int | None = None)
       like: a pytree of arrays or `jax.ShapeDtypeStruct`s, which says what it should hold; None
         for all that it has, by name.
       step: None for the last one.
+      partly: leave out what stands in the tree beside the keys of the dict `like`.
 
     Raises:
       CheckpointError: none there, another structure, or a file that is not readable.
@@ -93,7 +96,10 @@ def restore(directory: files.StrPath, like: Any = None, step: int | None = None)
     with _reading(directory, entry):
         contents = kind.read_contents(path)
         if like is not None:
-            _check_structure(path, {leaf.name: leaf for leaf in contents.leaves}, wanted)
+            known = {leaf.name: leaf for leaf in contents.leaves}
+            if partly:
+                known = {name: leaf for name, leaf in known.items() if name.split("/")[0] in like}
+            _check_structure(path, known, wanted)
         arrays = kind.read_arrays(path, contents)
         found = {
             leaf.name: read(leaf, raw) for leaf, raw in zip(contents.leaves, arrays, strict=True)

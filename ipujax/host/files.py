@@ -21,10 +21,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from ipujax.host.locks import HAS_LOCKS, lock
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -203,7 +200,7 @@ def _beside(
                 yield file
             with _named(shown):
                 os.fsync(descriptor)
-                if fcntl is None:
+                if not HAS_LOCKS:
                     held.close()  # Windows renames no open files
                 os.replace(unfinished, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
         except BaseException:
@@ -276,7 +273,7 @@ def _new(folder: str, make: Callable[[str], int]) -> tuple[int, str]:
         path = _unfinished(folder)
         descriptor = make(path)
         try:
-            _lock(descriptor)
+            lock(descriptor)
         except BlockingIOError:  # a sweep was quicker, and takes it away
             os.close(descriptor)
             continue
@@ -319,7 +316,7 @@ def _sweep(folder: str, dir_fd: int | None) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             descriptor = _open_left(path, dir_fd)
             held.callback(os.close, descriptor)
-            _lock(descriptor)
+            lock(descriptor)
             if stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 shutil.rmtree(path, dir_fd=dir_fd)
             else:
@@ -331,18 +328,6 @@ def _open_left(path: str, dir_fd: int | None) -> int:
         return os.open(path, os.O_RDWR | _AT_ONCE | _NO_LINKS, dir_fd=dir_fd)
     except IsADirectoryError:
         return os.open(path, os.O_RDONLY | _NO_LINKS, dir_fd=dir_fd)
-
-
-def _lock(descriptor: int) -> None:
-    """Locks a file for this process.
-
-    Raises:
-      BlockingIOError: another one has it.
-      OSError: there are no locks.
-    """
-    if fcntl is None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sync_all(folder: str) -> None:

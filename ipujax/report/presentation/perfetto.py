@@ -69,7 +69,7 @@ def _events(report: Report, steps: dict[str, np.ndarray]) -> Iterator[_Event | s
     for number, arrow in enumerate(arrows(steps)):
         yield from _flow(number, arrow, steps, threads, times)
     if report.host is not None:
-        yield from _host(report.host.spans, report.num_ipus + 1)
+        yield from host_events(report.host.spans, report.num_ipus + 1)
 
 
 class _Clock:
@@ -167,7 +167,7 @@ def _flow(
         yield {**event, "bp": "e"} if mark == "f" else event
 
 
-def _host(spans: Any, process: int) -> Iterator[_Event]:
+def host_events(spans: Any, process: int) -> Iterator[_Event]:
     """The host's threads, from the first span on."""
     yield _meta("process_name", process, 0, name="host, by wall clock")
     yield _meta("process_sort_index", process, 0, sort_index=process)

@@ -1,0 +1,1 @@
+"""Estimators: a user's model function, and the modes, hooks and files around its programs."""

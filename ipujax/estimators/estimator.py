@@ -1,0 +1,399 @@
+"""What both kinds of estimators are: training, evaluation and prediction by device loops."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses as dc
+import itertools
+import types
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax.estimators.checks import check
+from ipujax.estimators.data import DataSet
+from ipujax.estimators.export import receivers_of, write, zeros
+from ipujax.estimators.folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFolder
+from ipujax.estimators.hooks import HookCallback, SessionRunHook
+from ipujax.estimators.journal import Journal, write_scores
+from ipujax.estimators.mode import Mode, Settings
+from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labels
+from ipujax.estimators.predictions import examples, features_of, of_keys
+from ipujax.estimators.saver import Saver
+from ipujax.estimators.scores import Scores, unstacked
+from ipujax.estimators.spec import MODES, ModeKeys, checked_hooks
+from ipujax.host.elements import iterate
+from ipujax.host.files import StrPath
+from ipujax.ipu_run_config import RunConfig
+from ipujax.training import TrainState
+from ipujax.training.state import Tree
+
+
+class Estimator(abc.ABC):
+    """A model, trained and used by device loops, whose state is in the files of a folder.
+
+    Args:
+      model_fn: the user's.
+      model_dir: where checkpoints are; that of `config`, or a temporary folder, by default.
+      config: a `RunConfig` with an `ipu_run_config`.
+      params: given to the user's functions.
+      warm_start_from: a checkpoint whose variables to begin with, where there is none of its own.
+      batch_sizes: of each mode, for all replicas and workers; those of one of them are in `params`.
+      init_fn: `init_fn(key, features)` gives `variables`, or `(variables, state)`; None for a
+        model without variables.
+    """
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: Any,
+        config: Any,
+        params: Any,
+        warm_start_from: Any,
+        init_fn: Callable[..., Tree] | None,
+        batch_sizes: Mapping[str, int | None] = types.MappingProxyType({}),
+    ):
+        if not isinstance(config, RunConfig):
+            raise check.refuse(
+                f"config is {config!r}, which says nothing of IPUs",
+                "give config=ipu_run_config.RunConfig(ipu_run_config=IPURunConfig(...))",
+            )
+        if params is not None and not isinstance(params, dict):
+            raise check.refuse(f"params is {params!r}, but must be a dict", "give a dict")
+        self._model_fn = model_fn
+        self._settings = Settings(config, dict(params or {}))
+        self._folder = ModelFolder(model_dir, config)
+        self._warm_start_from = warm_start_from
+        if init_fn is not None:
+            check.function(init_fn, "init_fn")
+        self._init_fn = init_fn
+        self._batch_sizes = batch_sizes
+        self._modes: dict[str, Mode] = {}
+        self._latest: tuple[str | None, TrainState] | None = None
+
+    # --- the original's interface ---------------------------------------------------------------
+
+    @property
+    def config(self) -> RunConfig:
+        """What the estimator was given."""
+        return self._settings.config
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """A copy of what the user's functions are given."""
+        return dict(self._settings.params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The user's function."""
+        return self._model_fn
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints."""
+        return self._folder.path
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """The folder of an evaluation's event files."""
+        return self._folder.eval_dir(name)
+
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest checkpoint; None if there is none."""
+        return self._folder.latest()
+
+    def get_variable_names(self) -> list[str]:
+        """Names of the variables, of untrained state as `state/...`, and `global_step`, sorted.
+
+        Raises:
+          EstimatorError: (a `ValueError`) there is no checkpoint yet.
+        """
+        return sorted(self._folder.named())
+
+    def get_variable_value(self, name: str | Sequence[str]) -> Any:
+        """A value of the newest checkpoint, a NumPy array.
+
+        Raises:
+          EstimatorError: (a `ValueError`) there is no checkpoint yet, or no such name in it.
+        """
+        if isinstance(name, (list, tuple)):
+            return [self.get_variable_value(each) for each in name]
+        named = self._folder.named()
+        return named[check.one_of(name, named, "the name of a variable")]
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[SessionRunHook] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: None = None,
+    ) -> Any:
+        """Trains from the newest checkpoint on; see the class."""
+        own = checked_hooks(hooks, "hooks")
+        if saving_listeners:
+            raise check.refuse(
+                "saving_listeners are not called: checkpoints are whole files, and nothing can be "
+                "added to one",
+                "use a hook, whose after_run and end see the session's state",
+            )
+        if steps is not None and max_steps is not None:
+            raise check.refuse("both steps and max_steps are given", "give one of them")
+        self._check_steps(steps, "steps")
+        if max_steps is not None:
+            check.integer(max_steps, "max_steps", at_least=1)
+        self._configure()
+        with self._folder.in_training() as unfinished:
+            path = self.latest_checkpoint()
+            left = steps if max_steps is None else self._left(max_steps, path)
+            if left == 0:
+                return self
+            position = self._folder.position_in(path) if unfinished and path else None
+            data = DataSet(self._call(input_fn, ModeKeys.TRAIN), position)
+            mode, state = self._prepared(ModeKeys.TRAIN, path, data)
+            callbacks = [
+                mode,
+                Journal(mode, self.config, self.model_dir),
+                HookCallback(lambda: [*own, *mode.hooks]),
+                self._saver(mode, data),
+            ]
+            state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
+            self._latest = self.latest_checkpoint(), mode.users(state)
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Metrics over so many steps, or until the data ends; see the class."""
+        own = checked_hooks(hooks, "hooks")
+        self._check_steps(steps, "steps")
+        self._configure()
+        data = DataSet(self._call(input_fn, ModeKeys.EVAL))
+        mode, state = self._prepared(ModeKeys.EVAL, self._path(checkpoint_path), data)
+        step = state.step
+        told, scores = HookCallback(lambda: [*own, *mode.hooks]), Scores()
+        for results in mode.loop.predict(state, data, self._loop_steps(mode, steps), [told]):
+            mode.score(results, told.replicas, scores)
+        values = scores.values() | {"global_step": np.int64(step)}
+        write_scores(self.eval_dir(name), values, step)
+        return values
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+        num_predictions: int | None = None,
+    ) -> Iterator[Any]:
+        """Yields predictions until the data ends, or there are so many; see the class."""
+        own = checked_hooks(hooks, "hooks")
+        keys = None if predict_keys is None else check.sequence(predict_keys, "predict_keys")
+        single = check.flag(yield_single_examples, "yield_single_examples")
+        if num_predictions is not None:
+            check.integer(num_predictions, "num_predictions", at_least=0)
+        every = self._predictions(input_fn, own, checkpoint_path, keys, single)
+        return itertools.islice(every, num_predictions)
+
+    def export_saved_model(
+        self,
+        export_dir_base: StrPath,
+        serving_input_receiver_fn: Callable[[], Tree] | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> str:
+        """Saves the trained model as an executable of features alone.
+
+        Args:
+          export_dir_base: a folder; a new one in it, named by the time, gets the file.
+          serving_input_receiver_fn: gives the features' shapes and dtypes, a pytree of
+            `jax.ShapeDtypeStruct`; of TRAIN and EVAL a tuple of those and the labels'.
+          assets_extra: paths below `assets.extra` to files that are copied there.
+          as_text: write the Program's text beside.
+          checkpoint_path: None for the newest.
+          experimental_mode: the mode to export.
+
+        Returns:
+          The new folder; `ipu.load_executable` reads it.
+
+        Raises:
+          EstimatorError: (a `ValueError`) there is no checkpoint.
+        """
+        receivers = {experimental_mode: serving_input_receiver_fn}
+        return self.experimental_export_all_saved_models(
+            export_dir_base, receivers, assets_extra, as_text, checkpoint_path
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: StrPath,
+        input_receiver_fn_map: Mapping[str, Callable[[], Tree] | None],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> str:
+        """As `export_saved_model`, of several modes.
+
+        The folder has the program of PREDICT if it is among them, else of EVAL or TRAIN; of the
+        others each has a folder in it, named as the mode.
+        """
+        structs = receivers_of(input_receiver_fn_map, "input_receiver_fn_map")
+        for mode in structs:
+            check.one_of(mode, MODES, "a mode to export")
+        path = self._path(checkpoint_path)
+        if path is None:
+            raise check.refuse(f"{self.model_dir} has no checkpoint to export", "train first")
+        self._configure()
+        programs: dict[str, tuple[Mode, TrainState, Tree]] = {}
+        for key in sorted(structs, key=MODES.index, reverse=True):
+            state = self._folder.restore(
+                path, self._made(zeros(structs[key])), (VARIABLES, STATE, STEP)
+            )
+            programs[key] = self._mode(key), state, structs[key]
+        return write(export_dir_base, programs, assets_extra, as_text)
+
+    # --- what the kinds of estimators differ in -------------------------------------------------
+
+    @abc.abstractmethod
+    def _new_mode(self, settings: Settings, mode: str) -> Mode:
+        """A mode, whose programs are not made yet."""
+
+    # --- how it is done -------------------------------------------------------------------------
+
+    def _predictions(
+        self,
+        input_fn: Callable[..., Any],
+        own: Sequence[SessionRunHook],
+        checkpoint_path: str | None,
+        keys: Sequence[str] | None,
+        single: bool,
+    ) -> Generator[Any]:
+        self._configure()
+        data = DataSet(map(features_of, self._call(input_fn, ModeKeys.PREDICT)))
+        mode, state = self._prepared(ModeKeys.PREDICT, self._path(checkpoint_path), data)
+        told = HookCallback(lambda: [*own, *mode.hooks])
+        for sent in mode.loop.predict(state, data, None, [told]):
+            batches = unstacked(of_keys(mode.predictions(sent), keys), 1 + (told.replicas > 1))
+            for batch in batches:
+                yield from examples(batch) if single else [batch]
+
+    def _configure(self) -> None:
+        """Configures the system, if the run config says how; the same again changes nothing."""
+        options = self.config.ipu_run_config.ipu_options
+        if options is not None:
+            options.configure_ipu_system()
+
+    def _call(self, input_fn: Any, mode: str) -> Iterator[Any]:
+        """The elements of the data set that `input_fn` gives."""
+        offered = {
+            "mode": mode,
+            "params": self._params(mode),
+            "config": self.config,
+            "input_context": None,
+        }
+        data = ByName(input_fn, "input_fn", offered)(**offered)
+        if data is None or isinstance(data, (tuple, int, float, str, bytes)):
+            raise check.refuse(
+                f"input_fn returns {data!r:.60}, which is no data set",
+                "return an iterable of elements (features, labels), or a callable that gives one",
+            )
+        return iterate(data)
+
+    def _params(self, mode: str) -> dict[str, Any]:
+        """What the user's functions are given in a mode."""
+        size = self._batch_sizes.get(mode)
+        if size is None:
+            return self.params
+        config = self.config
+        copies = config.num_worker_replicas if mode == ModeKeys.TRAIN else 1
+        copies *= config.ipu_run_config.num_replicas
+        if check.integer(size, f"the batch size of {mode}", at_least=1) % copies:
+            raise check.refuse(
+                f"the batch size of {mode} is {size}, which cannot be divided by {copies} workers "
+                "and replicas",
+                f"give a multiple of {copies}",
+            )
+        return self.params | {"batch_size": size // copies}
+
+    def _prepared(self, key: str, path: str | None, data: DataSet) -> tuple[Mode, TrainState]:
+        """A mode with its loop, and the state to begin with: that of a checkpoint, or a new one."""
+        element = data.first()
+        mode = self._mode(key)
+        trains = key == ModeKeys.TRAIN
+        if self._latest is not None and self._latest[0] == path:
+            state = self._latest[1]
+            return mode, mode.prepared(dc.replace(state, **({} if trains else _FORGET)), element)
+        state = self._initial(element, path)
+        if path is not None:
+            state = self._folder.restore(path, state, (VARIABLES, STATE, STEP))
+        prepared = mode.prepared(state, element)
+        if path is not None and trains:
+            began = dc.replace(state, optimizer_state=prepared.optimizer_state)
+            began = self._folder.restore(path, began, (OPTIMIZER,))
+            prepared = dc.replace(prepared, optimizer_state=began.optimizer_state)
+        return mode, prepared
+
+    def _mode(self, key: str) -> Mode:
+        if key not in self._modes:
+            self._modes[key] = self._new_mode(Settings(self.config, self._params(key)), key)
+        return self._modes[key]
+
+    def _path(self, asked: str | None) -> str | None:
+        """Of the checkpoint to be used."""
+        return self.latest_checkpoint() if asked is None else asked
+
+    def _check_steps(self, steps: int | None, what: str) -> None:
+        per_loop = self.config.ipu_run_config.iterations_per_loop
+        if steps is not None and check.integer(steps, what, at_least=1) % per_loop:
+            raise check.refuse(
+                f"{what} is {steps}, but must be a multiple of iterations_per_loop, which is "
+                f"{per_loop}",
+                f"give a multiple of {per_loop}",
+            )
+
+    def _left(self, max_steps: int, path: str | None) -> int:
+        """Steps until there are so many in all, in whole device loops."""
+        per_loop = self.config.ipu_run_config.iterations_per_loop
+        done = 0
+        if self._latest is not None and self._latest[0] == path:
+            done = self._latest[1].step
+        elif path is not None:
+            done = self._folder.step_of(path)
+        return max(0, -(-(max_steps - done) // per_loop)) * per_loop
+
+    @staticmethod
+    def _loop_steps(mode: Mode, steps: int | None) -> int | None:
+        return None if steps is None else steps // mode.step_size
+
+    def _saver(self, mode: Mode, data: DataSet) -> Saver:
+        config = self.config
+        steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
+        return Saver(self._folder, mode, data, steps, seconds)
+
+    def _initial(self, element: Tree, path: str | None) -> TrainState:
+        """What `init_fn` gives; with the variables of another checkpoint, if there is none yet."""
+        made = self._made(element)
+        if self._warm_start_from is None or path is not None:
+            return made
+        return self._folder.restore(self._warm_start_from, made, (VARIABLES,))
+
+    def _made(self, element: Tree) -> TrainState:
+        if self._init_fn is None:
+            return TrainState({})
+        features, _ = features_and_labels(*body_arguments(element))
+        made = self._init_fn(jax.random.key(self._settings.seed), features)
+        if isinstance(made, tuple) and len(made) == 2 and not hasattr(made, "_fields"):
+            return TrainState(made[0], state=made[1])
+        return TrainState(made)
+
+
+_FORGET = {"optimizer_state": None}

@@ -1,0 +1,178 @@
+"""A hook that logs arrays which a `model_fn` hands it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+
+from ipujax.driver import tracing
+from ipujax.estimators.checks import check
+from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.scopes import current_device
+from ipujax.system.devices import SYSTEM
+
+
+class Timer:
+    """Says when something is due: every so many steps, or every so many seconds.
+
+    Args:
+      every_steps: None for by time.
+      every_secs: None for by steps; with neither it is never due.
+    """
+
+    def __init__(self, every_steps: int | None, every_secs: float | None):
+        self._every_steps, self._every_secs = every_steps, every_secs
+        self._last: tuple[int, float] | None = None
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is, in a step; at first it always is, and never twice in one step."""
+        if self._every_steps is None and self._every_secs is None:
+            return False
+        if self._last is None:
+            return True
+        last_step, last_time = self._last
+        if step == last_step:
+            return False
+        if self._every_secs is not None:
+            return time.time() >= last_time + self._every_secs
+        return step >= last_step + (self._every_steps or 1)
+
+    def done(self, step: int) -> float | None:
+        """Notes that it was done; gives the seconds since the last time."""
+        now = time.time()
+        elapsed = None if self._last is None else now - self._last[1]
+        self._last = step, now
+        return elapsed
+
+    def reset(self) -> None:
+        """Forgets when it was done."""
+        self._last = None
+
+
+class IPULoggingTensorHook(SessionRunHook):
+    """Logs arrays every N device loops, every N seconds, or at the end (seed 001, 18.12.4).
+
+    `log` is called in a `model_fn`, or in other compiled code, and sends the arrays through an
+    outfeed; they are logged by absl, with INFO severity.
+
+    Args:
+      every_n_iter: log after every so many session runs, which are device loops.
+      every_n_secs: log when so many seconds have passed. One of the two, or `at_end`, is needed.
+      at_end: log what is there at the end.
+      formatter: takes a dict from names to NumPy arrays, gives the text; None for `name = value`.
+      logging_mode: LAST logs the last values since it was logged last, ALL all of them.
+      feed_name: deprecated; queues have names of their own.
+      replication_factor: deprecated; it follows from the program.
+
+    Raises:
+      EstimatorError: (a `ValueError`) both intervals, or nothing to log by.
+    """
+
+    LoggingMode = IPUOutfeedMode
+
+    def __init__(
+        self,
+        every_n_iter: int | None = None,
+        every_n_secs: float | None = None,
+        at_end: bool = False,
+        formatter: Callable[[dict[str, Any]], str] | None = None,
+        logging_mode: IPUOutfeedMode = IPUOutfeedMode.LAST,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+    ):
+        if every_n_iter is not None and every_n_secs is not None:
+            raise check.refuse("both every_n_iter and every_n_secs are given", "give one of them")
+        if every_n_iter is None and every_n_secs is None and not at_end:
+            raise check.refuse(
+                "a logging hook has none of every_n_iter, every_n_secs and at_end",
+                "say when it is to log",
+            )
+        if every_n_iter is not None:
+            check.integer(every_n_iter, "every_n_iter", at_least=1)
+        if every_n_secs is not None:
+            check.instance(every_n_secs, (int, float), "every_n_secs", "a number of seconds")
+        check.flag(at_end, "at_end")
+        check.function(formatter, "the formatter", optional=True)
+        check.instance(logging_mode, IPUOutfeedMode, "logging_mode")
+        self._timer = Timer(every_n_iter, every_n_secs)
+        self._at_end, self._formatter, self._mode = at_end, formatter, logging_mode
+        self._feed_name, self._replication_factor = feed_name, replication_factor
+        self._outfeed: IPUOutfeedQueue | None = None
+        self._runs = 0
+
+    def log(self, tensors: Any) -> None:
+        """Sends arrays to be logged; once in a trace.
+
+        Args:
+          tensors: a dict from names to arrays, a list of arrays or one; the names then are
+            `tensor_0`, `tensor_1`...
+
+        Raises:
+          RuntimeError: it was called in this trace already.
+          EstimatorTypeError: (a `TypeError`) something that is no array.
+        """
+        if not isinstance(tensors, dict):
+            entries = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+            tensors = {f"tensor_{number}": entry for number, entry in enumerate(entries)}
+        for name, value in tensors.items():
+            check.instance(value, (jax.Array, np.ndarray, np.generic), f"`{name}`", "an array")
+        outfeed = self._queue()
+        if outfeed.enqueued and tracing.current() is not None:
+            raise RuntimeError(
+                "log was called twice on one hook in one traced function\n  fix: log all arrays "
+                "in one call, as a dict or a list, or make another hook"
+            )
+        outfeed.enqueue(tensors)
+
+    def begin(self) -> None:
+        """Checks that there is something to log, and counts from here."""
+        if self._outfeed is None:
+            raise RuntimeError(
+                "a logging hook was given nothing to log\n  fix: call its log in model_fn"
+            )
+        self._runs = 0
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Logs, if it is time."""
+        if self._timer.is_due(self._runs):
+            self._tell()
+        self._runs += 1
+
+    def end(self, session: Session) -> None:
+        """Logs what is left, if it was asked to."""
+        if self._at_end:
+            self._tell()
+        self._timer.reset()
+
+    def _queue(self) -> IPUOutfeedQueue:
+        """The outfeed, on the device for which a function is being traced."""
+        device = current_device()
+        ordinal = 0 if device is None else SYSTEM.device(device).ordinal
+        if self._outfeed is None or self._outfeed.device_ordinal != ordinal:
+            self._outfeed = IPUOutfeedQueue(
+                self._feed_name, self._mode, ordinal, self._replication_factor
+            )
+        return self._outfeed
+
+    def _tell(self) -> None:
+        values: dict[str, Any] = self._queue_of_run().dequeue()
+        elapsed = self._timer.done(self._runs)
+        with np.printoptions(suppress=True):
+            if self._formatter is not None:
+                logging.info("%s", self._formatter(values))
+                return
+            text = ", ".join(f"{name} = {value}" for name, value in values.items())
+        logging.info("%s%s", text, "" if elapsed is None else f" ({elapsed:.3f} sec)")
+
+    def _queue_of_run(self) -> IPUOutfeedQueue:
+        if self._outfeed is None:
+            raise RuntimeError(
+                "a logging hook was given nothing to log\n  fix: call its log in model_fn"
+            )
+        return self._outfeed

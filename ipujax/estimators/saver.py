@@ -1,0 +1,62 @@
+"""When a training is saved."""
+
+from __future__ import annotations
+
+import time
+
+from ipujax.checkpoints.position import Position
+from ipujax.estimators.data import DataSet
+from ipujax.estimators.folder import ModelFolder
+from ipujax.estimators.mode import Mode
+from ipujax.training import Callback, Run
+from ipujax.training.state import Tree
+
+
+class Saver(Callback):
+    """Saves a training after every so many steps or seconds, and at its end.
+
+    A checkpoint in between says where the data set is: only one whose training never ended is gone
+    on from there.
+
+    Args:
+      folder: where.
+      mode: that trains.
+      data: that it reads.
+      steps: between two checkpoints; None for by time.
+      seconds: the same; with neither nothing is saved.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        mode: Mode,
+        data: DataSet,
+        steps: int | None,
+        seconds: float | None,
+    ):
+        self._folder, self._mode, self._data = folder, mode, data
+        self._steps, self._seconds = steps, seconds
+        self._began = self._saved_step = 0
+        self._saved_time = time.monotonic()
+
+    def begin(self, run: Run) -> None:
+        """Counts from here."""
+        self._began = run.state.step
+        self._saved_step, self._saved_time = run.state.step, time.monotonic()
+
+    def after_run(self, run: Run, results: Tree) -> None:
+        """Saves, if it is time."""
+        by_steps = self._steps and run.state.step - self._saved_step >= self._steps
+        by_time = self._seconds and time.monotonic() - self._saved_time >= self._seconds
+        if by_steps or by_time:
+            taken = (run.state.step - self._began) * run.replicas
+            self._save(run, self._data.position(taken))
+
+    def end(self, run: Run) -> None:
+        """Saves the last state."""
+        if self._steps or self._seconds:
+            self._save(run, None)
+
+    def _save(self, run: Run, position: Position | None) -> None:
+        self._folder.save(self._mode.users(run.state), position)
+        self._saved_step, self._saved_time = run.state.step, time.monotonic()

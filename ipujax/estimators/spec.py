@@ -1,0 +1,157 @@
+"""What a `model_fn` returns: the parts of a model that a mode needs."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.estimators.checks import check
+from ipujax.estimators.hooks import SessionRunHook
+from ipujax.metrics import Metric
+from ipujax.pipelines.arguments import is_optimizer
+from ipujax.training.state import Tree
+
+
+class ModeKeys:
+    """What a model is called for, as in the original."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+HostCall = tuple[Callable[..., Any], Any]
+"""A function, and the arrays that it is called with on the host."""
+
+
+@dc.dataclass(frozen=True)
+class IPUEstimatorSpec:
+    """What a `model_fn` returns (seed 001, 18.12.1).
+
+    Attributes:
+      mode: a `ModeKeys`.
+      predictions: an array or a dict of arrays; needed to predict.
+      loss: a scalar; needed to train and to evaluate.
+      train_op: an optax transformation, or one of `ipujax.optimizers`, which the estimator
+        minimizes the loss with; needed to train.
+      eval_metric_ops: names to `ipujax.metrics`, computed on the device.
+      eval_metrics: `(function, arrays)`: called on the host with the arrays of each step and
+        replica, a list of them or a dict by keyword; gives a dict of `ipujax.metrics`.
+        Evaluation needs one of the two.
+      host_call: `(function, list of arrays)`: called on the host after each step of training.
+      training_hooks: `SessionRunHook`s, told of this mode's device loops.
+      evaluation_hooks: the same, of evaluation.
+      prediction_hooks: the same, of prediction.
+      state: the new untrained state, as `init_fn` gave it; None if the step changes nothing of it.
+
+    Raises:
+      EstimatorError: (a `ValueError`) what the mode needs is missing, or cannot be.
+      EstimatorTypeError: (a `TypeError`) something of a wrong type.
+    """
+
+    mode: str
+    predictions: Tree = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: dict[str, Metric] | None = None
+    eval_metrics: HostCall | None = None
+    host_call: HostCall | None = None
+    training_hooks: Sequence[SessionRunHook] | None = None
+    evaluation_hooks: Sequence[SessionRunHook] | None = None
+    prediction_hooks: Sequence[SessionRunHook] | None = None
+    _: dc.KW_ONLY
+    state: Tree = None
+
+    def __post_init__(self) -> None:
+        check.one_of(self.mode, MODES, "the mode of an IPUEstimatorSpec")
+        if self.loss is not None:
+            object.__setattr__(self, "loss", _scalar(self.loss, self.mode))
+        if self.train_op is not None and not is_optimizer(self.train_op):
+            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.other_than(wanted, self.train_op, "train_op")
+        _check_host_call(self.host_call, "host_call", (list,))
+        _check_host_call(self.eval_metrics, "eval_metrics", (list, dict))
+        _check_metrics(self.eval_metric_ops)
+        for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
+            object.__setattr__(self, name, checked_hooks(getattr(self, name), name))
+        self._check_complete()
+
+    def _check_complete(self) -> None:
+        needed = {
+            ModeKeys.TRAIN: ("loss", "train_op"),
+            ModeKeys.EVAL: ("loss",),
+            ModeKeys.PREDICT: ("predictions",),
+        }
+        for name in needed[self.mode]:
+            if getattr(self, name) is None:
+                raise check.refuse(
+                    f"the IPUEstimatorSpec of mode {self.mode!r} has no {name}",
+                    f"give it: IPUEstimatorSpec(mode, {name}=...)",
+                )
+        ways = (self.eval_metric_ops is not None) + (self.eval_metrics is not None)
+        if ways == 2 or (not ways and self.mode == ModeKeys.EVAL):
+            number = "both" if ways else "neither"
+            raise check.refuse(
+                f"the IPUEstimatorSpec has {number} of eval_metric_ops and eval_metrics",
+                "give one: eval_metric_ops for metrics on the device, eval_metrics for metrics "
+                "on the host",
+            )
+
+    @property
+    def hooks(self) -> Sequence[SessionRunHook]:
+        """Those of the mode."""
+        own = {
+            ModeKeys.TRAIN: self.training_hooks,
+            ModeKeys.EVAL: self.evaluation_hooks,
+            ModeKeys.PREDICT: self.prediction_hooks,
+        }
+        return own[self.mode] or ()
+
+
+def checked_hooks(hooks: Any, what: str) -> Sequence[SessionRunHook]:
+    """Session run hooks; None for none."""
+    entries = [] if hooks is None else check.sequence(hooks, what, "SessionRunHooks")
+    for hook in entries:
+        check.instance(hook, SessionRunHook, f"an entry of {what}")
+    return tuple(entries)
+
+
+def _scalar(loss: Any, mode: str) -> jax.Array:
+    array = jnp.asarray(loss)
+    if array.size != 1:
+        raise check.refuse(
+            f"the loss has the shape {array.shape}, but must be a scalar",
+            "reduce it over the batch: loss=jnp.mean(loss)",
+        )
+    if mode == ModeKeys.TRAIN and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise check.refuse_type(
+            f"the loss is {array.dtype}, which has no gradient", "give a floating-point scalar"
+        )
+    return array.reshape(())
+
+
+def _check_host_call(call: Any, name: str, kinds: tuple[type, ...]) -> None:
+    """Checks in the original's order (fact estimator.host_call_format)."""
+    if call is None:
+        return
+    if not isinstance(call, tuple):
+        raise check.other_than("a tuple of a function and its arrays", call, name)
+    if len(call) != 2:
+        raise check.refuse(f"{name} has {len(call)} elements", "give a function and its arrays")
+    check.function(call[0], f"the first element of {name}")
+    wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
+    check.instance(call[1], kinds, f"the second element of {name}", wanted)
+
+
+def _check_metrics(metrics: Any) -> None:
+    if metrics is None:
+        return
+    check.instance(metrics, dict, "eval_metric_ops")
+    for name, metric in metrics.items():
+        check.text(name, "a name in eval_metric_ops")
+        check.instance(metric, Metric, f"the metric `{name}`", "one of ipujax.metrics")

@@ -1,0 +1,63 @@
+"""`IPUPipelineEstimator`: an estimator whose model is cut into stages.
+
+Chapter 18.12.2 of the original's API (seed 001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipujax.estimators.checks import check
+from ipujax.estimators.estimator import Estimator
+from ipujax.estimators.mode import Mode, Settings
+from ipujax.estimators.model_fn import ByName
+from ipujax.estimators.pipeline_mode import PipelineMode
+from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec as IPUPipelineEstimatorSpec
+from ipujax.estimators.spec import ModeKeys as ModeKeys
+
+_OFFERED = "mode", "params", "config", "global_step"
+
+
+class IPUPipelineEstimator(Estimator):
+    """A model cut into stages, trained and used by pipelines on the device.
+
+    As `ipu_estimator.IPUEstimator`, but `model_fn(mode, params)` takes no variables: it returns an
+    `IPUPipelineEstimatorSpec`, whose stages take them. A step is a micro-batch: training of so many
+    steps makes that number of weight updates divided by `gradient_accumulation_count`.
+
+    Args:
+      model_fn: takes any of `mode`, `params`, `config` and `global_step`, by name.
+      model_dir: as in `IPUEstimator`.
+      config: as in `IPUEstimator`.
+      params: as in `IPUEstimator`.
+      warm_start_from: as in `IPUEstimator`.
+      init_fn: `init_fn(key, features)` gives the variables.
+
+    Raises:
+      EstimatorError: (a `ValueError`) arguments that cannot be.
+      EstimatorTypeError: (a `TypeError`) arguments of a wrong type.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., IPUPipelineEstimatorSpec],
+        model_dir: Any = None,
+        config: Any = None,
+        params: dict[str, Any] | None = None,
+        warm_start_from: Any = None,
+        *,
+        init_fn: Callable[..., Any] | None = None,
+    ):
+        super().__init__(model_fn, model_dir, config, params, warm_start_from, init_fn)
+        self._function = ByName(model_fn, "model_fn", (*_OFFERED, "features", "labels"))
+        for name in ("features", "labels"):
+            if self._function.takes(name):
+                raise check.refuse(
+                    f"the model_fn of a pipeline estimator must not have `{name}`: it is given to "
+                    "the first stage",
+                    "take it there",
+                )
+
+    def _new_mode(self, settings: Settings, mode: str) -> Mode:
+        return PipelineMode(mode, self._function, settings)
