@@ -27,12 +27,10 @@ from lowering.machine.primitives.vertices import (
     LAUNCH,
     Rate,
     Rule,
+    by_workers,
     is_float,
     largest,
-    on_worker,
-    one_phase,
-    spread,
-    supervisor,
+    share_of,
     width,
 )
 from lowering.machine.target import Target
@@ -167,15 +165,11 @@ def elementwise(op: Operation, target: Target) -> Cost:
     if not all(result.elements for result in op.results) or _is_same_type(op):
         return FREE
     loops = loops_of(op)
-    share = on_worker(spread(shape, target).most_elements, target)
-    compute = supervisor(loops.cycles(share), target, loops.launch)
-    cost = one_phase(op, target, shape, compute)
-    in_place = any(given == op.result for given in op.operands)
-    flops = shape.elements * loops.functions if is_float(loops.dtype) else 0
+    worker = loops.cycles(share_of(shape, target))
     return dc.replace(
-        cost,
-        flops=float(flops),
-        in_place=in_place,
+        by_workers(op, target, shape, worker, launch=loops.launch),
+        flops=float(shape.elements * loops.functions) if is_float(loops.dtype) else 0.0,
+        in_place=op.result in op.operands,
         source="formula" if loops.known else "default",
     )
 

@@ -28,11 +28,10 @@ from lowering.machine.primitives.reductions import reduction
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
+    by_workers,
     ceil_div,
     largest,
     on_worker,
-    one_phase,
-    supervisor,
     vertex,
 )
 from lowering.machine.target import Target
@@ -232,8 +231,7 @@ def tridiagonal_solve(op: Operation, target: Target) -> Cost:
     systems = ceil_div(sides.elements, length)
     mine = on_worker(ceil_div(systems, target.tiles_per_ipu), target)
     worker = 29 + length * mine * (FORWARD + BACK) * _factor(sides.dtype)
-    cost = one_phase(op, target, sides, supervisor(worker, target), library="poplin")
-    return assembled([(1, cost)])
+    return by_workers(op, target, sides, worker, library="poplin")
 
 
 RULES: dict[str, Rule] = {
