@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -40,13 +39,6 @@ def assembled(parts: Iterable[Part]) -> Cost:
         vertices=tuple(dict.fromkeys(vertices)),
         flops=flops,
     )
-
-
-def matrices(shape: Shape) -> tuple[int, int, int]:
-    """How many matrices a tensor holds, their rows and their columns."""
-    if len(shape.dims) < 2:
-        return 1, max(1, shape.elements), 1
-    return math.prod(shape.dims[:-2]), shape.dims[-2], shape.dims[-1]
 
 
 def chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
