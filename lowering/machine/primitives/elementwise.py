@@ -7,6 +7,7 @@ Nothing is exchanged: operands that lie elsewhere are brought by whoever places 
 from __future__ import annotations
 
 import dataclasses as dc
+from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.complexes import COMPLEX
@@ -162,7 +163,8 @@ def elementwise(op: Operation, target: Target) -> Cost:
     """One vertex per tile over what the tile holds; may write over its operand."""
     op = simplified(op)
     shape = largest((*op.results, *op.operands))
-    if not all(result.elements for result in op.results) or _is_same_type(op):
+    same = op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
+    if same or not all(result.elements for result in op.results):
         return FREE
     loops = loops_of(op)
     worker = loops.cycles(share_of(shape, target))
@@ -174,21 +176,17 @@ def elementwise(op: Operation, target: Target) -> Cost:
     )
 
 
-def cycles_of(names: Counts, dtype: str) -> float:
+def cycles_of(counts: Mapping[str, float], dtype: str) -> float:
     """Worker cycles per element of operations on two arrays, their starts not counted."""
     pair = Shape((2,), dtype)
     cycles = 0.0
-    for name, times in names.items():
+    for name, times in counts.items():
         loops = loops_of(Operation(name, (pair, pair), (pair,)))
         cycles += times * sum(
             count * found.cycles / (found.elements or width(loops.dtype))
             for count, found in loops.rates
         )
     return cycles
-
-
-def _is_same_type(op: Operation) -> bool:
-    return op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
 
 
 ELEMENTWISE: frozenset[str] = frozenset(
