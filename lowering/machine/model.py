@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.ir.program import Program
-from lowering.ir.tree import Place, births, bodies, walk
+from lowering import ir
 from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
@@ -17,7 +16,7 @@ from lowering.machine.trace import Steps
 from lowering.units import HOST
 
 
-def model(program: Program, options: ModelOptions | None = None) -> Profile:
+def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
     """Models one call of a program.
 
     Args:
@@ -54,11 +53,11 @@ def model(program: Program, options: ModelOptions | None = None) -> Profile:
     )
 
 
-def _places(program: Program) -> set[Place]:
+def _places(program: ir.Program) -> set[ir.Place]:
     """Every value on every IPU that it is on."""
-    nodes = list(walk(program.body))
-    found = {place for node in nodes for place in births(node)}
-    found.update(place for node in nodes for body in bodies(node) for place in body.arguments)
+    nodes = list(ir.walk(program.body))
+    found = {place for node in nodes for place in ir.births(node)}
+    found.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
     return {place for place in found if place[1] != HOST}
 
 

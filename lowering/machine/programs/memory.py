@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lowering.ir.program import Execute, Program
-from lowering.ir.tree import walk
+from lowering import ir
 from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.code import CodeUse, code_bytes
 from lowering.machine.kernels.totals import KernelCost
@@ -64,7 +63,7 @@ def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
 
 
 def memory_of(
-    program: Program,
+    program: ir.Program,
     kernels: Mapping[int, KernelCost],
     homes: Sequence[Residency],
     liveness: Sequence[Liveness],
@@ -123,11 +122,11 @@ def _work_space(home: Residency, tiles: int) -> np.ndarray:
     return found
 
 
-def _code_of(program: Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
+def _code_of(program: ir.Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
     """What each IPU's programs need, every signature once."""
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
-    for node in walk(program.body):
-        if isinstance(node, Execute):
+    for node in ir.walk(program.body):
+        if isinstance(node, ir.Execute):
             known = uses[node.ipu]
             for signature, use in kernels[id(node)].code.items():
                 known[signature] = known[signature].again(use.runs) if signature in known else use
