@@ -56,13 +56,13 @@ def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
 def _places(program: ir.Program) -> set[ir.Place]:
     """Every value on every IPU that it is on."""
     nodes = list(ir.walk(program.body))
-    found = {place for node in nodes for place in ir.births(node)}
-    found.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
-    return {place for place in found if place[1] != HOST}
+    places = {place for node in nodes for place in ir.births(node)}
+    places.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
+    return {place for place in places if place[1] != HOST}
 
 
 def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
-    found = [
+    totals = [
         OperationTotal(
             name=total.title,
             ipu=ipu,
@@ -79,7 +79,7 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
         )
         for (ipu, _), total in timing.totals.items()
     ]
-    return tuple(sorted(found, key=lambda operation: -operation.cycles))
+    return tuple(sorted(totals, key=lambda operation: -operation.cycles))
 
 
 def _flop_utilisation(total: Total, target: Target) -> float | None:

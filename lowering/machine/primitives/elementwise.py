@@ -72,7 +72,7 @@ class Loops:
 
     def cycles(self, elements: int) -> float:
         """Of a worker, for so many elements."""
-        loops = sum(times * found.loop(elements, self.dtype) for times, found in self.rates)
+        loops = sum(times * loop.loop(elements, self.dtype) for times, loop in self.rates)
         return self.start + loops
 
     @property
@@ -131,16 +131,18 @@ def _part(dtype: str) -> str:
 
 def _binary(op: Operation, dtype: str, reads: int) -> Loops:
     with_scalar = reads == 1 and bool(op.result.dims)
-    found = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
-    start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    start = BROADCAST_START if with_scalar else start
-    return Loops(start, ((1, found),), dtype, known=is_known(dtype), reads=reads)
+    loop = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
+    start = BROADCAST_START if with_scalar else _start(dtype)
+    return Loops(start, ((1, loop),), dtype, known=is_known(dtype), reads=reads)
 
 
 def _chain(counts: Counts, dtype: str, reads: int) -> Loops:
     loops = tuple((times, _loop(name, dtype)) for name, times in counts.items())
-    start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    return Loops(start, loops, dtype, known=is_known(dtype), reads=reads)
+    return Loops(_start(dtype), loops, dtype, known=is_known(dtype), reads=reads)
+
+
+def _start(dtype: str) -> int:
+    return BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
 
 
 def _loop(name: str, dtype: str) -> Rate:
@@ -182,10 +184,9 @@ def cycles_of(counts: Mapping[str, float], dtype: str) -> float:
     cycles = 0.0
     for name, times in counts.items():
         loops = loops_of(Operation(name, (pair, pair), (pair,)))
-        cycles += times * sum(
-            count * found.cycles / (found.elements or width(loops.dtype))
-            for count, found in loops.rates
-        )
+        lanes = width(loops.dtype)
+        each = (count * loop.cycles / (loop.elements or lanes) for count, loop in loops.rates)
+        cycles += times * sum(each)
     return cycles
 
 

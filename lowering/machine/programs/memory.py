@@ -116,10 +116,10 @@ def _lay(tensors: Iterable[Live], held: dict[str, np.ndarray]) -> None:
 
 def _work_space(home: Residency, tiles: int) -> np.ndarray:
     """int64 [tiles]: work space at the step that needs most."""
-    found, alive = np.zeros(tiles, dtype=np.int64), home.alive
+    space, alive = np.zeros(tiles, dtype=np.int64), home.alive
     if len(alive.bytes):
-        found[: alive.space_tiles[alive.worst]] = alive.space[alive.worst]
-    return found
+        space[: alive.space_tiles[alive.worst]] = alive.space[alive.worst]
+    return space
 
 
 def _code_of(program: ir.Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:

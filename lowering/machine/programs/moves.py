@@ -92,9 +92,9 @@ class Moves:
         steps: list[_Step] = [("host", name, host_cycles(self._target, bytes_), bytes_)]
         if not self._options.overlaps_io:
             return self._part(kind, name, node.origin, node.ipu, steps, clock)
-        own = clock[self._program.ipus :]
-        part = self._part(kind, name, node.origin, node.ipu, steps, own)
-        clock[self._program.ipus :] = own
+        io_clock = clock[self._program.ipus :]
+        part = self._part(kind, name, node.origin, node.ipu, steps, io_clock)
+        clock[self._program.ipus :] = io_clock
         return part
 
     def copy(self, node: ir.Copy, clock: Clock) -> Part:

@@ -13,12 +13,7 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.part import Part
-from lowering.machine.programs.timeline import (
-    TaskKind,
-    Timeline,
-    pipeline_timeline,
-    tick_patterns,
-)
+from lowering.machine.programs.timeline import TaskKind, Timeline, pipeline_timeline, tick_patterns
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import external_sync_cycles, inter_ipu_cycles
 from lowering.schedules import Schedule

@@ -10,19 +10,18 @@ from lowering.units import HOST
 
 def in_streaming_memory(program: ir.Program) -> set[ir.Place]:
     """What is stored remotely, under the names of loop variables too."""
-    found: set[ir.Place] = set()
+    stored: set[ir.Place] = set()
     for node in ir.walk(program.body):
         match node:
             case ir.Store() if node.storage.remote:
-                found.add((node.kept, node.ipu))
+                stored.add((node.kept, node.ipu))
             case ir.Repeat() | ir.Pipeline() | ir.While():
                 for carry in node.carry:
-                    if (carry.initial, carry.ipu) in found:
-                        found.add((carry.entering, carry.ipu))
-                        found.add((carry.final, carry.ipu))
+                    if (carry.initial, carry.ipu) in stored:
+                        stored |= {(carry.entering, carry.ipu), (carry.final, carry.ipu)}
             case _:
                 pass
-    return found
+    return stored
 
 
 def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:

@@ -69,9 +69,7 @@ class Timeline:
 
 
 def pipeline_timeline(
-    schedule: Schedule,
-    cycles: Mapping[TaskKind, int],
-    tick_cost: int | np.ndarray = 0,
+    schedule: Schedule, cycles: Mapping[TaskKind, int], tick_cost: int | np.ndarray = 0
 ) -> Timeline:
     """Runs a schedule with costs: a tick lasts as long as its slowest IPU, and its fixed cost.
 
@@ -127,9 +125,7 @@ def pipeline_timeline(
     )
 
 
-def tick_patterns(
-    schedule: Schedule,
-) -> tuple[tuple[tuple[TaskKind, ...], ...], np.ndarray]:
+def tick_patterns(schedule: Schedule) -> tuple[tuple[tuple[TaskKind, ...], ...], np.ndarray]:
     """The ticks that differ in more than their micro-batches.
 
     A pipeline has few of them, however many ticks it has, so what a tick transfers need only be
@@ -142,8 +138,8 @@ def tick_patterns(
     ticks = [tick for run in runs_of(schedule.ticks) for tick in run.ticks]
     looks = [tuple((stage, phase) for stage, phase, _ in tick) for tick in ticks]
     numbers = {look: i for i, look in enumerate(dict.fromkeys(looks))}
-    found = np.array([numbers[look] for look in looks], dtype=np.int32)
-    return tuple(numbers), _Rounds(schedule, bodies_of(schedule)).by_tick(found)
+    pattern_of = np.array([numbers[look] for look in looks], dtype=np.int32)
+    return tuple(numbers), _Rounds(schedule, bodies_of(schedule)).by_tick(pattern_of)
 
 
 def bodies_of(schedule: Schedule) -> tuple[TaskKind, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from lowering import ir
 from lowering.machine import trace as tr
@@ -88,7 +87,7 @@ class Timer:
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
         self._moves = Moves(program, options, self.account)
-        self._known: dict[Any, KernelCost] = {}
+        self._known: dict[object, KernelCost] = {}
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -139,8 +138,8 @@ class Timer:
     # Kernels
 
     def _execute(self, node: ir.Execute, clock: Clock) -> Part:
-        given = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
-        cost = self._kernel_cost(node, given)
+        operands = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
+        cost = self._kernel_cost(node, operands)
         self.kernels[id(node)] = cost
         for value, laid in zip(node.reads, cost.operands, strict=True):
             self.layouts.settle((value, node.ipu), laid)
@@ -165,17 +164,17 @@ class Timer:
                 parts.append(self._moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
         return joined(parts)
 
-    def _kernel_cost(self, node: ir.Execute, given: tuple[Laid | None, ...]) -> KernelCost:
+    def _kernel_cost(self, node: ir.Execute, operands: tuple[Laid | None, ...]) -> KernelCost:
         """Kernels that are alike, lines included, are modelled once."""
         plans = self._plans[-1]
         closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
         alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
-        key = (*alike, given, plans, replicas)
+        key = (*alike, operands, plans, replicas)
         if key not in self._known:
             listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(listing, given, self.target, replicas)
+            self._known[key] = model_kernel(listing, operands, self.target, replicas)
         return self._known[key]
 
     def laid(self, value: ValueId, ipu: IpuId) -> Laid:

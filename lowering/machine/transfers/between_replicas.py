@@ -65,10 +65,10 @@ class Collectives:
 
 def all_reduced_bytes(jaxpr: Jaxpr) -> int:
     """Bytes of the all-reduces in a jaxpr and its bodies, which may go as one."""
-    own = sum(
+    outside = sum(
         size_in_bytes(atom.aval)
         for eqn in jaxpr.eqns
         if _CYCLES.get(eqn.primitive.name) is all_reduce_cycles
         for atom in eqn.invars
     )
-    return own + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return outside + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
