@@ -16,7 +16,6 @@ from lowering.machine.primitives.rates import (
     BINARY,
     BROADCAST,
     UNARY,
-    Rates,
     cast_rate,
     is_known,
     kind_of,
@@ -72,7 +71,7 @@ class Loops:
 
     def cycles(self, elements: int) -> float:
         """Of a worker, for so many elements."""
-        loops = sum(times * loop.loop(elements, self.dtype) for times, loop in self.rates)
+        loops = sum(times * each.loop(elements, self.dtype) for times, each in self.rates)
         return self.start + loops
 
     @property
@@ -148,8 +147,7 @@ def _start(dtype: str) -> int:
 def _loop(name: str, dtype: str) -> Rate:
     if name == "select_n":
         return SELECT_EACH
-    tables: Rates = UNARY.get(name) or BINARY[name]
-    return rate(tables, dtype)
+    return rate(UNARY.get(name) or BINARY[name], dtype)
 
 
 def _power(exponent: int) -> Counts:

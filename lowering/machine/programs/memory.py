@@ -82,15 +82,17 @@ def memory_of(
     categories = {name: np.zeros(shape, dtype=np.int64) for name in CATEGORIES}
     always = np.zeros(shape, dtype=np.int64)
     for ipu, uses in enumerate(_code_of(program, kernels)):
-        home = homes[ipu]
+        home, alive = homes[ipu], homes[ipu].alive
         held = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
             for name, bytes_ in code_bytes(uses.values(), shape[1]).items():
                 held[name] += bytes_
         _lay(home.always, held)
         always[ipu] = sum(held.values())
-        _lay(home.alive.at(home.alive.worst), held)
-        held["temporaries"] += _work_space(home, shape[1])
+        _lay(alive.at(alive.worst), held)
+        if len(alive.bytes):
+            used = alive.space_tiles[alive.worst]
+            held["temporaries"][:used] += alive.space[alive.worst]
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
     ipu, tile = divmod(int(peaks.argmax()), shape[1])
     code = sum((categories[name] for name in FETCHED), np.zeros(shape, dtype=np.int64))
@@ -112,14 +114,6 @@ def _lay(tensors: Iterable[Live], held: dict[str, np.ndarray]) -> None:
     """Adds tensors to what the tiles hold of each category."""
     for tensor in tensors:
         held[tensor.category] += tensor.laid.mapping.bytes_per_tile()
-
-
-def _work_space(home: Residency, tiles: int) -> np.ndarray:
-    """int64 [tiles]: work space at the step that needs most."""
-    space, alive = np.zeros(tiles, dtype=np.int64), home.alive
-    if len(alive.bytes):
-        space[: alive.space_tiles[alive.worst]] = alive.space[alive.worst]
-    return space
 
 
 def _code_of(program: ir.Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
