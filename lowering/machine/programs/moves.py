@@ -111,9 +111,7 @@ class Moves:
         ]
         line = self._makers.line(node.values)
         both = joined(self._part("copy", name, line, ipu, steps, clock) for ipu in pair)
-        if not both.nodes:
-            return both
-        return Part(both.traces, (dc.replace(both.nodes[0], ipu=None),))
+        return Part(both.traces, tuple(dc.replace(node, ipu=None) for node in both.nodes[:1]))
 
     def _host_copy(self, node: ir.Copy, clock: Clock) -> Part:
         moved = [value for value in node.values if value not in self._resident]

@@ -14,12 +14,6 @@ from lowering.schedules import Phase, Schedule
 from lowering.schedules.simulate import bubble, phases
 from lowering.schedules.ticks import runs_of
 
-_TRACE_PHASES = {
-    Phase.FORWARD: PHASES.index("fwd"),
-    Phase.BACKWARD: PHASES.index("bwd"),
-    Phase.WEIGHTS: PHASES.index("bwd"),
-}
-
 TaskKind: TypeAlias = tuple[int, Phase]
 """A stage and what a task does for it."""
 
@@ -106,13 +100,14 @@ def pipeline_timeline(
     busy = per_stage @ member
     number = np.arange(len(tick_cycles), dtype=np.int32)
     ticks = np.repeat(number, rounds.by_tick(rounds.lengths))
+    words = ["fwd" if phase is Phase.FORWARD else "bwd" for _, phase in bodies]
     return Timeline(
         bodies=bodies,
         which=which,
         start=tick_start[ticks] + rounds.by_task(within),
         stage=stage_of[which],
         micro_batch=rounds.micro_batches(),
-        phase=np.array([_TRACE_PHASES[phase] for _, phase in bodies], dtype=np.int8)[which],
+        phase=np.array([PHASES.index(word) for word in words], dtype=np.int8)[which],
         tick=ticks,
         tick_start=tick_start,
         tick_work=tick_work,
