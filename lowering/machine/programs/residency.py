@@ -88,7 +88,7 @@ class _Walker:
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
         for node in loops:
             if isinstance(node, ir.Pipeline):
-                self.leaving.update(value for fifo, value in _waiting(node))
+                self.leaving.update(value for _, value in _waiting(node))
         self.remotely = in_streaming_memory(program)
 
     def body(
