@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
-from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.planner import product_cost
 from lowering.machine.primitives.elementwise import elementwise
 from lowering.machine.primitives.fusion import fuse_elementwise
-from lowering.machine.primitives.vertices import FREE, spread
+from lowering.machine.primitives.vertices import FREE
 from lowering.machine.target import Target
 
 Part: TypeAlias = tuple[int, Cost]
@@ -57,9 +56,3 @@ def product(batch: int, rows: int, inner: int, columns: int, dtype: str, target:
     result = Shape((batch, rows, columns), dtype)
     params = (("dimension_numbers", numbers),)
     return product_cost(Operation("dot_general", operands, (result,), params), target)
-
-
-def moved(shape: Shape, target: Target) -> Cost:
-    """A tensor is sent, and written where it arrives."""
-    most = spread(shape, target).most_bytes
-    return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, float(most)),) if most else ())

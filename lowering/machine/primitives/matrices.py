@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.composite import Part, assembled, chain, moved, product
+from lowering.machine.cost import Cost, Operation, Phase, Shape
+from lowering.machine.mapping import VECTOR_BYTES
+from lowering.machine.primitives.composite import Part, assembled, chain, product
 from lowering.machine.primitives.reductions import reduction
-from lowering.machine.primitives.vertices import FREE, Rule
+from lowering.machine.primitives.vertices import FREE, Rule, spread
 from lowering.machine.target import Target
 
 COMPLEX_PRODUCTS = 4  # real ones in a complex one
@@ -64,7 +65,8 @@ class Matrices:
 
     def moved(self, *dims: int) -> Cost:
         """Arrays are sent, and written where they arrive."""
-        return moved(self.array(*dims), self.target)
+        most = spread(self.array(*dims), self.target).most_bytes
+        return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, float(most)),) if most else ())
 
     def product(self, rows: int, inner: int, columns: int) -> Cost:
         """Products of [rows, inner] and [inner, columns]."""

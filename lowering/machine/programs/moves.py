@@ -19,13 +19,8 @@ from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.account import Account
 from lowering.machine.programs.lines import Makers
 from lowering.machine.programs.part import Part, joined
+from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
-from lowering.machine.transfers.links import (
-    external_sync_cycles,
-    host_cycles,
-    inter_ipu_cycles,
-    remote_cycles,
-)
 from lowering.units import HOST, IpuId, ValueId
 
 Clock: TypeAlias = list[int]
@@ -47,7 +42,7 @@ class Moves:
     def __init__(self, program: ir.Program, options: ModelOptions, account: Account) -> None:
         self._program, self._options, self._account = program, options, account
         self._target = options.compute_target
-        self._sync = external_sync_cycles(self._target, program.ipus)
+        self._sync = links.external_sync_cycles(self._target, program.ipus)
         self._makers = Makers(program)
         calls = [node for node in program.body.steps if isinstance(node, ir.HostCall)]
         called = {value for node in calls for value in (*node.reads, *node.writes)}
@@ -89,7 +84,7 @@ class Moves:
         values = node.writes if isinstance(node, ir.StreamIn) else node.reads
         name = f"{kind.replace('_', '-')} {node.queue.name}"
         bytes_ = self.bytes_of(values) * (node.count or 1)
-        steps: list[_Step] = [("host", name, host_cycles(self._target, bytes_), bytes_)]
+        steps: list[_Step] = [("host", name, links.host_cycles(self._target, bytes_), bytes_)]
         if not self._options.overlaps_io:
             return self._part(kind, name, node.origin, node.ipu, steps, clock)
         io_clock = clock[self._program.ipus :]
@@ -104,7 +99,7 @@ class Moves:
         pair = (node.source, node.target)
         clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
         name, bytes_ = f"copy {node.source} -> {node.target}", self.bytes_of(node.values)
-        cycles = inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
+        cycles = links.inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
         steps: list[_Step] = [
             ("sync", f"{name}/sync", self._sync, 0),
             ("inter_ipu", name, cycles, bytes_),
@@ -119,7 +114,8 @@ class Moves:
         bytes_ = self.bytes_of(moved)
         if node.source == HOST:
             clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
-        steps: list[_Step] = [("host", "host copy", host_cycles(self._target, bytes_), bytes_)]
+        cycles = links.host_cycles(self._target, bytes_)
+        steps: list[_Step] = [("host", "host copy", cycles, bytes_)]
         part = self._part("copy", "host copy", self._makers.line(moved), ipu, steps, clock)
         if node.target == HOST:
             self._on_host.update(dict.fromkeys(moved, clock[ipu]))
@@ -143,7 +139,8 @@ class Moves:
         kind: NodeKind = "load" if isinstance(node, ir.Load) else "store"
         steps: list[_Step] = []
         if node.storage.remote:
-            steps.append(("remote", f"remote {kind}", remote_cycles(self._target, slice_), slice_))
+            cycles = links.remote_cycles(self._target, slice_)
+            steps.append(("remote", f"remote {kind}", cycles, slice_))
         if node.storage.sharded and isinstance(node, ir.Load):
             cycles = all_gather_cycles(self._target, bytes_, replicas, self._program.ipus)
             steps.append(("inter_ipu", "all-gather", cycles, bytes_))
