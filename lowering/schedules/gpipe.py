@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import arranged
+from lowering.schedules.rotations import passed_stages
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
-from lowering.schedules.task import Phase, Task
+from lowering.schedules.task import Task
 from lowering.schedules.ticks import Run, in_turn
 
 
@@ -23,18 +24,8 @@ def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
     """
     check_sizes(stages, micro_batches)
     placed = place(stages, ipus)
-    passed = [(stage, Phase.FORWARD) for stage in range(stages)]
-    if training:
-        passed += [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
     orders: dict[int, list[Run]] = {ipu: [] for group in placed for ipu in group}
-    for stage, phase in passed:
+    for stage, phase in passed_stages(stages, training):
         for ipu in placed[stage]:
             orders[ipu].append(in_turn([Task(stage, phase, 0)], micro_batches, 1))
-    return arranged(
-        "gpipe",
-        orders,
-        stages=stages,
-        micro_batches=micro_batches,
-        training=training,
-        ipus=placed,
-    )
+    return arranged("gpipe", orders, placed, micro_batches, training)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lowering.schedules.errors import ScheduleError, check_is
-from lowering.schedules.task import Task
+from lowering.schedules.task import Groups, Task
 
 if TYPE_CHECKING:
     from lowering.schedules.schedule import Schedule
@@ -33,7 +34,7 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
 
 
 def draw(
-    ipus: Sequence[tuple[int, ...]],
+    ipus: Groups,
     ticks: Sequence[Sequence[Task]],
     first: int,
     last: int,
@@ -46,7 +47,7 @@ def draw(
     columns = range(max(first, 0), last)
     # No column is narrower than two characters and a space: what more there is cannot be shown.
     candidates = _middle_out(columns, WIDTH // 3)
-    stages_of = _stages_of(ipus)
+    stages_of = Counter(ipu for group in ipus for ipu in group)
     cells = {
         tick: _cells(ipus, stages_of, ticks[tick], {task for at, task in marked if at == tick})
         for tick in candidates
@@ -75,22 +76,10 @@ def _middle_out(items: Sequence[int], most: int) -> list[int | None]:
     return [*items[:head], None, *items[len(items) - (most - head - 1) :]]
 
 
-def _stages_of(ipus: Sequence[tuple[int, ...]]) -> dict[int, int]:
-    """How many stages each IPU has."""
-    stages_of: dict[int, int] = {}
-    for group in ipus:
-        for ipu in group:
-            stages_of[ipu] = stages_of.get(ipu, 0) + 1
-    return stages_of
-
-
 def _cells(
-    ipus: Sequence[tuple[int, ...]],
-    stages_of: dict[int, int],
-    tasks: Sequence[Task],
-    marked: set[Task],
+    ipus: Groups, stages_of: Mapping[int, int], tasks: Sequence[Task], marked: set[Task]
 ) -> dict[int, str]:
-    """What each IPU runs in one tick, as text."""
+    """What each IPU runs in one tick, as text; `stages_of` says how many stages each has."""
     cells: dict[int, str] = {}
     for task in tasks:
         known = 0 <= task.stage < len(ipus)

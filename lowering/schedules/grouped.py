@@ -44,5 +44,4 @@ def grouped(
             f"at least {length + 2}, two more than stages to pass",
             fix=f"use {length + 2} micro-batches or more",
         )
-    ticks = micro_batches + length
-    return rotate("grouped", micro_batches, starts, ticks, training=training, ipus=placed)
+    return rotate("grouped", starts, placed, micro_batches, training)

@@ -39,6 +39,4 @@ def interleaved(
         )
     starts = offsets("interleaved", stages, training=training, ipus=placed)
     check_multiple("interleaved", micro_batches, len(starts))
-    length = 2 * stages if training else stages
-    ticks = length * (micro_batches // len(starts) + 1)
-    return rotate("interleaved", micro_batches, starts, ticks, training=training, ipus=placed)
+    return rotate("interleaved", starts, placed, micro_batches, training)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
 from lowering.schedules.orders import arranged
@@ -54,14 +52,7 @@ def interleaved_one_f_one_b(
     for rank in range(period):
         order = _order(rank, period, stages, micro_batches, training)
         orders.update(dict.fromkeys(placed[rank], order))
-    return arranged(
-        NAME,
-        orders,
-        stages=stages,
-        micro_batches=micro_batches,
-        training=training,
-        ipus=placed,
-    )
+    return arranged(NAME, orders, placed, micro_batches, training)
 
 
 def _two_each(stages: int) -> list[int]:
@@ -85,23 +76,21 @@ def _order(rank: int, period: int, stages: int, micro_batches: int, training: bo
             stage = stages - period + 2 * rank - stage
         return Task(stage, phase, sets * period + member)
 
-    def both(first: int, end: int) -> list[Task]:
-        pairs = [
-            (task(Phase.FORWARD, i + warm_up), task(Phase.BACKWARD, i)) for i in range(first, end)
-        ]
-        return list(itertools.chain(*pairs))
-
     length = stages * (micro_batches // period)
-    if not training:
-        first_set = [task(Phase.FORWARD, i) for i in range(stages)]
-        return [in_turn(first_set, micro_batches // period, period)]
-    # Before its first backward task comes back, an IPU runs all but its last stage on a first set
-    # of micro-batches, and two more tasks for each IPU behind it.
-    warm_up = min(length, 2 * (period - 1 - rank) + stages - period)
+    lags, warm_up = {Phase.FORWARD: 0}, 0
+    if training:
+        # Before its first backward task comes back, an IPU runs all but its last stage on a first
+        # set of micro-batches, and two more tasks for each IPU behind it.
+        warm_up = min(length, 2 * (period - 1 - rank) + stages - period)
+        lags[Phase.BACKWARD] = warm_up
+
+    def between(first: int, end: int) -> list[Task]:
+        rounds = [(i, phase, lag) for i in range(first, end) for phase, lag in lags.items()]
+        return [task(phase, i - lag) for i, phase, lag in rounds if 0 <= i - lag < length]
+
     times, rest = divmod(length - warm_up, stages)
     return [
-        in_turn([task(Phase.FORWARD, i) for i in range(warm_up)]),
-        in_turn(both(0, stages), times, period),
-        in_turn(both(stages * times, stages * times + rest)),
-        in_turn([task(Phase.BACKWARD, i) for i in range(length - warm_up, length)]),
+        in_turn(between(0, warm_up)),
+        in_turn(between(warm_up, warm_up + stages), times, period),
+        in_turn(between(length - rest, length + warm_up)),
     ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lowering.schedules.errors import ScheduleError
-from lowering.schedules.orders import arranged
+from lowering.schedules.orders import arranged, staggered
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
-from lowering.schedules.task import Phase, Task
-from lowering.schedules.ticks import Run, in_turn
+from lowering.schedules.task import Groups, Phase
+from lowering.schedules.ticks import Run
 
 
 def one_f_one_b(
@@ -34,25 +32,14 @@ def one_f_one_b(
     check_own_ipus("1f1b", placed)
     orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(placed):
-        warm_up = min(micro_batches, stages - 1 - stage) if training else micro_batches
-        order = [in_turn([Task(stage, Phase.FORWARD, 0)], warm_up, 1)]
+        lags = {(stage, Phase.FORWARD): 0}
         if training:
-            both = micro_batches - warm_up
-            pair = Task(stage, Phase.FORWARD, warm_up), Task(stage, Phase.BACKWARD, 0)
-            order.append(in_turn(pair, both, 1))
-            order.append(in_turn([Task(stage, Phase.BACKWARD, both)], warm_up, 1))
-        orders.update(dict.fromkeys(group, order))
-    return arranged(
-        "1f1b",
-        orders,
-        stages=stages,
-        micro_batches=micro_batches,
-        training=training,
-        ipus=placed,
-    )
+            lags[stage, Phase.BACKWARD] = min(micro_batches, stages - 1 - stage)
+        orders.update(dict.fromkeys(group, staggered(lags, micro_batches)))
+    return arranged("1f1b", orders, placed, micro_batches, training)
 
 
-def check_own_ipus(name: str, ipus: Sequence[tuple[int, ...]]) -> None:
+def check_own_ipus(name: str, ipus: Groups) -> None:
     """Refuses stages that share an IPU.
 
     Raises:

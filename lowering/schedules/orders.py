@@ -10,8 +10,8 @@ from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.placing import earliest
 from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
-from lowering.schedules.task import Phase, Task
-from lowering.schedules.ticks import Run, Ticks, folded
+from lowering.schedules.task import Groups, Phase, Task
+from lowering.schedules.ticks import Run, Ticks, folded, in_turn
 
 # Tasks as `Task.of` takes them.
 Orders = Iterable[Iterable[Any]] | Mapping[int, Iterable[Any]]
@@ -52,38 +52,48 @@ def from_orders(
     runs: dict[int, Sequence[Run]] = {}
     seen: dict[int, Progress] = {}
     for ipu, order in _by_ipu(name, orders, placed).items():
-        own = [stage for stage, group in enumerate(placed) if ipu in group]
-        kinds = [(phase, stage) for phase in phases for stage in own]
+        here = [stage for stage, group in enumerate(placed) if ipu in group]
+        kinds = [(phase, stage) for phase in phases for stage in here]
         tasks, seen[ipu] = _read(name, ipu, order, kinds, micro_batches)
         runs[ipu] = folded([(task,) for task in tasks]).runs
     _check_complete(name, seen, micro_batches)
-    return arranged(
-        name, runs, stages=stages, micro_batches=micro_batches, training=training, ipus=placed
-    )
+    return arranged(name, runs, placed, micro_batches, training)
 
 
 def arranged(
-    name: str,
-    orders: Mapping[int, Sequence[Run]],
-    *,
-    stages: int,
-    micro_batches: int,
-    training: bool,
-    ipus: Ipus,
+    name: str, orders: Mapping[int, Sequence[Run]], ipus: Groups, micro_batches: int, training: bool
 ) -> Schedule:
     """As `from_orders`, of orders that have every task once, one in each tick."""
-    placed = place(stages, ipus)
     return Schedule(
         name=name,
-        stages=stages,
+        stages=len(ipus),
         micro_batches=micro_batches,
         training=training,
-        ipus=placed,
-        ticks=earliest(name, {ipu: Ticks(runs) for ipu, runs in orders.items()}, placed),
+        ipus=ipus,
+        ticks=earliest(name, {ipu: Ticks(runs) for ipu, runs in orders.items()}, ipus),
     )
 
 
-def _by_ipu(name: str, orders: Orders, ipus: Sequence[tuple[int, ...]]) -> dict[int, Iterable[Any]]:
+def staggered(lags: Mapping[tuple[int, Phase], int], micro_batches: int) -> list[Run]:
+    """What an IPU runs that takes the micro-batches in order, in some phases later than in others.
+
+    Args:
+      lags: by how many rounds each stage's phase is behind; in a round, a task of each of those
+        that are not over, in this order.
+      micro_batches: how many there are.
+    """
+    bounds = sorted({lag + end for lag in lags.values() for end in (0, micro_batches)})
+    return [
+        in_turn(
+            [Task(*p, first - lag) for p, lag in lags.items() if 0 <= first - lag < micro_batches],
+            last - first,
+            1,
+        )
+        for first, last in itertools.pairwise(bounds)
+    ]
+
+
+def _by_ipu(name: str, orders: Orders, ipus: Groups) -> dict[int, Iterable[Any]]:
     used = sorted({ipu for group in ipus for ipu in group})
     if isinstance(orders, Mapping):
         by_ipu = cast(Mapping[int, Iterable[Any]], orders)
@@ -94,16 +104,16 @@ def _by_ipu(name: str, orders: Orders, ipus: Sequence[tuple[int, ...]]) -> dict[
             )
         return {ipu: by_ipu[ipu] for ipu in used}
     check_is(orders, Iterable, "what gives the orders")
-    given = list(itertools.islice(orders, len(used) + 1))
-    for order in given:
+    listed = list(itertools.islice(orders, len(used) + 1))
+    for order in listed:
         check_is(order, Iterable, "the order of an IPU")
-    if len(given) != len(used):
-        count = len(given) if len(given) < len(used) else f"more than {len(used)}"
+    if len(listed) != len(used):
+        count = len(listed) if len(listed) < len(used) else f"more than {len(used)}"
         raise ScheduleError(
             f"{name}: {count} orders for the {len(used)} IPUs {used}",
             fix="give one order for every IPU that has a stage",
         )
-    return dict(zip(used, given, strict=True))
+    return dict(zip(used, listed, strict=True))
 
 
 def _read(
@@ -135,7 +145,7 @@ def _read(
 def _check_complete(name: str, seen: Mapping[int, Progress], micro_batches: int) -> None:
     """Refuses orders that lack a task; those without any for gradients of weights need none."""
     splits = any(
-        progress.count[kind] or progress.beyond[kind]
+        progress.number(kind)
         for progress in seen.values()
         for kind in progress.count
         if kind[0] == Phase.WEIGHTS

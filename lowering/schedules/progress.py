@@ -32,6 +32,10 @@ class Progress:
         """Whether a task has run."""
         return micro_batch < self.count[kind] or micro_batch in self.beyond[kind]
 
+    def number(self, kind: Kind) -> int:
+        """How many tasks of a kind have run."""
+        return self.count[kind] + len(self.beyond[kind])
+
     def add(self, kind: Kind, micro_batch: int) -> None:
         """A task that has not run before runs."""
         beyond = self.beyond[kind]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
-from lowering.schedules.task import Phase, Task
+from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 
@@ -93,21 +93,22 @@ def check_multiple(name: str, micro_batches: int, multiple: int) -> None:
 
 
 def rotate(
-    name: str, micro_batches: int, starts: Sequence[int], ticks: int, *, training: bool, ipus: Ipus
+    name: str, starts: Sequence[int], ipus: Groups, micro_batches: int, training: bool
 ) -> Schedule:
     """The schedule in which micro-batch q * K + r starts at tick q * N + starts[r].
 
+    Sets begin N ticks apart, and another N ticks let the last one end; some of these may be empty.
+
     Args:
       name: the schedule's name.
-      micro_batches: how many there are.
       starts: the K offsets, ascending and below the word's length N.
-      ticks: how many ticks the schedule has; the last ones may be empty.
+      ipus: of every stage.
+      micro_batches: how many there are.
       training: whether there are backward tasks.
-      ipus: an entry for every stage.
     """
-    placed = place(len(ipus or ()), ipus)
-    word = passed_stages(len(placed), training)
+    word = passed_stages(len(ipus), training)
     length, overlapping = len(word), len(starts)
+    ticks = length * micro_batches // overlapping + length
 
     def tick(number: int) -> Tick:
         # The oldest micro-batch is dispatched first in each tick. It is the furthest along the
@@ -126,15 +127,15 @@ def rotate(
     # In the ticks of a word's length from the second on, two whole sets are under way.
     steady = max(0, micro_batches // overlapping - 1)
     runs = [
-        Run(tuple(map(tick, range(min(length, ticks))))),
+        Run(tuple(map(tick, range(length)))),
         Run(tuple(map(tick, range(length, 2 * length))) if steady else (), steady, overlapping),
         Run(tuple(map(tick, range(length * (1 + steady), ticks)))),
     ]
     return Schedule(
         name=name,
-        stages=len(placed),
+        stages=len(ipus),
         micro_batches=micro_batches,
         training=training,
-        ipus=placed,
+        ipus=ipus,
         ticks=Ticks(runs),
     )

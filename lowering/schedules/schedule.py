@@ -10,7 +10,7 @@ from typing import Any
 
 from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import grid
-from lowering.schedules.task import Phase
+from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of
 
 # More is taken for a mistake: reports have an entry for each task.
@@ -46,7 +46,7 @@ class Schedule:
     stages: int
     micro_batches: int
     training: bool
-    ipus: tuple[tuple[int, ...], ...]
+    ipus: Groups
     ticks: Sequence[Tick]
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ def check_number(number: Any, what: str, most: int) -> None:
     raise ScheduleError(what.format(said), fix=f"use at least one and at most {most:,}, as an int")
 
 
-def place(stages: int, ipus: Ipus) -> tuple[tuple[int, ...], ...]:
+def place(stages: int, ipus: Ipus) -> Groups:
     """The IPUs of each stage, from what a user gave.
 
     Raises:
@@ -165,7 +165,7 @@ def _entries(given: Any) -> tuple[Any, ...] | None:
         return None
 
 
-def shared_ipu(ipus: Sequence[tuple[int, ...]]) -> tuple[int, int, int] | None:
+def shared_ipu(ipus: Groups) -> tuple[int, int, int] | None:
     """The first two stages that share an IPU, and that IPU; None if none do."""
     owner: dict[int, int] = {}
     for stage, group in enumerate(ipus):

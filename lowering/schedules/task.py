@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 import operator
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from lowering.schedules.errors import ScheduleError
+
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+"""The IPUs of each stage."""
 
 
 class Phase(enum.StrEnum):

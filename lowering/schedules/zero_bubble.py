@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import check_own_ipus
-from lowering.schedules.orders import arranged
+from lowering.schedules.orders import arranged, staggered
 from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
-from lowering.schedules.task import Phase, Task
-from lowering.schedules.ticks import Run, in_turn
+from lowering.schedules.task import Phase
+from lowering.schedules.ticks import Run
 
 
 def zero_bubble(
@@ -41,29 +39,13 @@ def zero_bubble(
     check_own_ipus("zero-bubble", placed)
     orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(placed):
-        orders.update(dict.fromkeys(group, _order(stage, stages, micro_batches)))
-    return arranged(
-        "zero-bubble",
-        orders,
-        stages=stages,
-        micro_batches=micro_batches,
-        training=True,
-        ipus=placed,
-    )
-
-
-def _order(stage: int, stages: int, micro_batches: int) -> list[Run]:
-    warm_up = min(micro_batches, stages - 1 - stage)
-    order = [in_turn([Task(stage, Phase.FORWARD, 0)], warm_up, 1)]
-    # Later stages put off more: what they put off fills the ramp-down.
-    put_off = min(micro_batches, stage)
-    bounds = sorted((0, put_off, micro_batches - warm_up, micro_batches))
-    for first, end in itertools.pairwise(bounds):
-        tasks = [Task(stage, Phase.BACKWARD, first)]
-        if first < micro_batches - warm_up:
-            tasks.insert(0, Task(stage, Phase.FORWARD, first + warm_up))
-        if first >= stage:
-            tasks.append(Task(stage, Phase.WEIGHTS, first - stage))
-        order.append(in_turn(tasks, end - first, 1))
-    left = Task(stage, Phase.WEIGHTS, micro_batches - put_off)
-    return [*order, in_turn([left], put_off, 1)]
+        warm_up = min(micro_batches, stages - 1 - stage)
+        # Later stages put off more: what they put off fills the ramp-down.
+        put_off = min(micro_batches, stage)
+        lags = {
+            (stage, Phase.FORWARD): 0,
+            (stage, Phase.BACKWARD): warm_up,
+            (stage, Phase.WEIGHTS): warm_up + put_off,
+        }
+        orders.update(dict.fromkeys(group, staggered(lags, micro_batches)))
+    return arranged("zero-bubble", orders, placed, micro_batches, training)
