@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, place
 from lowering.schedules.simulate import simulate
-from lowering.schedules.task import Task
+from lowering.schedules.task import Groups, Task
 from lowering.schedules.text import from_text
 
 # What `build` takes: a schedule, or a function of (stages, micro_batches) that makes one.
 Spec = Schedule | Callable[..., Any]
 
 _RESULTS = "a Schedule, the text of one, or for each IPU the list of its tasks"
+
+
+class _Pipeline(TypedDict):
+    """What a schedule must be for; `ipus` only where the user says so."""
+
+    stages: int
+    micro_batches: int
+    training: bool
+    ipus: NotRequired[Groups]
 
 
 def build(
@@ -45,25 +54,23 @@ def build(
       ScheduleError: a schedule for another pipeline, or that no pipeline can follow; it names the
         function that made it.
     """
-    placed = None if ipus is None else place(stages, ipus)
+    pipeline = _Pipeline(stages=stages, micro_batches=micro_batches, training=training)
+    if ipus is not None:
+        pipeline["ipus"] = place(stages, ipus)
     if isinstance(spec, Schedule):
-        _check_fits(spec, stages, micro_batches, training, placed)
-        simulate(spec)
-        return spec
+        return _checked(spec, pipeline)
     if not callable(spec):
         raise ScheduleError(
             f"{spec!r} as a schedule",
             fix="give a Schedule or a function of the numbers of stages and micro-batches",
         )
-    keywords = {"training": training, "ipus": placed, "io_tiles": io_tiles}
+    keywords = {"training": training, "ipus": pipeline.get("ipus"), "io_tiles": io_tiles}
     name, where = _name(spec), _line(spec)
     accepted = _accepted(spec, keywords, name, where)
     # Errors of the function itself pass as they are: their traceback shows the user's own line.
     made = spec(stages, micro_batches, **accepted)
     try:
-        schedule = _as_schedule(made, name, stages, micro_batches, training, placed)
-        _check_fits(schedule, stages, micro_batches, training, placed)
-        simulate(schedule)
+        return _checked(_as_schedule(made, name, pipeline), pipeline)
     except ScheduleError as error:
         raise ScheduleError(
             f"what `{name}` gave is no schedule for this pipeline: {error.summary}",
@@ -71,7 +78,6 @@ def build(
             where=where if not error.where else f"{error.where}, {where}",
             fix=error.fix,
         ) from None
-    return schedule
 
 
 def _accepted(
@@ -102,9 +108,7 @@ def _accepted(
     return accepted
 
 
-def _as_schedule(
-    made: Any, name: str, stages: int, micro_batches: int, training: bool, ipus: Ipus
-) -> Schedule:
+def _as_schedule(made: Any, name: str, pipeline: _Pipeline) -> Schedule:
     if isinstance(made, Schedule):
         return made
     if isinstance(made, str):
@@ -116,14 +120,7 @@ def _as_schedule(
         orders = map(_tasks, cast(Iterable[Any], made))
     else:
         raise ScheduleError(f"it gave {made!r}", fix=f"give {_RESULTS}")
-    return from_orders(
-        name,
-        orders,
-        stages=stages,
-        micro_batches=micro_batches,
-        training=training,
-        ipus=ipus,
-    )
+    return from_orders(name, orders, **pipeline)
 
 
 def _tasks(order: Any) -> Iterable[Any]:
@@ -134,14 +131,9 @@ def _tasks(order: Any) -> Iterable[Any]:
     return cast(Iterable[Any], order)
 
 
-def _check_fits(
-    schedule: Schedule, stages: int, micro_batches: int, training: bool, ipus: Ipus
-) -> None:
-    """Raises if a schedule is for other numbers than those of the pipeline."""
-    wanted = {"stages": stages, "micro_batches": micro_batches, "training": training}
-    if ipus is not None:
-        wanted |= {"ipus": ipus}
-    for key, value in wanted.items():
+def _checked(schedule: Schedule, pipeline: _Pipeline) -> Schedule:
+    """Raises if a schedule is for other numbers than those of the pipeline, or does not work."""
+    for key, value in pipeline.items():
         got = getattr(schedule, key)
         if got != value:
             raise ScheduleError(
@@ -149,6 +141,8 @@ def _check_fits(
                 fix=f"make the schedule for {key}={value} (a function that makes it may take "
                 f"`{key}`), or change the pipeline",
             )
+    simulate(schedule)
+    return schedule
 
 
 def _name(function: Callable[..., Any]) -> str:
