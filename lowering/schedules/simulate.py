@@ -102,7 +102,7 @@ def _check(schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True) ->
         for run in runs_of(schedule.ticks):
             number = 0
             while number < run.times:
-                before = checker.state()
+                before = checker.done.in_order()
                 for tasks in run.round(number):
                     checker.run(tick, tasks)
                     tick += 1
@@ -123,8 +123,8 @@ class _Checker:
     """What has run, tick by tick.
 
     Attributes:
-      alive: for each stage, the micro-batches in flight.
-      most: the most so far.
+      done: which tasks.
+      most: for each stage, the most micro-batches that were in flight so far.
     """
 
     def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
@@ -139,7 +139,7 @@ class _Checker:
             ]
             for phase, stage in every
         }
-        self.alive, self.most = [0] * stages, [0] * stages
+        self.most = [0] * stages
 
     def run(self, tick: int, tasks: Tick) -> None:
         """Runs the tasks of a tick."""
@@ -157,26 +157,18 @@ class _Checker:
             self.done.add(kind, micro_batch)
             here.add((kind, micro_batch))
             if phase == self.first:
-                self.alive[stage] += 1
-                self.most[stage] = max(self.most[stage], self.alive[stage])
-            elif phase == self.last:
-                self.alive[stage] -= 1
+                in_flight = self.done.number(kind) - self.done.number((self.last, stage))
+                self.most[stage] = max(self.most[stage], in_flight)
 
-    def state(self) -> tuple[dict[Kind, int] | None, list[int]]:
-        """What `skip` compares with."""
-        return self.done.in_order(), [*self.alive]
-
-    def skip(self, before: tuple[dict[Kind, int] | None, list[int]], run: Run, rounds: int) -> bool:
-        """Runs more rounds at once, if that was a round like those to come."""
-        (counts, alive), now = before, self.done.in_order()
-        if counts is None or now is None:
+    def skip(self, before: Mapping[Kind, int] | None, run: Run, rounds: int) -> bool:
+        """Runs more rounds at once, if that after `before` was a round like those to come."""
+        now = self.done.in_order()
+        if before is None or now is None:
             return False
-        steps = {kind: now[kind] - count for kind, count in counts.items()}
+        steps = {kind: now[kind] - count for kind, count in before.items()}
         if any(step not in (0, run.step) for step in steps.values()):
             return False
         self.done.skip({kind: step * rounds for kind, step in steps.items()})
-        grown = [after - was for after, was in zip(self.alive, alive, strict=True)]
-        self.alive = [n + more * rounds for n, more in zip(self.alive, grown, strict=True)]
         return True
 
     def finish(self) -> None:
@@ -199,7 +191,7 @@ def _fail_unknown(schedule: Schedule, tick: int, task: Task) -> NoReturn:
             f"{schedule.micro_batches} micro-batches does not have"
         )
         fix = "leave it out, or give the schedule other numbers"
-    raise ScheduleError(f"{schedule.name}: {what}", grid=_around(schedule, tick, task), fix=fix)
+    _fail(schedule, what, fix, tick, task)
 
 
 def _fail_early(schedule: Schedule, tick: int, task: Task) -> NoReturn:
@@ -219,11 +211,8 @@ def _fail_early(schedule: Schedule, tick: int, task: Task) -> NoReturn:
         break
     else:
         raise InternalError(f"{schedule.name}: {task} in tick {tick} is not early")
-    raise ScheduleError(
-        f"{schedule.name}: {task} in tick {tick} needs {problem}",
-        grid=_around(schedule, tick, task),
-        fix=f"run {task} in a tick after {other}",
-    )
+    what = f"{task} in tick {tick} needs {problem}"
+    _fail(schedule, what, f"run {task} in a tick after {other}", tick, task)
 
 
 def _fail_missing(schedule: Schedule, task: Task) -> NoReturn:
@@ -234,17 +223,14 @@ def _fail_missing(schedule: Schedule, task: Task) -> NoReturn:
         if any(t.stage == task.stage and t.micro_batch == task.micro_batch for t in tasks)
     ]
     tick = seen[-1] if seen else max(0, len(schedule.ticks) - 1)
-    raise ScheduleError(
-        f"{schedule.name}: {task} never runs",
-        grid=_around(schedule, tick, None),
-        fix="run every task once",
-    )
+    _fail(schedule, f"{task} never runs", "run every task once", tick)
 
 
-def _around(schedule: Schedule, tick: int, task: Task | None) -> str:
+def _fail(schedule: Schedule, what: str, fix: str, tick: int, *marked: Task) -> NoReturn:
+    """Raises the error of a tick, with what is around it and tasks that are marked drawn."""
     first, last = max(0, tick - _AROUND), min(len(schedule.ticks), tick + _AROUND + 1)
-    marked = [] if task is None else [(tick, task)]
-    return draw(schedule.ipus, schedule.ticks, first, last, marked)
+    grid = draw(schedule.ipus, schedule.ticks, first, last, [(tick, task) for task in marked])
+    raise ScheduleError(f"{schedule.name}: {what}", grid=grid, fix=fix)
 
 
 def bubble(schedule: Schedule) -> float:
@@ -255,8 +241,8 @@ def bubble(schedule: Schedule) -> float:
         for tasks in run.ticks:
             count = Counter(ipu for task in tasks for ipu in schedule.ipus[task.stage])
             total += count.total() * run.times
-            for ipu, own in count.items():
-                most[ipu] = max(most[ipu], own)
+            for ipu, together in count.items():
+                most[ipu] = max(most[ipu], together)
     return 1 - total / (sum(most.values()) * len(schedule.ticks))
 
 
