@@ -8,13 +8,13 @@ nobody who stood still meanwhile is concerned: so many rounds are one run of the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.grid import draw
 from lowering.schedules.progress import Kind, Progress
-from lowering.schedules.task import Phase, Task, needs
+from lowering.schedules.task import Groups, Phase, Task, needs
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 # The order in which the tasks of a tick are dispatched: what frees memory before what fills it.
@@ -25,7 +25,7 @@ _Places: TypeAlias = tuple[tuple[int, int, bool], ...]
 """For each IPU, the run of its order that it is in, the place within a round, and if it waits."""
 
 
-def earliest(name: str, orders: Mapping[int, Ticks], ipus: Sequence[tuple[int, ...]]) -> Ticks:
+def earliest(name: str, orders: Mapping[int, Ticks], ipus: Groups) -> Ticks:
     """The ticks of a schedule.
 
     Args:
@@ -43,22 +43,23 @@ class _Cursor:
     """How far an IPU is in its order.
 
     Attributes:
-      run: the number of the run.
+      number: of the run that it is in.
+      run: that one; one without ticks at the end.
       round: of that run.
       place: within the round.
       head: the next task; None at the end.
     """
 
     def __init__(self, order: Ticks):
-        self.runs = order.runs
-        self.run = self.round = self.place = 0
+        self.runs = (*order.runs, Run(()))
+        self.number = self.round = self.place = 0
         self._load()
 
     def _load(self) -> None:
         """Finds the tasks of the round."""
-        over = self.run == len(self.runs)
-        self.tasks = () if over else self.runs[self.run].round(self.round)
-        self.head = None if over else self.tasks[self.place][0]
+        self.run = self.runs[self.number]
+        self.tasks = self.run.round(self.round)
+        self.head = self.tasks[self.place][0] if self.tasks else None
 
     def advance(self) -> None:
         """Goes on to the next task."""
@@ -68,24 +69,9 @@ class _Cursor:
             return
         self.place = 0
         self.round += 1
-        if self.round == self.runs[self.run].times:
-            self.run, self.round = self.run + 1, 0
+        if self.round == self.run.times:
+            self.number, self.round = self.number + 1, 0
         self._load()
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the IPU is in rounds."""
-        return self.runs[self.run].times > 1
-
-    @property
-    def rounds_left(self) -> int:
-        """How many rounds come after this one."""
-        return self.runs[self.run].times - 1 - self.round
-
-    @property
-    def step(self) -> int:
-        """How many micro-batches there are from one round to the next."""
-        return self.runs[self.run].step
 
     def skip(self, rounds: int) -> None:
         """Goes on to the same place of a later round of the same run."""
@@ -102,7 +88,7 @@ class _Before(NamedTuple):
 
 
 class _Placing:
-    def __init__(self, name: str, orders: Mapping[int, Ticks], ipus: Sequence[tuple[int, ...]]):
+    def __init__(self, name: str, orders: Mapping[int, Ticks], ipus: Groups):
         self.name, self.ipus = name, ipus
         self.cursors = {ipu: _Cursor(order) for ipu, order in orders.items()}
         kinds = [(phase, stage) for phase in Phase for stage in range(len(ipus))]
@@ -130,7 +116,7 @@ class _Placing:
             task = self.cursors[ipu].head
             if task is None or task in tasks:
                 continue
-            missing = self._missing(task)
+            missing = next(self._missing(task), None)
             if missing is not None:
                 self.waiting.setdefault((missing, task.micro_batch), []).append(ipu)
             # The last of several IPUs to come to the task runs it for all of them.
@@ -138,11 +124,10 @@ class _Placing:
                 tasks.add(task)
         return tuple(sorted(tasks, key=_dispatched))
 
-    def _missing(self, task: Task) -> Kind | None:
+    def _missing(self, task: Task) -> Iterator[Kind]:
         for kind in self.inputs[task.phase, task.stage]:
             if not self.done.has(kind, task.micro_batch):
-                return kind
-        return None
+                yield kind
 
     def _finish(self, tick: Tick) -> set[int]:
         """Counts what a tick has run; gives the IPUs that may run something in the next."""
@@ -157,7 +142,7 @@ class _Placing:
 
     def _skip(self, awake: set[int]) -> None:
         """Runs at once what all IPUs are about to repeat."""
-        if not all(self.cursors[ipu].repeats for ipu in awake):
+        if not all(self.cursors[ipu].run.times > 1 for ipu in awake):
             self.before.clear()
             return
         done = self.done.in_order()
@@ -165,13 +150,14 @@ class _Placing:
             return
         cursors = self.cursors.values()
         now = _Before(len(self.recent), tuple(cursor.round for cursor in cursors), done)
-        places = tuple((c.run, c.place, ipu in awake) for ipu, c in self.cursors.items())
+        places = tuple((c.number, c.place, ipu in awake) for ipu, c in self.cursors.items())
         before = self.before.get(places)
         self.before[places] = now
-        if before is None or not awake <= self._moving(before, now).keys():
+        moving = self._moving(before, now) if before else {}
+        if before is None or not awake <= moving.keys():
             return
-        step = self._step(before, now)
-        times = self._times(before, now, step) if step > 0 else 0
+        step = self._step(before, now, moving)
+        times = self._times(before, now, moving, step) if step > 0 else 0
         if not times:
             return
         self.runs.append(Run(tuple(self.recent[: before.tick])))
@@ -179,10 +165,8 @@ class _Placing:
         self.recent.clear()
         self.before.clear()
         self.done.skip({kind: times * (n - before.done[kind]) for kind, n in done.items()})
-        moving: set[int] = set()
-        for ipu, more in self._moving(before, now).items():
+        for ipu, more in moving.items():
             self.cursors[ipu].skip(times * more)
-            moving.add(ipu)
         self._wait_for_later(moving, times * step)
 
     def _moving(self, before: _Before, now: _Before) -> dict[int, int]:
@@ -190,17 +174,16 @@ class _Placing:
         went = [at - was for was, at in zip(before.rounds, now.rounds, strict=True)]
         return {ipu: more for ipu, more in zip(self.cursors, went, strict=True) if more}
 
-    def _step(self, before: _Before, now: _Before) -> int:
+    def _step(self, before: _Before, now: _Before, moving: Mapping[int, int]) -> int:
         """By how many micro-batches everything that moves has gone on; 0 if not all by as many."""
         steps = {n - before.done[kind] for kind, n in now.done.items()} - {0}
-        for ipu, more in self._moving(before, now).items():
-            steps.add(more * self.cursors[ipu].step)
+        steps.update(more * self.cursors[ipu].run.step for ipu, more in moving.items())
         return max(steps) if len(steps) == 1 else 0
 
-    def _times(self, before: _Before, now: _Before, step: int) -> int:
+    def _times(self, before: _Before, now: _Before, moving: Mapping[int, int], step: int) -> int:
         """How often more the same will come."""
-        moving = self._moving(before, now)
-        times = min(self.cursors[ipu].rounds_left // more for ipu, more in moving.items())
+        going = [(self.cursors[ipu], more) for ipu, more in moving.items()]
+        times = min((cursor.run.times - 1 - cursor.round) // more for cursor, more in going)
         still = {kind for kind, n in now.done.items() if n == before.done[kind]}
         # Until what others made some time ago is used up,
         for stage, phase, micro_batch in itertools.chain(*self.recent[before.tick :]):
@@ -212,7 +195,7 @@ class _Placing:
                 times = min(times, (micro_batch - now.done[kind]) // step)
         return times
 
-    def _wait_for_later(self, moving: set[int], ahead: int) -> None:
+    def _wait_for_later(self, moving: Collection[int], ahead: int) -> None:
         """What IPUs that have gone on wait for is as much further on."""
         waiting, self.waiting = self.waiting, {}
         for (kind, micro_batch), ipus in waiting.items():
@@ -228,11 +211,8 @@ class _Placing:
         stuck = {ipu: task for ipu, task in heads.items() if task is not None}
         waits: list[str] = []
         for ipu, task in stuck.items():
-            missing = [
-                str(Task(stage, phase, task.micro_batch))
-                for phase, stage in self.inputs[task.phase, task.stage]
-                if not self.done.has((phase, stage), task.micro_batch)
-            ]
+            kinds = self._missing(task)
+            missing = [str(Task(stage, phase, task.micro_batch)) for phase, stage in kinds]
             partners = [f"IPU {i}" for i in self.ipus[task.stage] if stuck.get(i) != task]
             waits.append(f"{task} on IPU {ipu} waits for {' and '.join(missing or partners)}")
         more = len(waits) - _SHOWN
