@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lowering.errors import InternalError
 from lowering.schedules.progress import Kind
@@ -20,7 +20,7 @@ from lowering.schedules.task import Phase, Task, needs
 from lowering.schedules.ticks import Run, Tick, runs_of
 
 _Line: TypeAlias = tuple[int, int]
-"""A time, and how much later it is each time."""
+"""A time, and how much later it is each time: 0 where rounds are run one by one."""
 
 _Key: TypeAlias = tuple[Phase | None, int, int]
 """An IPU (None, IPU, 0), or a task whose result another IPU waits for."""
@@ -40,7 +40,7 @@ def end_of(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
     clocks = _Clocks(schedule, durations)
     for run in runs_of(schedule.ticks):
         clocks.run(run)
-    return max(clocks.free.values())
+    return max(clocks.free.values())[0]
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -65,47 +65,19 @@ class _Row:
         return number if not between and 0 <= number < self.times else None
 
 
-class _Exact:
-    """Times as they are.
+class _Times:
+    """How times come of other times.
 
     Args:
       kept: results that one run has made for another.
-    """
-
-    def __init__(self, kept: dict[Task, int]):
-        self.kept = kept
-
-    def latest(self, times: Sequence[int], duration: int) -> int:
-        """The end of a task that waits until certain times."""
-        return max(times) + duration
-
-    def take(self, task: Task) -> int | None:
-        """The time of a result that has been kept."""
-        return self.kept.pop(task, None)
-
-    def read(self, row: _Row, place: int) -> int:
-        """The time of a result in a row."""
-        time, growth = row.line
-        return time + growth * place
-
-    def keep(self, task: Task, time: int) -> None:
-        """A result of another run's is there."""
-        self.kept[task] = time
-
-
-class _Lines:
-    """Times as lines; methods as those of `_Exact`.
-
-    Args:
-      kept: as there.
-      step: how many micro-batches further on each time is.
+      step: how many micro-batches further on each time is; 0 where rounds are run one by one.
 
     Attributes:
       times: how often all lines go on as they do; None for ever.
       made: results for other runs.
     """
 
-    def __init__(self, kept: Mapping[Task, int], step: int):
+    def __init__(self, kept: dict[Task, int], step: int = 0):
         self.kept, self.step = kept, step
         self.times: int | None = None
         self.made: list[tuple[Task, _Line]] = []
@@ -114,6 +86,7 @@ class _Lines:
         self.times = times if self.times is None else min(self.times, times)
 
     def latest(self, lines: Sequence[_Line], duration: int) -> _Line:
+        """The end of a task that waits until certain times."""
         time, growth = max(lines)
         for earlier, faster in lines:
             if faster > growth:
@@ -121,19 +94,21 @@ class _Lines:
         return time + duration, growth
 
     def take(self, task: Task) -> _Line | None:
+        """The time of a result that has been kept."""
         if task not in self.kept:
             return None
+        if not self.step:
+            return self.kept.pop(task), 0
         self._limit(1)
         return self.kept[task], 0
 
     def read(self, row: _Row, place: int) -> _Line:
+        """The time of a result in a row."""
         time, growth = row.line
         more, between = divmod(self.step, row.step)
-        self._limit(1 if between else 1 + (row.times - 1 - place) // more)
+        if self.step:
+            self._limit(1 if between else 1 + (row.times - 1 - place) // more)
         return time + growth * place, growth * more
-
-    def keep(self, task: Task, line: _Line) -> None:
-        self.made.append((task, line))
 
 
 class _Clocks:
@@ -148,8 +123,8 @@ class _Clocks:
 
     def __init__(self, schedule: Schedule, durations: Mapping[Kind, int]):
         self.ipus, self.durations = schedule.ipus, durations
-        self.free: dict[int, Any] = {ipu: 0 for group in schedule.ipus for ipu in group}
-        self.made: dict[Task, Any] = {}
+        self.free: dict[int, _Line] = {ipu: (0, 0) for group in schedule.ipus for ipu in group}
+        self.made: dict[Task, _Line] = {}
         self.kept: dict[Task, int] = {}
         # What an IPU has made itself is there when it is free.
         self.source: dict[Kind, Kind] = {
@@ -166,13 +141,14 @@ class _Clocks:
         """Runs all rounds of a run."""
         kinds = {(task.phase, task.stage) for tick in run.ticks for task in tick}
         self.inside = {kind for kind in kinds if self.reader.get(kind) in kinds}
-        self.kept |= self.made
+        self._keep(self.made.items())
         self.made = {}
-        exact = _Exact(self.kept)
-        history: deque[dict[_Key, int]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
+        history: deque[dict[_Key, _Line]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
         number = 0
         while number < run.times:
-            self.advance(run.round(number), exact)
+            times = _Times(self.kept)
+            self.advance(run.round(number), times)
+            self._keep(times.made)
             number += 1
             if run.times - number < _LONGEST_CYCLE or len(self.made) > _FEW:
                 continue
@@ -182,24 +158,27 @@ class _Clocks:
                 history.clear()
                 number += more
 
-    def advance(self, ticks: Iterable[Tick], times: _Exact | _Lines) -> None:
+    def _keep(self, made: Iterable[tuple[Task, _Line]]) -> None:
+        """Results for other runs are there."""
+        self.kept.update((task, time) for task, (time, _) in made)
+
+    def advance(self, ticks: Iterable[Tick], times: _Times) -> None:
         """Runs tasks."""
-        as_times: Any = times
         for tick in ticks:
             for task in tick:
                 kind = (task.phase, task.stage)
                 group = self.ipus[task.stage]
                 waits = [self.free[ipu] for ipu in group]
                 if kind in self.source:
-                    waits.append(self._result(self.source[kind], task.micro_batch, as_times))
-                end = as_times.latest(waits, self.durations[kind])
+                    waits.append(self._result(self.source[kind], task.micro_batch, times))
+                end = times.latest(waits, self.durations[kind])
                 self.free.update(dict.fromkeys(group, end))
                 if kind in self.inside:
                     self.made[task] = end
                 elif kind in self.reader:
-                    as_times.keep(task, end)
+                    times.made.append((task, end))
 
-    def _result(self, kind: Kind, micro_batch: int, times: Any) -> Any:
+    def _result(self, kind: Kind, micro_batch: int, times: _Times) -> _Line:
         """When it is there."""
         task = Task(kind[1], kind[0], micro_batch)
         if task in self.made:
@@ -213,22 +192,22 @@ class _Clocks:
                 return times.read(row, place)
         raise InternalError(f"nothing has made what reads {task}")
 
-    def _times(self, ahead: int) -> dict[_Key, Any]:
+    def _times(self, ahead: int) -> dict[_Key, _Line]:
         """All times; micro-batches are counted from one that is `ahead`."""
-        free: dict[_Key, Any] = {(None, ipu, 0): time for ipu, time in self.free.items()}
-        made = {(t.phase, t.stage, t.micro_batch - ahead): time for t, time in self.made.items()}
+        free: dict[_Key, _Line] = {(None, ipu, 0): line for ipu, line in self.free.items()}
+        made = {(t.phase, t.stage, t.micro_batch - ahead): line for t, line in self.made.items()}
         return free | made
 
-    def _set(self, times: Mapping[_Key, Any], ahead: int) -> None:
+    def _set(self, lines: Mapping[_Key, _Line], ahead: int) -> None:
         """The other way round."""
-        self.free = {ipu: time for (phase, ipu, _), time in times.items() if phase is None}
+        self.free = {ipu: line for (phase, ipu, _), line in lines.items() if phase is None}
         self.made = {
-            Task(stage, phase, number + ahead): time
-            for (phase, stage, number), time in times.items()
+            Task(stage, phase, number + ahead): line
+            for (phase, stage, number), line in lines.items()
             if phase is not None
         }
 
-    def _skip(self, history: deque[dict[_Key, int]], run: Run, number: int) -> int:
+    def _skip(self, history: deque[dict[_Key, _Line]], run: Run, number: int) -> int:
         """Skips rounds, if it is known what comes of them; gives how many."""
         now = history[-1]
         for cycle in range(1, (len(history) - 1) // 2 + 1):
@@ -241,7 +220,7 @@ class _Clocks:
             if times < 2:
                 self._set(now, number * run.step)
                 continue
-            later = {key: time + growth[key] * times for key, time in now.items()}
+            later = {key: (time + growth[key] * times, 0) for key, (time, _) in now.items()}
             self._set(later, (number + times * cycle) * run.step)
             for task, line in lines.made:
                 row = _Row(task.micro_batch, cycle * run.step, times, line)
@@ -250,21 +229,21 @@ class _Clocks:
         return 0
 
     def _lines(
-        self, now: dict[_Key, int], growth: dict[_Key, int], run: Run, number: int, cycle: int
-    ) -> _Lines:
+        self, now: dict[_Key, _Line], growth: dict[_Key, int], run: Run, number: int, cycle: int
+    ) -> _Times:
         """The next rounds, if all times grow like that from one cycle of rounds to the next."""
-        lines = _Lines(self.kept, cycle * run.step)
-        self._set({key: (time, growth[key]) for key, time in now.items()}, number * run.step)
+        times = _Times(self.kept, cycle * run.step)
+        self._set({key: (time, growth[key]) for key, (time, _) in now.items()}, number * run.step)
         for more in range(cycle):
-            self.advance(run.round(number + more), lines)
+            self.advance(run.round(number + more), times)
         after = self._times((number + cycle) * run.step)
-        if after != {key: (time + growth[key], growth[key]) for key, time in now.items()}:
-            lines.times = 0
-        return lines
+        if after != {key: (time + growth[key], growth[key]) for key, (time, _) in now.items()}:
+            times.times = 0
+        return times
 
 
-def _grown(now: Mapping[_Key, int], before: Mapping[_Key, int]) -> dict[_Key, int] | None:
+def _grown(now: Mapping[_Key, _Line], before: Mapping[_Key, _Line]) -> dict[_Key, int] | None:
     """How much later everything is; None where not the same is waited for."""
     if now.keys() != before.keys():
         return None
-    return {key: time - before[key] for key, time in now.items()}
+    return {key: time - before[key][0] for key, (time, _) in now.items()}
