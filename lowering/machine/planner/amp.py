@@ -8,11 +8,12 @@ rows and more (tessellate-ipu: IPU Peak Flops: 841 for 845, 8521 for 8525).
 
 from __future__ import annotations
 
+import dataclasses as dc
 from typing import Any
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD
+from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, bytes_of
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
 from lowering.machine.target import Number, Target
 
@@ -21,26 +22,46 @@ _RETAINED_NX1 = 9  # poplibs: convnx1WorkerRetentionSavings
 _TAP_CYCLES = {1: 15, 2: 46, 4: 60}  # poplibs: beside the load, by kernel rows in a unit
 
 
-def units_of(dtype: Number, partials: Number, target: Target) -> int:
-    """Output channels that the convolution units of a tile work on side by side."""
-    return dict(target.amp_units)[dtype, partials]
+@dc.dataclass(frozen=True, slots=True)
+class Units:
+    """The convolution units of a tile.
+
+    Attributes:
+      dtype: of the operands.
+      partials: of the sums.
+      target: the chip.
+    """
+
+    dtype: Number
+    partials: Number
+    target: Target
+
+    @property
+    def number(self) -> int:
+        """Output channels that they work on side by side."""
+        return dict(self.target.amp_units)[self.dtype, self.partials]
+
+    @property
+    def row_cycles(self) -> float:
+        """Cycles in which they multiply a row of inputs by their weights, once these are there."""
+        products = self.number * weights_per_unit(self.dtype)
+        return products / dict(self.target.macs_per_cycle)[self.dtype, self.partials]
+
+    @property
+    def load_cycles(self) -> int:
+        """Cycles to load their coefficients."""
+        bytes_ = self.number * weights_per_unit(self.dtype) * bytes_of(self.dtype)
+        return bytes_ // self.target.conv_load_bytes
+
+    @property
+    def take_common_path(self) -> bool:
+        """Whether the vertex has the code that is fastest."""
+        return self.dtype == "float16" and (self.number >= 16 or self.partials == "float32")
 
 
 def weights_per_unit(dtype: Number) -> int:
     """Input channels that a unit multiplies at once (poplibs: getWeightsPerConvUnit)."""
     return 8 if dtype == "float32" else 16
-
-
-def row_cycles(dtype: Number, partials: Number, target: Target) -> float:
-    """Cycles in which the units multiply a row of inputs by their weights, once these are there."""
-    products = units_of(dtype, partials, target) * weights_per_unit(dtype)
-    return products / dict(target.macs_per_cycle)[dtype, partials]
-
-
-def load_cycles(dtype: Number, units: int, target: Target) -> int:
-    """Cycles to load the units' coefficients."""
-    size = 4 if dtype == "float32" else 2
-    return units * weights_per_unit(dtype) * size // target.conv_load_bytes
 
 
 def amp_cycles(
@@ -56,74 +77,51 @@ def amp_cycles(
       partials: of the result.
       target: the chip.
     """
-    units = units_of(dtype, partials, target)
+    units = Units(dtype, partials, target)
     in_grains = ceil_div(in_channels, weights_per_unit(dtype))
-    out_grains = ceil_div(out_channels, units)
-    cycles = _supervisor(rows, in_grains, out_grains, 1, dtype, partials, target)
+    out_grains = ceil_div(out_channels, units.number)
+    cycles = _supervisor(units, rows, in_grains, out_grains, 1)
     return cycles if isinstance(cycles, np.ndarray) and cycles.ndim else float(cycles)
 
 
-def amp_share(
-    part: Share, grains: Grains, dtype: Number, partials: Number, target: Target
-) -> Array:
+def amp_share(part: Share, grains: Grains, units: Units) -> Array:
     """Tile cycles of a tile's part: by the 1x1 vertex where the kernel is one element.
 
     Args:
       part: what the tile has.
       grains: the vertex's; fewer input channels than a unit takes are filled up with kernel rows.
-      dtype: of the operands.
-      partials: of the sums.
-      target: the chip.
+      units: what computes.
     """
-    filled = weights_per_unit(dtype) // grains.in_channels
-    general = _nx1(part, filled, dtype, partials, target)
+    filled = weights_per_unit(units.dtype) // grains.in_channels
+    general = _nx1(part, filled, units)
     if filled > 1:
         return general
-    direct = _supervisor(
-        part.rows, part.in_grains, part.out_grains, part.group_grains, dtype, partials, target
-    )
+    direct = _supervisor(units, part.rows, part.in_grains, part.out_grains, part.group_grains)
     return np.where(part.taps == 1, direct, general)
 
 
-def _is_common_path(dtype: Number, partials: Number, units: int) -> bool:
-    return dtype == "float16" and (units >= 16 or partials == "float32")
-
-
-def _worker_1x1(rows: Any, zeroing: bool, dtype: Number, partials: Number, target: Target) -> Any:
-    units, each = units_of(dtype, partials, target), row_cycles(dtype, partials, target)
-    if dtype == "float32":
+def _worker_1x1(rows: Any, zeroing: bool, units: Units) -> Any:
+    each = units.row_cycles
+    if units.dtype == "float32":
         cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + each * rows))
-        zero = 2 + units // 2 * rows
+        zero = 2 + units.number // 2 * rows
         return cycles + np.where(rows > 0, zero, 0) * zeroing
-    if _is_common_path(dtype, partials, units):
+    few = [rows == 0, rows == 1, rows == 2]
+    if units.take_common_path:
         first = 1 if zeroing else 2
         long = (37 if zeroing else 38) + each * (rows - 3)
-        return np.select(
-            [rows == 0, rows == 1, rows == 2], [20 + first, 31 + first, 40 + first], long
-        )
+        return np.select(few, [20 + first, 31 + first, 40 + first], long)
     zero = (2 + 2 * rows) * zeroing
-    return np.select(
-        [rows == 0, rows == 1, rows == 2], [24, 39 + zero, 40 + zero], 41 + zero + each * (rows - 3)
-    )
+    return np.select(few, [24, 39 + zero, 40 + zero], 41 + zero + each * (rows - 3))
 
 
-def _supervisor(
-    rows: Any,
-    in_grains: Any,
-    out_grains: Any,
-    groups: Any,
-    dtype: Number,
-    partials: Number,
-    target: Target,
-) -> Any:
-    units = units_of(dtype, partials, target)
-    common = _is_common_path(dtype, partials, units)
-    total, per_grain = _RETAINED if common else (0, 0)
-    workers = target.workers
+def _supervisor(units: Units, rows: Any, in_grains: Any, out_grains: Any, groups: Any) -> Any:
+    total, per_grain = _RETAINED if units.take_common_path else (0, 0)
+    workers = units.target.workers
     most = ceil_div(rows, workers)
-    first = workers * (_worker_1x1(most, True, dtype, partials, target) - total)
-    later = workers * (_worker_1x1(most, False, dtype, partials, target) - total)
-    load = load_cycles(dtype, units, target)
+    first = workers * (_worker_1x1(most, True, units) - total)
+    later = workers * (_worker_1x1(most, False, units) - total)
+    load = units.load_cycles
     # 13 and 18 hold for the common path; the other one's are within a cycle of them.
     each = 13 + (in_grains - 1) * (15 + out_grains * (19 + 6 + load + later))
     last = 11 + out_grains * (18 + 7 + load + first)
@@ -131,34 +129,33 @@ def _supervisor(
     return once + groups * (each + last)
 
 
-def _worker_rows(rows: Array, dtype: Number, partials: Number, target: Target) -> Array:
+def _worker_rows(rows: Array, units: Units) -> Array:
     """Worker cycles of one piece of a row of outputs, for one element of the kernel."""
-    each = row_cycles(dtype, partials, target)
-    if dtype == "float32":
+    each = units.row_cycles
+    if units.dtype == "float32":
         return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + each * rows)
     return np.select([rows <= 1, rows <= 2], [29, 34], 34 + each * (rows - 3))
 
 
-def _nx1(part: Share, filled: int, dtype: Number, partials: Number, target: Target) -> Array:
-    units = units_of(dtype, partials, target)
-    width, workers = part.field[-1], target.workers
+def _nx1(part: Share, filled: int, units: Units) -> Array:
+    width, workers, partials = part.field[-1], units.target.workers, units.partials
     most = ceil_div(part.rows, workers)
     pieces = ceil_div(most, width)
     worker = (17 if partials == "float32" else 18) + pieces * (
-        3 + _worker_rows(most / pieces, dtype, partials, target) - _RETAINED_NX1
+        3 + _worker_rows(most / pieces, units) - _RETAINED_NX1
     )
     outer = ceil_div(part.kernel[0], filled)
     inner = part.taps // part.kernel[0]
-    load = load_cycles(dtype, units, target) + _TAP_CYCLES.get(filled, 20 * filled) + 3
+    load = units.load_cycles + _TAP_CYCLES.get(filled, 20 * filled) + 3
     loops = outer * (14 + inner * (12 + load)) + outer * inner * workers * worker
     groups, ins, outs = part.group_grains, part.in_grains, part.out_grains
     zeroing = groups * (17 * outs + 6 * (outs - 1) + 1) + 6 * (groups - 1) + 1
-    zeroing = zeroing + zero_cycles(part.rows * units, partials, workers) * outs * groups
+    zeroing = zeroing + zero_cycles(part.rows * units.number, partials, workers) * outs * groups
     once = 109 + workers * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
     return once + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
 
 
 def zero_cycles(elements: Array, partials: Number, workers: int) -> Array:
     """Tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertexCycleEstimate)."""
-    vector = DATA_PATH_BYTES // (4 if partials == "float32" else 2)
+    vector = DATA_PATH_BYTES // bytes_of(partials)
     return workers * (ceil_div(ceil_div(elements, workers), vector) + 5)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from lowering.machine.target import Number
+
 DATA_PATH_BYTES = 8
 """What a worker loads or stores in a cycle (poplibs: Target::getDataPathWidth)."""
 
@@ -34,6 +36,11 @@ FLOAT_ROW_OVERHEAD = 36
 The original's estimator takes the same 46 cycles for one to three rows; in the measurements every
 row takes its 8.
 """
+
+
+def bytes_of(number: Number) -> int:
+    """Of one operand or sum."""
+    return 4 if number == "float32" else 2
 
 
 def stages_of(depth: int) -> int:

@@ -8,14 +8,14 @@ reduction sends only what changes tiles. And every compute set that waits for an
 from __future__ import annotations
 
 import dataclasses as dc
+from collections.abc import Iterable
 
 import numpy as np
 
-from lowering.machine.planner.constants import SUPERSTEP_CYCLES
-from lowering.machine.planner.padding import Zeros, zeros
-from lowering.machine.planner.product import Product
-from lowering.machine.planner.reduction import Reduced, reductions
-from lowering.machine.planner.tiles import Array, Cuts, Share, ceil_div, share
+from lowering.machine.planner.constants import SUPERSTEP_CYCLES, bytes_of
+from lowering.machine.planner.padding import zeros
+from lowering.machine.planner.reduction import reductions
+from lowering.machine.planner.tiles import Array, Cuts, ceil_div, share
 from lowering.machine.planner.variants import Variant
 from lowering.machine.planner.vertices import Vertex
 from lowering.machine.target import Number, Target
@@ -78,179 +78,153 @@ def estimate(variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> Es
       cuts: the candidates.
       target: the chip.
     """
-    product = variant.product
-    part = share(product, vertex.grains, cuts)
-    kept, workers = _kept(product), target.workers
-    reduced = reductions(part.partials, cuts.depth, product.partials, kept, workers)
-    moved = _rearranged(variant, vertex, cuts, target)
-    padding = zeros(product, vertex, part)
-    once, each = _cycles(product, vertex, cuts, part, reduced, moved, target)
-    each["padding"] = (padding.inputs + padding.weights) * (
-        product.element_bytes / target.exchange_bytes
-    )
+    candidates = _Candidates(variant, vertex, cuts, target)
+    once, each = candidates.once(), candidates.each()
     terms = np.stack([each[term] * cuts.repeats + once.get(term, 0.0) for term in TERMS])
-    possible = vertex.allows(part) & (cuts.tiles <= target.tiles_per_ipu)
-    memory = _memory(product, vertex, cuts, part, padding, reduced, moved)
-    return Estimate(terms=terms, temporary_bytes=memory, possible=possible)
+    possible = vertex.allows(candidates.part) & (cuts.tiles <= target.tiles_per_ipu)
+    return Estimate(terms=terms, temporary_bytes=candidates.memory(), possible=possible)
 
 
-def _kept(product: Product) -> Number:
-    """What reductions leave: sums of serial parts of the input are added before they are cast."""
-    return product.result if product.partials == "float32" else "float16"
+class _Candidates:
+    """What the terms of candidates are made of.
 
-
-def _rearranged(
-    variant: Variant, vertex: Vertex, cuts: Cuts, target: Target
-) -> tuple[_Moved, _Moved, _Moved]:
-    """Rearrangements of inputs, weights and outputs."""
-    product = variant.product
-    wanted = variant.rearranged(vertex.grains)
-    vector = 2 if product.dtype == "float32" else 4
-    both = product.in_channels * product.out_channels
-    counts = (
-        (product.inputs / cuts.serial_in, both),
-        (product.weights / cuts.repeats, both),
-        (product.outputs / cuts.serial_out, product.out_channels),
-    )
-    found: list[_Moved] = []
-    for moves, (elements, channels) in zip(wanted, counts, strict=True):
-        size = product.element_bytes
-        held = np.ceil(elements * size / cuts.tiles) * moves
-        # poplibs: getScaleFactorForTransform and reorderBytesPerCycle.
-        factor = 5 / 4 if channels % vector == 0 else 5 / 3
-        exchange = held / target.exchange_bytes
-        found.append(_Moved(copy=held * factor / size, exchange=exchange, bytes=held))
-    return found[0], found[1], found[2]
-
-
-def _cycles(
-    product: Product,
-    vertex: Vertex,
-    cuts: Cuts,
-    part: Share,
-    reduced: Reduced,
-    moved: tuple[_Moved, _Moved, _Moved],
-    target: Target,
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Cycles by term: of what is done once, and of each serial part."""
-    ins, weights, outs = moved
-    inside = 1 - cuts.early
-    received = inputs_exchange_bytes(product, cuts, part, target) / target.exchange_bytes
-    kept = part.weights - part.weights // _sharing(cuts)
-    fixed = float(target.exchange_cycles + SUPERSTEP_CYCLES)
-    arranges = (ins.bytes * inside + weights.bytes > 0) * 1.0
-    restores = (outs.bytes > 0) * 1.0
-    workers = target.workers
-    once = {
-        "arrange": ins.copy * cuts.early,
-        "arrange_exchange": ins.exchange * cuts.early,
-        "inputs_exchange": received * cuts.early,
-        "cast": _cast_after_loop(product, cuts, reduced, workers),
-    }
-    each = {
-        "arrange": ins.copy * inside + weights.copy,
-        "arrange_exchange": ins.exchange * inside + weights.exchange,
-        "restore": outs.copy,
-        "restore_exchange": outs.exchange,
-        "slice": _slices(product, cuts, workers),
-        "inputs_exchange": received * inside,
-        "weights_exchange": kept * product.element_bytes / target.exchange_bytes,
-        "compute": vertex.cycles(product, part, target),
-        "reduce_exchange": reduced.exchange_bytes / target.exchange_bytes,
-        "reduce": reduced.cycles,
-        "update": _update(product, cuts, reduced, workers),
-        "add_in_place": _add_in_place(product, cuts, reduced, workers),
-        "cast": _cast(product, cuts, reduced, workers),
-        "supersteps": fixed * (1 + reduced.stages + arranges + restores),
-    }
-    return once, each
-
-
-def inputs_exchange_bytes(product: Product, cuts: Cuts, part: Share, target: Target) -> Array:
-    """Bytes of inputs that a tile receives, halved where a pair of tiles receives the same.
-
-    A tile holds its part of the inputs that it reads, and of those that it shares with neighbours
-    in the field only its own. Tiles that work on different output channels of the same inputs lie
-    side by side; if their number is even, every pair shares its bus (poplibs:
-    ExchangeEstimator.hpp).
+    Attributes:
+      part: of the largest tile.
+      kept: what reductions leave: sums of serial parts of the input are added before they are cast.
+      reduced: what reductions cost.
+      moved: rearrangements of inputs, weights and outputs.
+      received: cycles in which a tile receives its inputs.
+      zeros: elements that are filled up.
+      inside: whether the loop over serial parts sends the inputs (0 or 1).
     """
-    own = part.inputs
-    for whole, cut, read in zip(product.input_field, cuts.field, part.read, strict=True):
-        own = own // read * np.minimum(read, ceil_div(whole, cut))
-    received = (part.inputs - own // cuts.out_channels) * product.element_bytes
-    shared = target.shares_exchange_bus & (cuts.out_channels % 2 == 0)
-    return received / np.where(shared, 2, 1)
 
+    def __init__(self, variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> None:
+        self.product = product = variant.product
+        self.vertex, self.cuts, self.target, self.workers = vertex, cuts, target, target.workers
+        self.part = part = share(product, vertex.grains, cuts)
+        self.kept: Number = product.result if product.partials == "float32" else "float16"
+        self.reduced = reductions(
+            part.partials, cuts.depth, product.partials, self.kept, self.workers
+        )
+        self.moved = self._rearranged(variant.rearranged(vertex.grains))
+        self.received = self._inputs_exchange_bytes() / target.exchange_bytes
+        self.zeros = zeros(product, vertex, part)
+        self.inside = 1 - cuts.early
 
-def _sharing(cuts: Cuts) -> Array:
-    """Tiles that use the same weights; each holds a part of them."""
-    total = cuts.batch
-    for cut in cuts.field:
-        total = total * cut
-    return total
+    def once(self) -> dict[str, Array]:
+        """Cycles by term of what is done before or after the loop over serial parts."""
+        ins, early = self.moved[0], self.cuts.early
+        return {
+            "arrange": ins.copy * early,
+            "arrange_exchange": ins.exchange * early,
+            "inputs_exchange": self.received * early,
+            "cast": self._cast(self.cuts.serial_in > 1),
+        }
 
+    def each(self) -> dict[str, Array]:
+        """Cycles by term of each serial part."""
+        cuts, part, reduced, inside = self.cuts, self.part, self.reduced, self.inside
+        size, per_cycle = self.product.element_bytes, self.target.exchange_bytes
+        ins, weights, outs = self.moved
+        received = part.weights - part.weights // cuts.sharing
+        fixed = float(self.target.exchange_cycles + SUPERSTEP_CYCLES)
+        arranges = (ins.bytes * inside + weights.bytes > 0) * 1.0
+        restores = (outs.bytes > 0) * 1.0
+        return {
+            "arrange": ins.copy * inside + weights.copy,
+            "arrange_exchange": ins.exchange * inside + weights.exchange,
+            "restore": outs.copy,
+            "restore_exchange": outs.exchange,
+            "slice": self._slices(),
+            "inputs_exchange": self.received * inside,
+            "weights_exchange": received * size / per_cycle,
+            "padding": self.zeros * (size / per_cycle),
+            "compute": self.vertex.cycles(self.product, part, self.target),
+            "reduce_exchange": reduced.exchange_bytes / per_cycle,
+            "reduce": reduced.cycles,
+            "update": self._update(),
+            "add_in_place": self._add_in_place(),
+            # Where no reduction does it on the way.
+            "cast": self._cast((cuts.depth == 1) & (cuts.serial_in == 1)),
+            "supersteps": fixed * (1 + reduced.stages + arranges + restores),
+        }
 
-def _slices(product: Product, cuts: Cuts, workers: int) -> Array:
-    """Dynamic slices of a serial part's operands (docs/hardware.md, Other vertices)."""
-    size = product.element_bytes
-    weights = ceil_div(product.weights, cuts.tiles * cuts.repeats)
-    inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in)
-    return np.where(cuts.repeats > 1, _slice_cycles(weights * size, workers), 0) + np.where(
-        cuts.serial_in > 1, _slice_cycles(inputs * size, workers), 0
-    )
+    def memory(self) -> Array:
+        """Temporary bytes on the largest tile; operands where they lie are not counted."""
+        cuts, part, inside, size = self.cuts, self.part, self.inside, self.product.element_bytes
+        inputs, weights = part.inputs * size, part.weights * size
+        partials = part.partials * self.product.partial_bytes
+        if self.vertex.kind == "slic":
+            partials = partials + ceil_div(partials, part.group_grains) + 200
+        ins, others = self.moved[0].bytes, np.maximum(self.moved[1].bytes, self.moved[2].bytes)
+        computing = inputs * inside + weights + partials + self.zeros * size
+        largest = np.maximum(2 * np.maximum(ins * inside, others), computing)
+        largest = np.maximum(largest, self.reduced.temporary_bytes)
+        sums = self.reduced.outputs * self.product.partial_bytes * (cuts.serial_in > 1)
+        return (ins + inputs) * cuts.early + largest + sums
 
+    def _rearranged(self, moves: Iterable[bool]) -> list[_Moved]:
+        product, cuts, size = self.product, self.cuts, self.product.element_bytes
+        vector = 2 if product.dtype == "float32" else 4
+        both = product.in_channels * product.out_channels
+        counts = (
+            (product.inputs / cuts.serial_in, both),
+            (product.weights / cuts.repeats, both),
+            (product.outputs / cuts.serial_out, product.out_channels),
+        )
+        rearrangements: list[_Moved] = []
+        for needed, (elements, channels) in zip(moves, counts, strict=True):
+            held = np.ceil(elements * size / cuts.tiles) * needed
+            # poplibs: getScaleFactorForTransform and reorderBytesPerCycle.
+            factor = 5 / 4 if channels % vector == 0 else 5 / 3
+            exchange = held / self.target.exchange_bytes
+            rearrangements.append(_Moved(copy=held * factor / size, exchange=exchange, bytes=held))
+        return rearrangements
 
-def _slice_cycles(count: Array, workers: int) -> Array:
-    return 25 + workers * (39 + 24 + 2 * np.ceil(count / 8 / workers))
+    def _inputs_exchange_bytes(self) -> Array:
+        """Bytes of inputs that a tile receives, halved where a pair of tiles receives the same.
 
+        A tile holds its part of the inputs that it reads, and of those that it shares with
+        neighbours in the field only its own. Tiles that work on different output channels of the
+        same inputs lie side by side; if their number is even, every pair shares its bus (poplibs:
+        ExchangeEstimator.hpp).
+        """
+        product, cuts, part = self.product, self.cuts, self.part
+        held = part.inputs
+        for whole, cut, read in zip(product.input_field, cuts.field, part.read, strict=True):
+            held = held // read * np.minimum(read, ceil_div(whole, cut))
+        received = (part.inputs - held // cuts.out_channels) * product.element_bytes
+        shared = self.target.shares_exchange_bus & (cuts.out_channels % 2 == 0)
+        return received / np.where(shared, 2, 1)
 
-def _update(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
-    size = 4 if _kept(product) == "float32" else 2
-    return np.where(cuts.serial_out > 1, _slice_cycles(reduced.outputs * size, workers), 0)
+    def _slices(self) -> Array:
+        """Dynamic slices of a serial part's operands (docs/hardware.md, Other vertices)."""
+        product, cuts = self.product, self.cuts
+        weights = ceil_div(product.weights, cuts.tiles * cuts.repeats) * product.element_bytes
+        inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in) * product.element_bytes
+        return self._sliced(weights, cuts.repeats > 1) + self._sliced(inputs, cuts.serial_in > 1)
 
+    def _update(self) -> Array:
+        held = self.reduced.outputs * bytes_of(self.kept)
+        return self._sliced(held, self.cuts.serial_out > 1)
 
-def _add_in_place(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
-    """Adds a part's sums to those before (docs/hardware.md, Elementwise vertices: binary)."""
-    vector, start = (2, 29) if product.partials == "float32" else (4, 26)
-    steps = ceil_div(ceil_div(reduced.outputs, workers), vector)
-    return np.where(cuts.serial_in > 1, workers * (start + steps * 2) + 11, 0)
+    def _sliced(self, count: Array, needed: Array) -> Array:
+        """A dynamic slice or update of so many bytes."""
+        cycles = 25 + self.workers * (39 + 24 + 2 * np.ceil(count / 8 / self.workers))
+        return np.where(needed, cycles, 0)
 
+    def _add_in_place(self) -> Array:
+        """Adds a part's sums to those before (docs/hardware.md, Elementwise vertices: binary)."""
+        vector, start = (2, 29) if self.product.partials == "float32" else (4, 26)
+        steps = ceil_div(ceil_div(self.reduced.outputs, self.workers), vector)
+        cycles = self.workers * (start + steps * 2) + 11
+        return np.where(self.cuts.serial_in > 1, cycles, 0)
 
-def _cast_cycles(count: Array, workers: int) -> Array:
-    """Cast to halves: four in two cycles (docs/hardware.md, Elementwise vertices)."""
-    return 12 + workers * (37 + ceil_div(ceil_div(count, workers), 4) * 2)
+    def _cast(self, needed: Array) -> Array:
+        """Cast of the result to halves: four in two cycles.
 
-
-def _cast(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
-    """Cast of the result where no reduction does it on the way."""
-    needed = (product.partials != product.result) & (cuts.depth == 1) & (cuts.serial_in == 1)
-    return np.where(needed, _cast_cycles(reduced.outputs, workers), 0)
-
-
-def _cast_after_loop(product: Product, cuts: Cuts, reduced: Reduced, workers: int) -> Array:
-    needed = (product.partials != product.result) & (cuts.serial_in > 1)
-    return np.where(needed, _cast_cycles(reduced.outputs, workers), 0)
-
-
-def _memory(
-    product: Product,
-    vertex: Vertex,
-    cuts: Cuts,
-    part: Share,
-    padding: Zeros,
-    reduced: Reduced,
-    moved: tuple[_Moved, _Moved, _Moved],
-) -> Array:
-    """Temporary bytes on the largest tile; operands where they lie are not counted."""
-    size = product.element_bytes
-    inputs, weights = part.inputs * size, part.weights * size
-    partials = part.partials * product.partial_bytes
-    if vertex.kind == "slic":
-        partials = partials + ceil_div(partials, part.group_grains) + 200
-    ins, others = moved[0].bytes, np.maximum(moved[1].bytes, moved[2].bytes)
-    inside = 1 - cuts.early
-    computing = inputs * inside + weights + partials + (padding.inputs + padding.weights) * size
-    largest = np.maximum(2 * np.maximum(ins * inside, others), computing)
-    largest = np.maximum(largest, reduced.temporary_bytes)
-    sums = reduced.outputs * product.partial_bytes * (cuts.serial_in > 1)
-    return (ins + inputs) * cuts.early + largest + sums
+        Source: docs/hardware.md, Elementwise vertices.
+        """
+        steps = ceil_div(ceil_div(self.reduced.outputs, self.workers), 4)
+        casts = needed & (self.product.partials != self.product.result)
+        return np.where(casts, 12 + self.workers * (37 + steps * 2), 0)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from lowering.machine.planner.amp import units_of, zero_cycles
+from lowering.machine.planner.amp import Units, zero_cycles
 from lowering.machine.planner.constants import WINDOW
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
 from lowering.machine.target import Number, Target
@@ -37,7 +37,7 @@ def slic_cycles(
     most = ceil_div(part.rows, workers)
     pieces = ceil_div(most, width)
     # A pass with sixteen units, two with eight; each cycle makes an output of 4 x 4 x 4 products.
-    passes = 1 if units_of("float16", partials, target) >= 16 else 2
+    passes = 1 if Units("float16", partials, target).number >= 16 else 2
     each = _SLIC_MACS / dict(target.macs_per_cycle)["float16", partials] * stride
     row = 15 * passes + np.maximum(most / pieces - (5 if stride == 1 else 3), 0) * each
     extra = 3 if partials == "float32" else 0

@@ -5,8 +5,6 @@ Source: poplibs: ConvModel.cpp addTileLevelTransformEstimates.
 
 from __future__ import annotations
 
-import dataclasses as dc
-
 import numpy as np
 
 from lowering.machine.planner.amp import weights_per_unit
@@ -16,23 +14,11 @@ from lowering.machine.planner.tiles import Array, Share
 from lowering.machine.planner.vertices import Vertex
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
-class Zeros:
-    """Elements that are zero on the largest tile, for every candidate.
+def zeros(product: Product, vertex: Vertex, part: Share) -> Array:
+    """How many elements are zero on the largest tile, for every candidate.
 
-    Attributes:
-      inputs: among those that it reads.
-      weights: in its kernels.
-    """
-
-    inputs: Array
-    weights: Array
-
-
-def zeros(product: Product, vertex: Vertex, part: Share) -> Zeros:
-    """What is filled up: the kernel's width for SLIC, its rows for AMP with few input channels.
-
-    SLIC also takes the padding of the input itself.
+    The kernel's width is filled up for SLIC, its rows for AMP with few input channels; so is what
+    such a kernel reads of the input. SLIC also takes the padding of the input itself.
 
     Args:
       product: what is computed.
@@ -40,20 +26,17 @@ def zeros(product: Product, vertex: Vertex, part: Share) -> Zeros:
       part: what the tile has.
     """
     dim, multiple = _filled(product, vertex)
-    inputs, weights = np.zeros(len(part.inputs)), np.zeros(len(part.inputs))
     if multiple == 1:
-        return Zeros(inputs=inputs, weights=weights)
+        return np.zeros(len(part.inputs))
     taps = part.kernel[dim]
     more = -taps % multiple
-    weights = part.weights / taps * more
-    read = part.read[dim]
-    inputs = part.inputs / read * more * product.dilation[dim]
+    inputs = part.inputs / part.read[dim] * more * product.dilation[dim]
     if vertex.kind == "slic":
         for d, held in enumerate(part.read):
             window = (part.kernel[d] - 1) * product.dilation[d] + 1
             needed = (part.field[d] - 1) * product.stride[d] + window
             inputs = inputs + part.inputs / held * np.maximum(needed - held, 0)
-    return Zeros(inputs=inputs, weights=weights)
+    return inputs + part.weights / taps * more
 
 
 def _filled(product: Product, vertex: Vertex) -> tuple[int, int]:

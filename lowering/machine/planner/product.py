@@ -6,6 +6,7 @@ import dataclasses as dc
 import math
 from typing import Literal, TypeAlias
 
+from lowering.machine.planner.constants import bytes_of
 from lowering.machine.target import Number
 
 Kind: TypeAlias = Literal["matmul", "convolution", "weight_update"]
@@ -66,12 +67,12 @@ class Product:
     @property
     def element_bytes(self) -> int:
         """Bytes of an operand's element."""
-        return 4 if self.dtype == "float32" else 2
+        return bytes_of(self.dtype)
 
     @property
     def partial_bytes(self) -> int:
         """Bytes of a sum."""
-        return 4 if self.partials == "float32" else 2
+        return bytes_of(self.partials)
 
     @property
     def inputs(self) -> int:

@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, stages_of
+from lowering.machine.planner.constants import DATA_PATH_BYTES, bytes_of, stages_of
 from lowering.machine.planner.tiles import Array, ceil_div
 from lowering.machine.target import Number
 
@@ -52,7 +52,7 @@ def reduce_cycles(
       casts: whether it leaves half precision.
       workers: of a tile.
     """
-    size = 4 if partials == "float32" else 2
+    size = bytes_of(partials)
     lanes = 16 // size  # accumulators take two vectors at once (docs/hardware.md, Planner)
     loops = ceil_div(ceil_div(elements, lanes), workers)
     store = (8 if partials == "float32" else 10) - (casts | (partials == "float16"))
@@ -90,7 +90,7 @@ def reductions(
       result: of what they become.
       workers: of a tile.
     """
-    size = 4 if dtype == "float32" else 2
+    size = bytes_of(dtype)
     outputs = ceil_div(partials, depths)
     cycles, received, temporary = (np.zeros(len(partials)) for _ in range(3))
     unique, which = np.unique(depths, return_inverse=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -29,7 +31,7 @@ class Grains:
     out_channels: int = 1
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
+@dc.dataclass(frozen=True, slots=True)
 class Cuts:
     """Candidate partitions, one per element of the arrays (int64 [candidates]).
 
@@ -58,14 +60,8 @@ class Cuts:
     @property
     def tiles(self) -> Array:
         """Tiles that take part."""
-        return (
-            self.groups
-            * self.batch
-            * _product(self.field)
-            * _product(self.kernel)
-            * self.in_channels
-            * self.out_channels
-        )
+        channels = self.in_channels * self.out_channels
+        return self.groups * self.sharing * multiplied(self.kernel) * channels
 
     @property
     def repeats(self) -> Array:
@@ -75,7 +71,12 @@ class Cuts:
     @property
     def depth(self) -> Array:
         """Partials of each output element, on different tiles."""
-        return self.in_channels * _product(self.kernel)
+        return self.in_channels * multiplied(self.kernel)
+
+    @property
+    def sharing(self) -> Array:
+        """Tiles that use the same weights; each holds a part of them."""
+        return self.batch * multiplied(self.field)
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +110,12 @@ class Share:
     @property
     def rows(self) -> Array:
         """Positions of the output, all examples together."""
-        return self.batch * _product(self.field)
+        return self.batch * multiplied(self.field)
 
     @property
     def taps(self) -> Array:
         """Elements of its part of the kernel."""
-        return _product(self.kernel)
+        return multiplied(self.kernel)
 
 
 def ceil_div(a: Any, b: Any) -> Any:
@@ -122,11 +123,9 @@ def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def _product(arrays: Sequence[Array]) -> Array:
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = total * array
-    return total
+def multiplied(arrays: Sequence[Array]) -> Array:
+    """All of them together; at least one."""
+    return functools.reduce(operator.mul, arrays)
 
 
 def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
@@ -158,7 +157,7 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
         in_grains=in_grains,
         out_grains=out_grains,
         read=read,
-        inputs=all_groups * batch * _product(read) * in_channels,
-        weights=all_groups * _product(kernel) * in_channels * out_channels,
-        partials=all_groups * batch * _product(field) * out_channels,
+        inputs=all_groups * batch * multiplied(read) * in_channels,
+        weights=all_groups * multiplied(kernel) * in_channels * out_channels,
+        partials=all_groups * batch * multiplied(field) * out_channels,
     )

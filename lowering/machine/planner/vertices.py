@@ -6,7 +6,7 @@ import dataclasses as dc
 import math
 from typing import Literal, TypeAlias
 
-from lowering.machine.planner.amp import amp_share, units_of, weights_per_unit
+from lowering.machine.planner.amp import Units, amp_share, weights_per_unit
 from lowering.machine.planner.mac import (
     hmac_cycles,
     outer_product_cycles,
@@ -14,29 +14,27 @@ from lowering.machine.planner.mac import (
     vmac_cycles,
 )
 from lowering.machine.planner.product import Product
-from lowering.machine.planner.tiles import Array, Grains, Share
+from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
 from lowering.machine.target import Target
 
 Kind: TypeAlias = Literal["amp", "slic", "hmac", "vmac", "outer_product"]
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
+@dc.dataclass(frozen=True, slots=True)
 class Vertex:
     """One way to compute.
 
     Attributes:
       kind: which vertex.
       grains: what it handles at a time.
-      one_grain: whether a tile may have only one grain of input and of output channels.
     """
 
     kind: Kind
     grains: Grains
-    one_grain: bool = False
 
     def allows(self, part: Share) -> Array:
         """Bool [candidates]: whether the vertex can do the tile's part."""
-        if self.one_grain:
+        if self.kind == "slic":  # one grain of input and of output channels
             return (part.in_grains == 1) & (part.out_grains == 1)
         return part.in_grains > 0
 
@@ -44,7 +42,7 @@ class Vertex:
         """Tile cycles of the largest tile's part, for every candidate."""
         dtype, partials = product.dtype, product.partials
         if self.kind == "amp":
-            return amp_share(part, self.grains, dtype, partials, target)
+            return amp_share(part, self.grains, Units(dtype, partials, target))
         if self.kind == "slic":
             return slic_cycles(part, self.grains, partials, product.stride[-1], target)
         if self.kind == "vmac":
@@ -65,26 +63,27 @@ def vertices_for(product: Product, target: Target, changed: bool = False) -> tup
     hmac = _hmac(product)
     if product.scalar:
         return (hmac,)
-    found = _amp(product, target)
+    vertices = _amp(product, target)
     if changed:
-        return tuple(found)
-    found += [*_slic(product), *_vmac(product)]
+        return tuple(vertices)
+    vertices += [*_slic(product), *_vmac(product)]
     is_outer = product.in_channels == 1 and math.prod(product.kernel) == 1 and product.batch == 1
     if is_outer and set(product.stride) == {1}:
-        grains = Grains(out_channels=_outer_channels(product))
-        found.append(Vertex(kind="outer_product", grains=grains))
-    return (*found, hmac)
+        grain = 2 if product.dtype == "float32" else 4
+        channels = ceil_div(product.out_channels, grain) * grain
+        vertices.append(Vertex("outer_product", Grains(out_channels=min(16, channels))))
+    return (*vertices, hmac)
 
 
 def _amp(product: Product, target: Target) -> list[Vertex]:
     """AMP with whole units, or with kernel rows in place of missing input channels."""
-    units = units_of(product.dtype, product.partials, target)
+    units = Units(product.dtype, product.partials, target).number
     most = weights_per_unit(product.dtype)
     choices = {most}
     if product.kernel[0] > 1:
         choices.add(max(4, min(most, 1 << (product.in_channels - 1).bit_length())))
     return [
-        Vertex(kind="amp", grains=Grains(in_channels=channels, out_channels=units))
+        Vertex("amp", Grains(in_channels=channels, out_channels=units))
         for channels in sorted(choices, reverse=True)
     ]
 
@@ -98,25 +97,18 @@ def _slic(product: Product) -> list[Vertex]:
     if channels < 4 and product.groups < 4 // channels:
         return []
     grains = Grains(groups=4 // channels, in_channels=channels, out_channels=channels)
-    return [Vertex(kind="slic", grains=grains, one_grain=True)]
+    return [Vertex("slic", grains)]
 
 
 def _vmac(product: Product) -> list[Vertex]:
     if product.dtype == "float32" or product.out_channels > 1 or product.groups < 4:
         return []
     sizes = (4, 8, 16) if product.partials == "float16" else (4,)
-    return [
-        Vertex(kind="vmac", grains=Grains(groups=size)) for size in sizes if size <= product.groups
-    ]
+    return [Vertex("vmac", Grains(groups=size)) for size in sizes if size <= product.groups]
 
 
 def _hmac(product: Product) -> Vertex:
     grain = 1 if product.dtype == "float32" else 2
-    channels = -(-product.in_channels // grain) * grain
+    channels = ceil_div(product.in_channels, grain) * grain
     outs = 2 if product.partials == "float16" else 1
-    return Vertex(kind="hmac", grains=Grains(in_channels=min(channels, 16), out_channels=outs))
-
-
-def _outer_channels(product: Product) -> int:
-    vector = 2 if product.dtype == "float32" else 4
-    return min(16, -(-product.out_channels // vector) * vector)
+    return Vertex("hmac", Grains(in_channels=min(channels, 16), out_channels=outs))
