@@ -6,12 +6,15 @@ import dataclasses as dc
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from lowering.machine.planner.constants import divisors
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Cuts, Grains, ceil_div
+
+_T = TypeVar("_T")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -24,18 +27,18 @@ def distinct_cuts(count: int, limit: int) -> tuple[int, ...]:
       count: what is cut.
       limit: parts at most.
     """
-    found = {1}
+    distinct = {1}
     cuts = 1
     most = min(count, limit)
     while cuts <= most:
         largest = ceil_div(count, cuts)
-        found.add(cuts)
+        distinct.add(cuts)
         if cuts % 2 and cuts < most and ceil_div(count, cuts + 1) == largest:
-            found.add(cuts + 1)
+            distinct.add(cuts + 1)
         if largest == 1:
             break
         cuts = ceil_div(count, largest - 1)
-    return tuple(sorted(found))
+    return tuple(sorted(distinct))
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -63,18 +66,14 @@ class Axes:
     def cuts(self, index: Array) -> Cuts:
         """The candidates of int64 [candidates, dimensions] positions in `choices`."""
         columns = [np.asarray(choice)[index[:, i]] for i, choice in enumerate(self.choices)]
-        serial = np.asarray(self.serial)[index[:, -1]]
-        return Cuts(
-            groups=columns[0],
-            batch=columns[1],
-            field=tuple(columns[2 : 2 + self.rank]),
-            kernel=tuple(columns[2 + self.rank : 2 + 2 * self.rank]),
-            in_channels=columns[-2],
-            out_channels=columns[-1],
-            serial_in=serial[:, 0],
-            serial_out=serial[:, 1],
-            early=serial[:, 2],
-        )
+        return Cuts(*self.by_kind(columns), *np.asarray(self.serial)[index[:, -1]].T)
+
+    def by_kind(
+        self, values: Sequence[_T]
+    ) -> tuple[_T, _T, tuple[_T, ...], tuple[_T, ...], _T, _T]:
+        """What there is of every dimension, as partitions have it: fields and kernels together."""
+        groups, batch, *extents, ins, outs = values
+        return groups, batch, tuple(extents[: self.rank]), tuple(extents[self.rank :]), ins, outs
 
     @property
     def whole(self) -> int:
@@ -121,17 +120,10 @@ def axes_of(product: Product, grains: Grains, tiles: int) -> Axes:
       grains: what stays together.
       tiles: of an IPU.
     """
+    groups = ceil_div(product.groups, grains.groups)
     in_grains = ceil_div(product.in_channels, grains.in_channels)
     out_grains = ceil_div(product.out_channels, grains.out_channels)
-    counts = [
-        ceil_div(product.groups, grains.groups),
-        product.batch,
-        *product.field,
-        *product.kernel[:-1],
-        1,
-        in_grains,
-        out_grains,
-    ]
+    counts = (groups, product.batch, *product.field, *product.kernel[:-1], 1, in_grains, out_grains)
     outs = distinct_cuts(out_grains, out_grains)[1:]
     ins = [cut for cut in divisors(product.in_channels) if 1 < cut <= in_grains]
     # In the order in which a step to the next changes least.
@@ -208,12 +200,8 @@ def around(axes: Axes, seeds: Array, tiles: int) -> Array:
 def _moves(moving: Sequence[int], rank: int) -> Array:
     """Steps in every pair of the dimensions: int64 [moves, rank]."""
     moves: list[Array] = [np.zeros((1, rank), dtype=np.int64)]
-    for a, b in itertools.combinations(moving, 2):
+    for a, b in [*itertools.combinations(moving, 2)] or [(i, i) for i in moving]:
         grid = np.zeros((len(_STEPS) ** 2, rank), dtype=np.int64)
         grid[:, a], grid[:, b] = np.repeat(_STEPS, len(_STEPS)), np.tile(_STEPS, len(_STEPS))
-        moves.append(grid)
-    if len(moving) == 1:
-        grid = np.zeros((len(_STEPS), rank), dtype=np.int64)
-        grid[:, moving[0]] = _STEPS
         moves.append(grid)
     return np.concatenate(moves)

@@ -24,12 +24,9 @@ def from_operation(op: Operation) -> Product:
         Complex numbers are pairs of real ones: four real products, as the one of [x, iy] and
         [[u, iv], [-v, iu]], with twice the channels.
     """
-    if op.name == "dot_general":
-        product = _from_dot(op)
-    else:
-        product = _from_convolution(op)
-    given = op.operands[0].dtype
-    dtype, parts = _number(given), 2 if given.startswith("complex") else 1
+    product = _from_dot(op) if op.name == "dot_general" else _from_convolution(op)
+    element = op.operands[0].dtype
+    dtype, parts = _number(element), 2 if element.startswith("complex") else 1
     partials = "float32" if dtype == "float32" else _number(op.partials or "float32")
     result = "float16" if partials == "float16" else _number(op.result.dtype)
     return dc.replace(
@@ -39,7 +36,7 @@ def from_operation(op: Operation) -> Product:
         dtype=dtype,
         partials=partials,
         result=result,
-        scalar=given not in _FLOATING,
+        scalar=element not in _FLOATING,
     )
 
 
@@ -72,8 +69,7 @@ def _from_convolution(op: Operation) -> Product:
     kernel (poplibs: ConvPlan.cpp, splitting of strided gradients): the phases are output channels
     here. One whose kernel is larger than its output is a gradient of weights.
     """
-    numbers = op.param("dimension_numbers")
-    left_spec, right_spec, out_spec = numbers[0], numbers[1], numbers[2]
+    left_spec, right_spec, out_spec = op.param("dimension_numbers")
     left, right, out = op.operands[0].dims, op.operands[1].dims, op.result.dims
     feature_groups = op.param("feature_group_count", 1)
     batch_groups = op.param("batch_group_count", 1)

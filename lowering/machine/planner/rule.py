@@ -61,36 +61,29 @@ def phases_of(chosen: Plan, target: Target) -> tuple[Phase, ...]:
       target: the chip.
     """
     terms = {name: cycles / chosen.repeats for name, cycles in chosen.cycles_by_term}
-    per_cycle = target.exchange_bytes
 
-    def step(name: str, compute: str, *exchanged: str, waits: bool = True) -> Phase:
-        received = sum(terms[one] for one in exchanged) * per_cycle
-        fixed = SUPERSTEP_CYCLES if waits else 0
-        return Phase(name, terms[compute] + fixed, received)
+    def step(name: str, compute: str, *exchanged: str) -> list[Phase]:
+        """The superstep of a term, if it takes time; what receives data waits for it."""
+        received = sum(terms[term] for term in exchanged) * target.exchange_bytes
+        fixed = SUPERSTEP_CYCLES if exchanged else 0
+        return [Phase(name, terms[compute] + fixed, received)] if terms[compute] else []
 
-    phases: list[Phase] = []
-    if terms["arrange"]:
-        phases.append(step("PreArrange", "arrange", "arrange_exchange"))
-    if terms["slice"]:
-        phases.append(step("DynamicSlice", "slice", waits=False))
-    phases.append(step("Convolve", "compute", "inputs_exchange", "weights_exchange", "padding"))
-    phases.extend(_reductions(chosen, terms, per_cycle))
-    if terms["cast"]:
-        phases.append(step("Cast", "cast", waits=False))
-    if terms["add_in_place"]:
-        phases.append(step("AddInPlace", "add_in_place", waits=False))
-    if terms["update"]:
-        phases.append(step("DynamicUpdate", "update", waits=False))
-    if terms["restore"]:
-        phases.append(step("PostArrange", "restore", "restore_exchange"))
-    return tuple(phases)
+    return (
+        *step("PreArrange", "arrange", "arrange_exchange"),
+        *step("DynamicSlice", "slice"),
+        *step("Convolve", "compute", "inputs_exchange", "weights_exchange", "padding"),
+        *_reductions(chosen, terms, target.exchange_bytes),
+        *step("Cast", "cast"),
+        *step("AddInPlace", "add_in_place"),
+        *step("DynamicUpdate", "update"),
+        *step("PostArrange", "restore", "restore_exchange"),
+    )
 
 
 def _reductions(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
     """A superstep per stage; the first ones have most to do and take most of the time."""
-    factors = stage_factors(chosen.depth)
-    left, weights = 1.0, []
-    for factor in factors:
+    left, weights = 1.0, list[float]()
+    for factor in stage_factors(chosen.depth):
         weights.append(left)
         left /= factor
     total = sum(weights)
@@ -109,10 +102,8 @@ def _vertex_name(product: Product, chosen: Plan) -> str:
     kind, grains = chosen.kind, chosen.vertex.grains
     if kind == "amp":
         whole = grains.in_channels == weights_per_unit(product.dtype)
-        taps = 1
-        for extent, cut in zip(chosen.variant.product.kernel, chosen.partition.kernel, strict=True):
-            taps *= ceil_div(extent, cut)
-        name = "ConvPartial1x1Out" if whole and taps == 1 else "ConvPartialnx1"
+        one_tap = chosen.variant.product.kernel == chosen.partition.kernel
+        name = "ConvPartial1x1Out" if whole and one_tap else "ConvPartialnx1"
         return f"poplin::{name}<{types},true,false,{grains.out_channels},4>"
     if kind == "slic":
         return f"poplin::ConvPartial1x4SLIC<{types},{product.stride[-1]},false,4,{grains.groups}>"
@@ -125,25 +116,22 @@ def _vertex_name(product: Product, chosen: Plan) -> str:
 
 def _vertices(product: Product, chosen: Plan, target: Target) -> tuple[Vertices, ...]:
     """The kinds of vertices, one of each per worker or supervisor and tile."""
-    tiles = chosen.tiles
     terms = dict(chosen.cycles_by_term)
     per_tile = target.workers if chosen.kind == "outer_product" else 1
-    found = [Vertices(_vertex_name(product, chosen), per_tile, tiles)]
-    size = _C[product.dtype]
+    dtype, partials, result = _C[product.dtype], _C[product.partials], _C[product.result]
+    kinds = {_vertex_name(product, chosen): per_tile}
     if terms["reduce"]:
-        kind = f"poplin::ReduceAdd<{_C[product.result]},{_C[product.partials]},true,false>"
-        found.append(Vertices(kind, len(stage_factors(chosen.depth)), tiles))
+        stages = len(stage_factors(chosen.depth))
+        kinds[f"poplin::ReduceAdd<{result},{partials},true,false>"] = stages
     if terms["cast"]:
-        kind = f"popops::Cast1D<{_C[product.partials]},{_C[product.result]}>"
-        found.append(Vertices(kind, 1, tiles))
+        kinds[f"popops::Cast1D<{partials},{result}>"] = 1
     if terms["arrange"] or terms["restore"]:
-        found.append(Vertices(f"popops::TransposeMultiVertex<{size}>", 1, tiles))
+        kinds[f"popops::TransposeMultiVertex<{dtype}>"] = 1
     if terms["slice"] or terms["update"]:
-        found.append(Vertices(f"popops::DynamicSlice1d<{size}>", 1, tiles))
+        kinds[f"popops::DynamicSlice1d<{dtype}>"] = 1
     if terms["add_in_place"]:
-        kind = f"popops::BinaryOp1DInPlaceSupervisor<ADD,{_C[product.partials]}>"
-        found.append(Vertices(kind, 1, tiles))
-    return tuple(found)
+        kinds[f"popops::BinaryOp1DInPlaceSupervisor<ADD,{partials}>"] = 1
+    return tuple(Vertices(kind, number, chosen.tiles) for kind, number in kinds.items())
 
 
 def _wanted(product: Product, chosen: Plan, role: str) -> Wanted:

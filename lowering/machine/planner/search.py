@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
+import math
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,7 +32,7 @@ _GUIDES = (1e9, 0.6, 0.3, 0.1, 0.03, 0.0)
 """Shares of a tile's memory for which the search looks for the fastest plan; 0: the smallest."""
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
+@dc.dataclass(frozen=True, slots=True)
 class Partition:
     """In how many parts each dimension is cut; parts are on different tiles."""
 
@@ -75,18 +77,12 @@ class Plan:
     def tiles(self) -> int:
         """Tiles that take part."""
         cut = self.partition
-        total = cut.groups * cut.batch * cut.in_channels * cut.out_channels
-        for parts in (*cut.field, *cut.kernel):
-            total *= parts
-        return total
+        return cut.groups * cut.batch * math.prod(cut.field) * cut.out_channels * self.depth
 
     @property
     def depth(self) -> int:
         """Partials of each output element, on different tiles."""
-        depth = self.partition.in_channels
-        for parts in self.partition.kernel:
-            depth *= parts
-        return depth
+        return self.partition.in_channels * math.prod(self.partition.kernel)
 
     @property
     def repeats(self) -> int:
@@ -108,14 +104,22 @@ class _Way:
     axes: Axes
 
 
+_Position: TypeAlias = tuple[int, ...]
+"""A candidate: for every dimension of the axes, which of the cuts."""
+
+
 @dc.dataclass(slots=True)
-class _Found:
-    """Candidates that have been priced."""
+class _Priced:
+    """Candidates of a way, and what they cost."""
 
     way: _Way
     index: Array
     cycles: Array
     memory: Array
+
+    def position(self, number: int) -> _Position:
+        """Of one of them."""
+        return tuple(self.index[number].tolist())
 
 
 @functools.lru_cache(maxsize=65536)
@@ -137,27 +141,21 @@ def plan(product: Product, target: Target, memory_proportion: float = DEFAULT_PR
         raise InternalError("A product with an empty extent computes nothing and has no plan.")
     front = _front(product, target)
     if memory_proportion <= 0:
-        return front.plan(0, target)
+        return _plan(*front.candidates[0], target)
     bound = memory_proportion * target.bytes_per_tile
     while bound < 2 * target.bytes_per_tile and front.memory[0] > bound:
         bound *= 2
     fitting = int(np.searchsorted(front.memory, bound, side="right"))
-    return front.plan(fitting - 1, target)  # the last one, the fastest of all, if nothing fits
+    # The last one, the fastest of all, if nothing fits.
+    return _plan(*front.candidates[fitting - 1], target)
 
 
 @dc.dataclass(frozen=True, slots=True)
 class _Front:
     """Candidates not beaten in both cycles and memory: smallest first, fastest last."""
 
-    ways: tuple[_Way, ...]
-    which: Array
-    index: tuple[tuple[int, ...], ...]
+    candidates: tuple[tuple[_Way, _Position], ...]
     memory: Array
-
-    def plan(self, position: int, target: Target) -> Plan:
-        """One of them as a plan."""
-        way = self.ways[int(self.which[position])]
-        return _plan(way, np.array([self.index[position]]), target)
 
 
 @functools.lru_cache(maxsize=16384)
@@ -169,19 +167,19 @@ def _front(product: Product, target: Target) -> _Front:
         for vertex in vertices_for(variant.product, target, variant.name != "plain")
     ]
     tiles = target.tiles_per_ipu
-    found = [_price(way, coarse(way.axes, tiles, _budget(way)), target) for way in ways]
-    seen: set[tuple[int, ...]] = set()
+    groups = [_price(way, coarse(way.axes, tiles, _budget(way)), target) for way in ways]
+    seen: set[_Position] = set()
     for _ in range(_ROUNDS):
-        seeds = _best(found, target)
-        fresh = [(i, at) for i, at in seeds if (id(found[i].way), *at) not in seen]
+        seeds = _best(groups, target)
+        fresh = [(i, at) for i, at in seeds if (id(groups[i].way), *at) not in seen]
         if not fresh:
             break
-        seen.update((id(found[i].way), *at) for i, at in fresh)
+        seen.update((id(groups[i].way), *at) for i, at in fresh)
         for i in {i for i, _ in fresh}:
             starts = np.array([at for j, at in fresh if i == j])
-            way = found[i].way
-            found.append(_price(way, around(way.axes, starts, tiles), target))
-    return _pareto(found)
+            way = groups[i].way
+            groups.append(_price(way, around(way.axes, starts, tiles), target))
+    return _pareto(groups)
 
 
 def _budget(way: _Way) -> int:
@@ -190,65 +188,59 @@ def _budget(way: _Way) -> int:
     return _BUDGET // 3 if seldom and not way.variant.product.scalar else _BUDGET
 
 
-def _price(way: _Way, index: Array, target: Target) -> _Found:
+def _price(way: _Way, index: Array, target: Target) -> _Priced:
     costs = estimate(way.variant, way.vertex, way.axes.cuts(index), target)
-    return _Found(way, index, costs.cycles, costs.temporary_bytes)
+    return _Priced(way, index, costs.cycles, costs.temporary_bytes)
 
 
-def _best(found: list[_Found], target: Target) -> list[tuple[int, tuple[int, ...]]]:
+def _best(groups: list[_Priced], target: Target) -> list[tuple[int, _Position]]:
     """The best candidate under each of the guides' bounds, and those of other ways close to it."""
     seeds: dict[tuple[int, int], None] = {}
     for guide in _GUIDES:
         best: dict[int, tuple[float, int, int]] = {}
-        for i, one in enumerate(found):
+        for i, group in enumerate(groups):
             if guide:
-                score = np.where(one.memory <= guide * target.bytes_per_tile, one.cycles, np.inf)
+                fits = group.memory <= guide * target.bytes_per_tile
+                score = np.where(fits, group.cycles, np.inf)
             else:
-                score = np.where(np.isfinite(one.cycles), one.memory, np.inf)
+                score = np.where(np.isfinite(group.cycles), group.memory, np.inf)
             at = int(np.argmin(score))
-            way = id(one.way)
+            way = id(group.way)
             if score[at] < best.get(way, (np.inf,))[0]:
                 best[way] = float(score[at]), i, at
         close = _CLOSE * min((score for score, _, _ in best.values()), default=0.0)
         for score, i, at in best.values():
             if score <= close:
                 seeds[i, at] = None
-    return [(i, tuple(found[i].index[at].tolist())) for i, at in seeds]
+    return [(i, groups[i].position(at)) for i, at in seeds]
 
 
-def _pareto(found: list[_Found]) -> _Front:
-    cycles = np.concatenate([one.cycles for one in found])
-    memory = np.concatenate([one.memory for one in found])
-    starts = np.cumsum([0, *(len(one.cycles) for one in found)])
+def _pareto(groups: list[_Priced]) -> _Front:
+    cycles = np.concatenate([group.cycles for group in groups])
+    memory = np.concatenate([group.memory for group in groups])
+    starts = np.cumsum([0, *(len(group.cycles) for group in groups)])
     order = np.lexsort((cycles, memory))
     order = order[np.isfinite(cycles[order])]
     fastest = np.minimum.accumulate(cycles[order])
     kept = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
     which = np.searchsorted(starts, kept, side="right") - 1
     rows = zip(which.tolist(), (kept - starts[which]).tolist(), strict=True)
-    index = tuple(tuple(found[i].index[at].tolist()) for i, at in rows)
-    return _Front(tuple(one.way for one in found), which, index, memory[kept])
+    candidates = tuple((groups[i].way, groups[i].position(at)) for i, at in rows)
+    return _Front(candidates, memory[kept])
 
 
-def _plan(way: _Way, index: Array, target: Target) -> Plan:
-    cuts = way.axes.cuts(index)
-    costs = estimate(way.variant, way.vertex, cuts, target)
-    partition = Partition(
-        groups=int(cuts.groups[0]),
-        batch=int(cuts.batch[0]),
-        field=tuple(int(cut[0]) for cut in cuts.field),
-        kernel=tuple(int(cut[0]) for cut in cuts.kernel),
-        in_channels=int(cuts.in_channels[0]),
-        out_channels=int(cuts.out_channels[0]),
-    )
-    terms = zip(TERMS, costs.terms[:, 0].tolist(), strict=True)
+def _plan(way: _Way, position: _Position, target: Target) -> Plan:
+    axes = way.axes
+    costs = estimate(way.variant, way.vertex, axes.cuts(np.array([position])), target)
+    cuts = [choice[i] for choice, i in zip(axes.choices, position[:-1], strict=True)]
+    serial_in, serial_out, early = axes.serial[position[-1]]
     return Plan(
         variant=way.variant,
         vertex=way.vertex,
-        partition=partition,
-        serial_in=int(cuts.serial_in[0]),
-        serial_out=int(cuts.serial_out[0]),
-        early=bool(cuts.early[0]),
-        cycles_by_term=tuple(terms),
+        partition=Partition(*axes.by_kind(cuts)),
+        serial_in=serial_in,
+        serial_out=serial_out,
+        early=bool(early),
+        cycles_by_term=tuple(zip(TERMS, costs.terms[:, 0].tolist(), strict=True)),
         temporary_bytes=float(costs.temporary_bytes[0]),
     )
