@@ -71,21 +71,12 @@ def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: _Names)
 
 
 def _fill_loop(trace: Loop, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
-    size = trace.body.num_steps
-    low, count = where.start, where.stop - where.start
-    _fill(trace.body, out, slice(low, low + min(size, count)), names)
-    whole = count // size
-    for key, column in out.items():
-        if whole > 1:
-            grid = column[low : low + whole * size].reshape(whole, size)
-            grid[1:] = grid[0]
-            if key == "start_cycle":
-                grid += np.arange(whole, dtype=np.int64)[:, None] * trace.period
-        rest = count - whole * size
-        if whole and rest:
-            column[low + whole * size : where.stop] = column[low : low + rest]
-            if key == "start_cycle":
-                column[low + whole * size : where.stop] += whole * trace.period
+    size, place = trace.body.num_steps, np.arange(where.stop - where.start)
+    once = slice(where.start, min(where.start + size, where.stop))
+    _fill(trace.body, out, once, names)
+    for column in out.values():
+        column[where] = column[once][place % size]
+    out["start_cycle"][where] += place // size * trace.period
 
 
 def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 
@@ -39,15 +39,8 @@ class Step:
     origin: str = ""
 
 
-class _Labels(NamedTuple):
-    """What a step inherits from the task that it is a part of."""
-
-    stage: int | None = None
-    micro_batch: int | None = None
-    phase: str | None = None
-
-
-_UNLABELLED = _Labels()
+_Labels: TypeAlias = tuple[int | None, int | None, str | None]
+"""The stage, micro-batch and phase of the task that a step is a part of."""
 
 
 class Steps(Sequence[Step]):
@@ -79,15 +72,15 @@ class Steps(Sequence[Step]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return list(_walk(self.trace, start, max(start, stop), 0, _UNLABELLED))
-            return [_at(self.trace, i) for i in range(start, stop, step)]
+                return list(_walk(self.trace, start, stop))
+            return [self[i] for i in range(start, stop, step)]
         i = index + len(self) if index < 0 else index
         if not 0 <= i < len(self):
             raise IndexError(f"step {index} of {len(self)}")
-        return _at(self.trace, i)
+        return next(_walk(self.trace, i, i + 1))
 
     def __iter__(self) -> Iterator[Step]:
-        return _walk(self.trace, 0, len(self), 0, _UNLABELLED)
+        return _walk(self.trace, 0, len(self))
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps in {self.trace.span} cycles>"
@@ -104,13 +97,13 @@ class Steps(Sequence[Step]):
         return columns(self.trace, limit)
 
 
-def _at(trace: Trace, i: int) -> Step:
-    """Step i of a trace."""
-    return next(_walk(trace, i, i + 1, 0, _UNLABELLED))
-
-
 def _walk(
-    trace: Trace, start: int, stop: int, cycle: int, labels: _Labels, on: int | None = None
+    trace: Trace,
+    start: int,
+    stop: int,
+    cycle: int = 0,
+    labels: _Labels = (None, None, None),
+    on: int | None = None,
 ) -> Iterator[Step]:
     """The steps from `start` to `stop` of a trace that begins in a cycle, on that IPU if given."""
     if start >= stop:
@@ -132,9 +125,9 @@ def _walk(
     else:
         i = int(np.searchsorted(trace.first, start, side="right")) - 1
         while i < len(trace.first) - 1 and (before := int(trace.first[i])) < stop:
-            part, at, own = _part(trace, i)
+            part, at, inner = _part(trace, i)
             low, high = max(start - before, 0), min(stop - before, part.num_steps)
-            yield from _walk(part, low, high, cycle + at, own or labels, on)
+            yield from _walk(part, low, high, cycle + at, inner or labels, on)
             i += 1
 
 
@@ -146,9 +139,6 @@ def _part(trace: Group | Tasks, i: int) -> tuple[Trace, int, _Labels | None]:
     if trace.phase[i] == NONE:
         return body, start, None
     stage, micro_batch = int(trace.stage[i]), int(trace.micro_batch[i])
-    labels = _Labels(
-        None if stage == NONE else stage,
-        None if micro_batch == NONE else micro_batch,
-        PHASES[trace.phase[i]],
-    )
-    return body, start, labels
+    known_stage = None if stage == NONE else stage
+    known_micro_batch = None if micro_batch == NONE else micro_batch
+    return body, start, (known_stage, known_micro_batch, PHASES[trace.phase[i]])

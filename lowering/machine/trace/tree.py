@@ -25,7 +25,20 @@ _PHASE_CODES = {phase: code for code, phase in enumerate(PHASES)}
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class _Sized:
+    """What every trace knows of itself.
+
+    Attributes:
+      num_steps: how many there are, all iterations and tasks together.
+      span: cycles from its start to the end of the last step to end.
+    """
+
+    num_steps: int
+    span: int
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block(_Sized):
     """Steps one by one; arrays of the same length.
 
     Attributes:
@@ -36,8 +49,6 @@ class Block:
       cycles: int64, for how long.
       names: what steps are called; one name may be there with several origins.
       origins: the user's `file:line` of each of them, or "".
-      num_steps: how many there are.
-      span: cycles from the start of the block to the end of its last step.
     """
 
     ipu: np.ndarray
@@ -47,67 +58,53 @@ class Block:
     cycles: np.ndarray
     names: tuple[str, ...]
     origins: tuple[str, ...]
-    num_steps: int
-    span: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group:
+class Group(_Sized):
     """Traces beside or after each other, each starting at its own offset.
 
     Attributes:
       children: the traces.
       offset: int64 [children], cycles from the start of the group to that of each.
       first: int64 [children + 1], how many steps come before each, and in all.
-      num_steps: of all children together.
-      span: cycles to the end of the last to end.
     """
 
     children: tuple[Trace, ...]
     offset: np.ndarray
     first: np.ndarray
-    num_steps: int
-    span: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class On:
+class On(_Sized):
     """The steps of a body, all on one IPU: what several IPUs do alike is there once.
 
     Attributes:
       body: the steps, on whatever IPU.
       ipu: where they are instead.
-      num_steps: of the body.
-      span: of the body.
     """
 
     body: Trace
     ipu: int
-    num_steps: int
-    span: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loop:
+class Loop(_Sized):
     """A body again and again.
 
     Attributes:
       body: the steps of one iteration.
       count: how many iterations there are.
       period: cycles from the start of one to that of the next.
-      num_steps: of all iterations together.
-      span: cycles to the end of the last.
     """
 
     body: Trace
     count: int
     period: int
-    num_steps: int
-    span: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tasks:
+class Tasks(_Sized):
     """The tasks of a pipeline: a few bodies, run many times, each time with labels of its own.
 
     One without a phase has no labels at all; its steps keep those that they have or inherit.
@@ -120,8 +117,6 @@ class Tasks:
       micro_batch: int32 [tasks], or `NONE`.
       phase: int8 [tasks], index into `PHASES`, or `NONE`.
       first: int64 [tasks + 1], how many steps come before each task, and in all.
-      num_steps: of all tasks together.
-      span: cycles to the end of the last to end.
     """
 
     bodies: tuple[Trace, ...]
@@ -131,8 +126,6 @@ class Tasks:
     micro_batch: np.ndarray
     phase: np.ndarray
     first: np.ndarray
-    num_steps: int
-    span: int
 
 
 Trace: TypeAlias = Block | Group | On | Loop | Tasks
