@@ -128,11 +128,7 @@ class Memory:
         self._tensors: list[Live] = []
         self._first: list[int] = []
         self._last: list[int] = []
-        self._names: list[str] = []
-        self._origins: list[str] = []
-        self._bytes: list[int] = []
-        self._space: list[int] = []
-        self._space_tiles: list[int] = []
+        self._steps: list[tuple[str, str, int, int, int]] = []  # in the order of `Alive`
 
     def add(self, key: object, tensor: Live) -> None:
         """A tensor begins to live; it takes the place of one of the same name."""
@@ -162,11 +158,7 @@ class Memory:
     def step(self, name: str, origin: str = "", temporary: float = 0.0, tiles: int = 0) -> None:
         """Something runs, with work space on the first `tiles` tiles."""
         space = round(temporary)
-        self._names.append(name)
-        self._origins.append(origin)
-        self._bytes.append(self._total + space * tiles)
-        self._space.append(space)
-        self._space_tiles.append(tiles)
+        self._steps.append((name, origin, self._total + space * tiles, space, tiles))
         used = self._live
         if space:
             used = used.copy()
@@ -183,12 +175,10 @@ class Memory:
         """
         if len(inner.bytes):
             np.maximum(self._peak, self._live + inner.tile_peak_bytes, out=self._peak)
-        start, number = len(self._bytes), len(self._tensors)
-        self._names.extend(inner.names)
-        self._origins.extend(inner.origins)
-        self._bytes.extend((inner.bytes + self._total).tolist())
-        self._space.extend(inner.space.tolist())
-        self._space_tiles.extend(inner.space_tiles.tolist())
+        start, number = len(self._steps), len(self._tensors)
+        numbers = (inner.bytes + self._total, inner.space, inner.space_tiles)
+        columns = (inner.names, inner.origins, *(column.tolist() for column in numbers))
+        self._steps.extend(zip(*columns, strict=True))
         self._tensors.extend(inner.tensors)
         self._first.extend((inner.first + start).tolist())
         self._last.extend((inner.last + start).tolist())
@@ -202,14 +192,16 @@ class Memory:
     def result(self) -> Alive:
         """The account."""
         last = np.array(self._last, dtype=np.int64)
-        last[list(self._alive.values())] = len(self._bytes) - 1
+        last[list(self._alive.values())] = len(self._steps) - 1
+        numbers = np.array([step[2:] for step in self._steps], dtype=np.int64).reshape(-1, 3)
+        bytes_, space, space_tiles = numbers.T.copy()
         return Alive(
             tile_peak_bytes=self._peak.copy(),
-            names=tuple(self._names),
-            origins=tuple(self._origins),
-            bytes=np.array(self._bytes, dtype=np.int64),
-            space=np.array(self._space, dtype=np.int64),
-            space_tiles=np.array(self._space_tiles, dtype=np.int64),
+            names=tuple(step[0] for step in self._steps),
+            origins=tuple(step[1] for step in self._steps),
+            bytes=bytes_,
+            space=space,
+            space_tiles=space_tiles,
             tensors=tuple(self._tensors),
             first=np.array(self._first, dtype=np.int64),
             last=last,
@@ -219,12 +211,12 @@ class Memory:
     def _begin(self, key: object, tensor: Live) -> None:
         self._alive[key] = len(self._tensors)
         self._tensors.append(tensor)
-        self._first.append(len(self._bytes))
+        self._first.append(len(self._steps))
         self._last.append(-1)
 
     def _end(self, key: object) -> Live:
         number = self._alive.pop(key)
-        self._last[number] = len(self._bytes) - 1
+        self._last[number] = len(self._steps) - 1
         return self._tensors[number]
 
 

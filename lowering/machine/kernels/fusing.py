@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from lowering.jaxpr import Literal
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, with_bodies
-from lowering.machine.kernels.uses import uses_of
+from lowering.machine.kernels.items import Entry, Item, Listing, values, with_bodies
+from lowering.machine.kernels.uses import ended_bytes, uses_of
 
 _HALVES = ("float16", "bfloat16")
 
@@ -29,10 +29,10 @@ def fused(listing: Listing, is_elementwise: Callable[[str], bool], most: int = 8
 
 class _Fuser:
     def __init__(self, listing: Listing, is_elementwise: Callable[[str], bool], most: int) -> None:
-        self._listing, self._shapes = listing, listing.shapes
+        self._listing, self._shapes = listing, list(listing.shapes)
         self._is_elementwise, self._most = is_elementwise, most
         self._uses = uses_of(listing)
-        self._items: list[Item | Loop | Choice | None] = []
+        self._items: list[Entry | None] = []
         self._made_at: dict[int, int] = {}
 
     def run(self) -> Listing:
@@ -47,15 +47,19 @@ class _Fuser:
             self._made_at.update((value, len(self._items)) for value in item.writes)
             self._items.append(item)
         items = tuple(item for item in self._items if item is not None)
-        return dc.replace(self._listing, items=items)
+        return dc.replace(self._listing, shapes=tuple(self._shapes), items=items)
+
+    def _maker(self, value: int | None) -> Item | None:
+        """The item that makes a value."""
+        item = self._items[self._made_at[value]] if value in self._made_at else None
+        return item if isinstance(item, Item) else None
 
     def _producer(self, value: int | None) -> Item | None:
         """The elementwise item that makes a value which nobody else reads."""
-        if value is None or self._uses[value] != 1 or value not in self._made_at:
+        item = self._maker(value)
+        if value is None or item is None or self._uses[value] != 1:
             return None
-        item = self._items[self._made_at[value]]
-        chain = isinstance(item, Item) and self._is_elementwise(item.operations[-1].name)
-        return item if chain and isinstance(item, Item) else None
+        return item if self._is_elementwise(item.operations[-1].name) else None
 
     def _absorbed(self, item: Item) -> Item:
         """The item with the producers of its operands that only it uses, which leave the list."""
@@ -80,14 +84,13 @@ class _Fuser:
 
     def _ready(self, item: Item) -> int:
         """The place after which all operands that no chain makes are there."""
-        others = (value for value in item.reads if self._producer(value) is None)
-        return max((self._made_at.get(v, -1) for v in others if v is not None), default=-1)
+        others = [value for value in values(item.reads) if self._producer(value) is None]
+        return max((self._made_at.get(value, -1) for value in others), default=-1)
 
     def _frees(self, producer: Item) -> bool:
         """Whether a chain ends more bytes than it begins, so that it should not wait."""
-        ended = {value for value in producer.reads if value is not None and self._uses[value] == 1}
-        ended_bytes = sum(self._shapes[value].bytes for value in ended)
-        return ended_bytes > self._shapes[producer.writes[0]].bytes
+        ended = ended_bytes(producer.reads, self._uses, self._shapes)
+        return ended > self._shapes[producer.writes[0]].bytes
 
     def _scattered(self, item: Item) -> Item | None:
         """The addition of rows that were scattered into zeros, as their addition to the other sum.
@@ -97,22 +100,19 @@ class _Fuser:
         if item.operations[0].name not in ("add", "add_any"):
             return None
         for value, other in zip(item.reads, reversed(item.reads), strict=True):
-            place = -1 if value is None or self._uses[value] != 1 else self._made_at.get(value, -1)
-            scatter = self._items[place] if place >= 0 else None
-            if other is None or not isinstance(scatter, Item):
+            scatter = self._maker(value)
+            if value is None or other is None or scatter is None or self._uses[value] != 1:
                 continue
             if scatter.operations[0].name == "scatter-add" and self._is_zero(scatter.reads[0]):
-                self._items[place] = None
+                self._items[self._made_at[value]] = None
                 reads = (other, *scatter.reads[1:])
                 return dc.replace(scatter, reads=reads, writes=item.writes)
         return None
 
     def _is_zero(self, value: int | None) -> bool:
         """Whether a value is a zero, however often it is repeated."""
-        if value is None or value not in self._made_at:
-            return False
-        item = self._items[self._made_at[value]]
-        if not isinstance(item, Item) or item.operations[0].name != "broadcast_in_dim":
+        item = self._maker(value)
+        if item is None or item.operations[0].name != "broadcast_in_dim":
             return False
         source = item.eqn.invars[0] if item.eqn is not None else None
         return isinstance(source, Literal) and not np.any(source.val)
@@ -131,10 +131,7 @@ class _Fuser:
         halves = dc.replace(reduction, operands=(cast.operands[0], *reduction.operands[1:]))
         place = self._made_at[value]
         if chain:
-            shapes = list(self._shapes)
-            shapes[value] = cast.operands[0]
-            self._shapes = tuple(shapes)
-            self._listing = dc.replace(self._listing, shapes=self._shapes)
+            self._shapes[value] = cast.operands[0]
             self._items[place] = dc.replace(
                 producer, operations=tuple(chain), reads=producer.reads[:-1]
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
@@ -39,8 +40,8 @@ class Item:
     @property
     def name(self) -> str:
         """Its primitives; of an operation of the user's own, what he calls it, too."""
-        own = user_ops.name_of(self.eqn) if self.eqn is not None else None
-        return own or " ".join(operation.name for operation in self.operations)
+        custom = user_ops.name_of(self.eqn) if self.eqn is not None else None
+        return custom or " ".join(operation.name for operation in self.operations)
 
     @property
     def title(self) -> str:
@@ -48,11 +49,6 @@ class Item:
         result = self.operations[-1].results
         title = f"{self.name} {describe(result[0])}" if result else self.name
         return f"{title}, backward" if self.backward else title
-
-    @property
-    def origin(self) -> str:
-        """The user's `file:line`, or ""."""
-        return user_line(self.eqn) if self.eqn is not None else ""
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +72,11 @@ class Loop:
     writes: tuple[int, ...]
     eqn: JaxprEqn
 
+    @property
+    def turns(self) -> int:
+        """How often it is taken to run: once, if only values tell."""
+        return 1 if self.trips is None else self.trips
+
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Choice:
@@ -85,6 +86,9 @@ class Choice:
     reads: tuple[int | None, ...]
     writes: tuple[int, ...]
     eqn: JaxprEqn
+
+
+Entry: TypeAlias = Item | Loop | Choice
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -101,41 +105,47 @@ class Listing:
     shapes: tuple[Shape, ...]
     operands: tuple[int, ...]
     results: tuple[int | None, ...]
-    items: tuple[Item | Loop | Choice, ...]
+    items: tuple[Entry, ...]
+
+
+def line_of(entry: Entry) -> str:
+    """The user's `file:line`, or ""."""
+    return user_line(entry.eqn) if entry.eqn is not None else ""
+
+
+def values(reads: Iterable[int | None]) -> list[int]:
+    """What is read, without literals."""
+    return [value for value in reads if value is not None]
 
 
 def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
     """The listing with the bodies of its loops and branches changed."""
-    items: list[Item | Loop | Choice] = []
-    for item in listing.items:
-        match item:
-            case Loop():
-                items.append(dc.replace(item, bodies=tuple(map(change, item.bodies))))
-            case Choice():
-                items.append(dc.replace(item, branches=tuple(map(change, item.branches))))
-            case Item():
-                items.append(item)
-    return dc.replace(listing, items=tuple(items))
+    return dc.replace(listing, items=tuple(_inside(entry, change) for entry in listing.items))
 
 
-def belonging(item: Item | Loop | Choice, backward: bool, scope: str) -> Item | Loop | Choice:
-    """The item, and all in its bodies, as parts of a backward pass and a scope.
+def belonging(entry: Entry, backward: bool, scope: str) -> Entry:
+    """The entry, and all in its bodies, as parts of a backward pass and a scope.
 
     Args:
-      item: what has no more than its own.
+      entry: what has no more than its own.
       backward: whether the backward pass is around it.
       scope: what is around it, for what is in no scope of its own.
     """
 
     def inside(body: Listing) -> Listing:
-        return dc.replace(
-            body, items=tuple(belonging(each, backward, scope) for each in body.items)
-        )
+        return dc.replace(body, items=tuple(belonging(e, backward, scope) for e in body.items))
 
-    match item:
+    if isinstance(entry, Item):
+        return dc.replace(entry, backward=entry.backward or backward, scope=entry.scope or scope)
+    return _inside(entry, inside)
+
+
+def _inside(entry: Entry, change: Callable[[Listing], Listing]) -> Entry:
+    """A loop or branches with other bodies; an item as it is."""
+    match entry:
         case Item():
-            return dc.replace(item, backward=item.backward or backward, scope=item.scope or scope)
+            return entry
         case Loop():
-            return dc.replace(item, bodies=tuple(map(inside, item.bodies)))
+            return dc.replace(entry, bodies=tuple(map(change, entry.bodies)))
         case Choice():
-            return dc.replace(item, branches=tuple(map(inside, item.branches)))
+            return dc.replace(entry, branches=tuple(map(change, entry.branches)))

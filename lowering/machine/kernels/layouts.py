@@ -28,6 +28,11 @@ class Laid:
         """Equal for tensors that can be worked on together without moving either."""
         return self.mapping.layout, self.view
 
+    @property
+    def room(self) -> tuple[tuple[str, View], int]:
+        """Equal for tensors that can take each other's memory."""
+        return self.order, self.mapping.total_bytes
+
     def holding(self, shape: Shape) -> Laid:
         """The same for a tensor of as many elements of another type."""
         if shape.element_bytes == self.mapping.element_bytes:
@@ -93,7 +98,11 @@ class Layouts:
 
     def is_free(self, value: int) -> bool:
         """Whether nobody has laid out a value's owner yet."""
-        return self._seen[value][0] not in self._laid
+        return self.owner(value) not in self._laid
+
+    def known(self, value: int | None) -> Laid | None:
+        """How a value lies, if somebody has laid it out."""
+        return None if value is None or self.is_free(value) else self.laid(value)
 
     def settle(self, value: int, laid: Laid) -> None:
         """Lays out an owner that nobody has laid out before."""

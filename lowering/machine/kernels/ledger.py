@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from lowering.jaxpr import user_line
 from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
-from lowering.machine.kernels.items import Choice, Item, Loop
+from lowering.machine.kernels.items import Choice, Entry, Item, Loop, line_of
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
@@ -53,28 +52,19 @@ class Ledger:
           bytes_: of operands and results.
           tiles: how many take part.
         """
-        name, origin, code = item.name, item.origin, (item.operations, received > 0)
-        primitive = item.operations[0].name
-        total = Total(
-            item.title,
-            costs.source,
-            origin,
-            item.scope,
-            _dtype(item.operations[-1]),
-            runs=1,
-            flops=costs.flops,
-            bytes=bytes_,
-            tiles=tiles,
-        )
+        name, origin, code = item.name, line_of(item), (item.operations, received > 0)
+        primitive, dtype = item.operations[0].name, _dtype(item.operations[-1])
+        total = Total(item.title, costs.source, origin, item.scope, dtype, 1)
+        total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
         with self.steps.timed(total):
             if received:
                 self.steps.run(name, origin, (Phase("rearrange", 0.0, received),))
             self.steps.run(name, origin, costs.phases, costs.repeats)
             links = self._collectives.cycles(item.operations[0])
             if links:
-                self.steps.between_replicas(name, origin, links)
+                self.steps.step("inter_ipu", name, origin, links)
             if primitive in _ON_HOST:
-                self.steps.with_host(name, origin, host_cycles(self._target, bytes_))
+                self.steps.step("host", name, origin, host_cycles(self._target, bytes_))
         self._add_total((*code, item.backward, origin, item.scope), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in primitive:
@@ -84,17 +74,10 @@ class Ledger:
 
     def move(self, name: str, origin: str, phase: Phase, bytes_: float) -> None:
         """Data moves that no operation of the listing moves."""
-        self._move(name, origin, phase, bytes_, self.steps, 1)
-
-    def move_slices(self, loop: Loop, body: Supersteps, moved: Sequence[Share]) -> None:
-        """Every iteration of a loop moves shares of tensors."""
-        most = sum(mapping.most_bytes * share for mapping, share in moved)
-        bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
-        phase = Phase("slices", most / VECTOR_BYTES, most)
-        self._move(loop.eqn.primitive.name, _line(loop), phase, bytes_, body, _trips(loop))
+        self._move(name, origin, phase, bytes_, self.steps)
 
     def _move(
-        self, name: str, origin: str, phase: Phase, bytes_: float, steps: Supersteps, times: int
+        self, name: str, origin: str, phase: Phase, bytes_: float, steps: Supersteps, times: int = 1
     ) -> None:
         title = f"{name} {phase.name}"
         total = Total(title, origin=origin, runs=1, bytes=bytes_)
@@ -102,19 +85,29 @@ class Ledger:
             steps.run(name, origin, (phase,))
         self._add_total((title, origin), total, times)
 
-    def repeat(self, loop: Loop, body: Supersteps) -> None:
-        """A loop runs; what its iterations cost beside time is for `include`."""
-        trips = _trips(loop)
+    def repeat(self, loop: Loop, costs: Sequence[KernelCost], moved: Sequence[Share]) -> None:
+        """A loop runs: its bodies, and in every iteration shares of tensors move."""
+        if loop.trips is None:
+            self._assume(loop, "only values tell how often it runs; taken as once")
+        name, origin, body = loop.eqn.primitive.name, line_of(loop), self.steps.nested()
+        for inside in costs:
+            body.append(inside.trace, inside.cycles, inside.nodes)
+        if moved:
+            most = sum(mapping.most_bytes * share for mapping, share in moved)
+            bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
+            phase = Phase("slices", most / VECTOR_BYTES, most)
+            self._move(name, origin, phase, bytes_, body, loop.turns)
         node = ProgramNode(
             kind="while" if loop.trips is None else "repeat",
-            name=loop.eqn.primitive.name,
-            origin=_line(loop),
+            name=name,
+            origin=origin,
             cycles=body.clock,
-            count=trips,
+            count=loop.turns,
             children=tuple(body.nodes),
         )
-        trace = tr.loop(body.trace(), trips, body.clock)
-        self.steps.append(trace, body.clock * trips, [node])
+        trace = tr.loop(body.trace(), loop.turns, body.clock)
+        self.steps.append(trace, body.clock * loop.turns, [node])
+        self._include(costs, loop.turns)
 
     def choose(self, choice: Choice, costs: Sequence[KernelCost], taken: KernelCost) -> None:
         """One of several branches runs; the others are there all the same."""
@@ -131,15 +124,15 @@ class Ledger:
         node = ProgramNode(
             kind="switch",
             name=choice.eqn.primitive.name,
-            origin=_line(choice),
+            origin=line_of(choice),
             cycles=taken.cycles,
             children=tuple(branches),
         )
         self.steps.append(taken.trace, taken.cycles, [node])
-        self.include([taken])
+        self._include([taken])
         self._hold(inside for inside in costs if inside is not taken)
 
-    def include(self, costs: Iterable[KernelCost], times: int = 1) -> None:
+    def _include(self, costs: Iterable[KernelCost], times: int = 1) -> None:
         """Bodies run, `times` over; their code is there once."""
         for inside in costs:
             self._hold([inside])
@@ -153,12 +146,8 @@ class Ledger:
             for signature, use in inside.code.items():
                 self._add_code(signature, use)
 
-    def assume_once(self, loop: Loop) -> None:
-        """A loop is taken to run once."""
-        self._assume(loop, "only values tell how often it runs; taken as once")
-
-    def _assume(self, item: Item | Loop, what: str) -> None:
-        self.assumptions[f"{_line(item) or 'an unknown line'}: {what}"] = None
+    def _assume(self, entry: Entry, what: str) -> None:
+        self.assumptions[f"{line_of(entry) or 'an unknown line'}: {what}"] = None
 
     def _add_total(self, signature: object, total: Total, times: float = 1.0) -> None:
         self.totals.setdefault(signature, total.none_yet()).add(total, times)
@@ -166,14 +155,6 @@ class Ledger:
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
         self.code[signature] = known.again(use.runs) if known else use
-
-
-def _line(item: Item | Loop | Choice) -> str:
-    return user_line(item.eqn) if item.eqn is not None else ""
-
-
-def _trips(loop: Loop) -> int:
-    return 1 if loop.trips is None else loop.trips
 
 
 def _dtype(operation: Operation) -> str:

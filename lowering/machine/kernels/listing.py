@@ -23,7 +23,7 @@ from lowering.jaxpr import (
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, belonging
+from lowering.machine.kernels.items import Choice, Entry, Item, Listing, Loop, belonging
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
@@ -69,14 +69,14 @@ def shape(aval: Aval) -> Shape:
 
 def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
     """Partials and direction of the products in a jaxpr, which its structure does not tell."""
-    found: list[tuple[str | None, bool]] = []
+    products: list[tuple[str | None, bool]] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in PLANNED:
-            read = marks.read(name_stack(eqn))
-            found.append((read.partials_type, read.backward))
+            mark = marks.read(name_stack(eqn))
+            products.append((mark.partials_type, mark.backward))
         for inner in sub_jaxprs(eqn):
-            found.extend(marks_of(inner))
-    return tuple(found)
+            products.extend(marks_of(inner))
+    return tuple(products)
 
 
 def list_operations(
@@ -90,37 +90,35 @@ def list_operations(
       around: the equation whose body it is; its line is that of equations which have none of the
         user's, since a library has made them.
     """
-    return _Lister(options).list(closed, around)
+    lister = _Lister(options)
+    known: dict[Any, int | None] = {}
+    lister.constants(known, closed.jaxpr.constvars)
+    operands = tuple(lister.number(known, var) for var in closed.jaxpr.invars)
+    results = tuple(lister.equations(closed, known, around))
+    return Listing(tuple(lister.shapes), operands, results, tuple(lister.items))
 
 
 class _Lister:
     def __init__(self, options: PlanOptions) -> None:
         self._options = options
-        self._shapes: list[Shape] = []
-        self._items: list[Item | Loop | Choice] = []
+        self.shapes: list[Shape] = []
+        self.items: list[Entry] = []
         self._literals: dict[Any, float | None] = {}
 
-    def list(self, closed: ClosedJaxpr, around: JaxprEqn | None) -> Listing:
-        jaxpr = closed.jaxpr
-        known: dict[Any, int | None] = {}
-        self._constants(known, jaxpr.constvars)
-        operands = [self._number(known, var) for var in jaxpr.invars]
-        results = self._open(closed, known, around)
-        return Listing(tuple(self._shapes), tuple(operands), tuple(results), tuple(self._items))
-
-    def _number(self, known: dict[Any, int | None], var: Any) -> int:
-        self._shapes.append(shape(var.aval))
-        known[var] = number = len(self._shapes) - 1
+    def number(self, known: dict[Any, int | None], var: Any) -> int:
+        """A value that has none yet gets one."""
+        self.shapes.append(shape(var.aval))
+        known[var] = number = len(self.shapes) - 1
         return number
 
-    def _constants(self, known: dict[Any, int | None], constvars: Sequence[Any]) -> None:
+    def constants(self, known: dict[Any, int | None], constvars: Sequence[Any]) -> None:
         """Arrays that a call closes over: made by nothing, and there from where they are named."""
         for var in constvars:
-            number = self._number(known, var)
-            operation = Operation(CONSTANT, (), (self._shapes[number],))
-            self._items.append(Item((operation,), (), (number,), None))
+            number = self.number(known, var)
+            operation = Operation(CONSTANT, (), (self.shapes[number],))
+            self.items.append(Item((operation,), (), (number,), None))
 
-    def _open(
+    def equations(
         self,
         closed: ClosedJaxpr,
         known: dict[Any, int | None],
@@ -138,21 +136,23 @@ class _Lister:
             stack = name_stack(eqn)
             backward = within or marks.read(stack).backward
             named = (eqn is inner and marks.scope(stack)) or scope
-            body, given = _called(eqn)
-            if body is not None and len(body.jaxpr.invars) == len(given):
+            body, operands = _called(eqn)
+            if body is not None and len(body.jaxpr.invars) == len(operands):
                 names = body.jaxpr.invars
-                self._literals.update(zip(names, map(self._literal, given), strict=True))
-                reads = [_look_up(known, atom) for atom in given]
+                self._literals.update(zip(names, map(self._literal, operands), strict=True))
+                reads = [_look_up(known, atom) for atom in operands]
                 inside = dict(zip(names, reads, strict=True))
-                self._constants(inside, body.jaxpr.constvars)
-                results = self._open(body, inside, eqn, backward, named)
+                self.constants(inside, body.jaxpr.constvars)
+                results = self.equations(body, inside, eqn, backward, named)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
-            writes = tuple(self._number(known, var) for var in eqn.outvars)
-            make = _control_flow if is_control_flow(eqn) else self._operation
-            item = make(eqn, reads, writes, self._options)
-            self._items.append(belonging(item, backward, named))
+            writes = tuple(self.number(known, var) for var in eqn.outvars)
+            if is_control_flow(eqn):
+                entry = _control_flow(eqn, reads, writes, self._options)
+            else:
+                entry = Item((self._operation(eqn),), reads, writes, eqn)
+            self.items.append(belonging(entry, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 
     def _literal(self, atom: Atom) -> float | None:
@@ -163,19 +163,23 @@ class _Lister:
         is_number = dtype != "float0" and dtype.startswith(_NUMBERS) and not shape_of(atom.aval)
         return float(atom.val) if is_number else None
 
-    def _operation(
-        self,
-        eqn: JaxprEqn,
-        reads: tuple[int | None, ...],
-        writes: tuple[int, ...],
-        options: PlanOptions,
-    ) -> Item:
+    def _operation(self, eqn: JaxprEqn) -> Operation:
+        name = eqn.primitive.name
         literals = tuple(map(self._literal, eqn.invars))
-        if eqn.primitive.name in _SAME_NUMBER:
+        if name in _SAME_NUMBER:
             self._literals[eqn.outvars[0]] = literals[0]
-        if eqn.primitive.name not in _CHEAPER_WITH_CONSTANTS or not any(literals):
-            literals = ()
-        return Item((_operation(eqn, options, literals),), reads, writes, eqn)
+        proportion, partials = self._options.of(name)
+        if name in PLANNED:
+            partials = marks.read(name_stack(eqn)).partials_type or partials
+        return Operation(
+            name=name,
+            operands=tuple(shape(atom.aval) for atom in eqn.invars),
+            results=tuple(shape(var.aval) for var in eqn.outvars),
+            params=tuple((k, v) for k, v in eqn.params.items() if _is_plain(v)),
+            partials=partials,
+            memory_proportion=proportion,
+            literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
+        )
 
 
 def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
@@ -184,8 +188,8 @@ def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
     if eqn.primitive.name == "custom_linear_solve":  # the other bodies are for derivatives
         lengths = eqn.params["const_lengths"]
         first = lengths.matvec + lengths.vecmat
-        given = [*reads[first : first + lengths.solve], *reads[sum(lengths) :]]
-        return eqn.params["jaxprs"].solve, given
+        operands = [*reads[first : first + lengths.solve], *reads[sum(lengths) :]]
+        return eqn.params["jaxprs"].solve, operands
     if eqn.primitive.name in _OTHER_CALLS:
         return eqn.params[_OTHER_CALLS[eqn.primitive.name]], reads
     return call_body(eqn), reads
@@ -193,24 +197,6 @@ def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
 
 def _look_up(known: dict[Any, int | None], atom: Atom) -> int | None:
     return None if isinstance(atom, Literal) else known[atom]
-
-
-def _operation(
-    eqn: JaxprEqn, options: PlanOptions, literals: tuple[float | None, ...]
-) -> Operation:
-    name = eqn.primitive.name
-    proportion, partials = options.of(name)
-    if name in PLANNED:
-        partials = marks.read(name_stack(eqn)).partials_type or partials
-    return Operation(
-        name=name,
-        operands=tuple(shape(atom.aval) for atom in eqn.invars),
-        results=tuple(shape(var.aval) for var in eqn.outvars),
-        params=tuple((k, v) for k, v in eqn.params.items() if _is_plain(v)),
-        partials=partials,
-        memory_proportion=proportion,
-        literals=literals,
-    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -6,10 +6,17 @@ import functools
 import math
 from collections.abc import Sequence
 
-from lowering.jaxpr import user_line
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Event, Life, Live
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe
+from lowering.machine.kernels.items import (
+    Choice,
+    Item,
+    Listing,
+    Loop,
+    describe,
+    line_of,
+    values,
+)
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
@@ -20,6 +27,7 @@ from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwi
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 
+_CATEGORIES = {CONSTANT: "constants"}  # of what all others make: "activations"
 _LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
 
 
@@ -88,16 +96,10 @@ class _Kernel:
 
     def _allocate(self) -> None:
         """Lays out operands that nobody has laid out as the first plan behind them wants them."""
-        behind = Layouts(
-            self.shapes,
-            self.listing.operands,
-            [
-                None if self.layouts.is_free(v) else self.layouts.laid(v)
-                for v in self.listing.operands
-            ],
-            self.target.tiles_per_ipu,
-        )
-        known = set(self.listing.operands)
+        operands = self.listing.operands
+        known_layouts = [self.layouts.known(value) for value in operands]
+        behind = Layouts(self.shapes, operands, known_layouts, self.target.tiles_per_ipu)
+        known = set(operands)
         for item in self.listing.items:
             if not isinstance(item, Item):
                 continue
@@ -114,7 +116,7 @@ class _Kernel:
                 for value, want in zip(item.reads, wanted, strict=False):
                     if want is not None and value is not None and value in known:
                         behind.ask(value, want)
-        for value in self.listing.operands:
+        for value in operands:
             if self.layouts.is_free(value) and not behind.is_free(value):
                 self.layouts.settle(value, behind.laid(value))
 
@@ -127,6 +129,7 @@ class _Kernel:
             costs = self._gathered(item)
         received, reference = self._bring(item, costs)
         births: dict[int, Live] = {}
+        origin, category = line_of(item), _CATEGORIES.get(operation.name, "activations")
         wishes = costs.results or (None,) * len(item.writes)
         for value, want in zip(item.writes, wishes, strict=True):
             shape = self.shapes[value]
@@ -137,35 +140,26 @@ class _Kernel:
             else:
                 laid = self.layouts.linear(shape)
             self.layouts.put(value, laid)
-            category = "constants" if operation.name == CONSTANT else "activations"
-            births[value] = Live(describe(shape), operation.name, item.origin, laid, category)
+            births[value] = Live(describe(shape), operation.name, origin, laid, category)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
         at_work = max(tiles, self._reading(item, costs))
         self.ledger.run(item, costs, received, self._bytes(item), at_work)
-        self.events.append(
-            Event(
-                self._owners(item.reads),
-                births,
-                costs.temporary_bytes + received,
-                max(tiles, 1),
-                in_place={v: self._may_take(item, v) for v in births} if costs.in_place else {},
-                name=item.title,
-                origin=item.origin,
-            )
-        )
+        reads, space = self._owners(item.reads), costs.temporary_bytes + received
+        in_place = {v: self._may_take(item, v) for v in births} if costs.in_place else {}
+        event = Event(reads, births, space, max(tiles, 1), (), in_place, item.title, origin)
+        self.events.append(event)
 
     def _reading(self, item: Item, costs: Cost) -> int:
         """Tiles that have some of an operand: a sum's first phase runs where the numbers are."""
         wanted = [want.used for want in costs.operands if want is not None]
         if wanted:
             return max(wanted)
-        values = (value for value in item.reads if value is not None)
-        return max((self.layouts.laid(value).mapping.used for value in values), default=0)
+        laids = map(self.layouts.laid, values(item.reads))
+        return max((laid.mapping.used for laid in laids), default=0)
 
     def _bytes(self, item: Item) -> int:
         """Read and written: a value that is read twice counts once."""
-        values = {value for value in (*item.reads, *item.writes) if value is not None}
-        return sum(self.shapes[value].bytes for value in values)
+        return sum(self.shapes[value].bytes for value in {*values(item.reads), *item.writes})
 
     def _is_view(self, item: Item) -> bool:
         """Makes the results views of the one value that they show, if there is just one."""
@@ -174,7 +168,7 @@ class _Kernel:
         if shown is None:
             return False
         source = item.reads[shown]
-        self.lines.update(dict.fromkeys(item.writes, item.origin))
+        self.lines.update(dict.fromkeys(item.writes, line_of(item)))
         for part, result in enumerate(item.writes):
             if source is not None:
                 self.layouts.see(result, source, operation, part)
@@ -202,70 +196,55 @@ class _Kernel:
             laid = self.layouts.laid(value)
             if laid.order != (want.layout, ()):
                 received += math.ceil(self.shapes[value].bytes / max(1, want.used))
-        values = [value for value in dict.fromkeys(item.reads) if value is not None]
-        if any(costs.operands) or not values:
+        read = list(dict.fromkeys(values(item.reads)))
+        if any(costs.operands) or not read:
             return received, None
-        if item.operations[-1].name in ELEMENTWISE:
-            self._lay_alike(values)
-        laids = {value: self.layouts.laid(value) for value in values}
-        largest = max(values, key=lambda v: (self.shapes[v].elements, laids[v].mapping.elements))
+        together = item.operations[-1].name in ELEMENTWISE
+        if together:
+            self._lay_alike(read)
+        laids = {value: self.layouts.laid(value) for value in read}
+        largest = max(read, key=lambda v: (self.shapes[v].elements, laids[v].mapping.elements))
         reference = laids[largest]
-        if item.operations[-1].name in ELEMENTWISE:
-            for value in values:
-                if value != largest and laids[value].order != reference.order:
-                    mapping = laids[value].mapping
-                    needed = min(mapping.elements, reference.mapping.most_elements)
-                    received += needed * mapping.element_bytes
+        for laid in laids.values() if together else ():
+            if laid.order != reference.order:
+                needed = min(laid.mapping.elements, reference.mapping.most_elements)
+                received += needed * laid.mapping.element_bytes
         return received, reference
 
-    def _lay_alike(self, values: Sequence[int]) -> None:
+    def _lay_alike(self, read: Sequence[int]) -> None:
         """Lays out what nobody has laid out yet as the others lie that it is worked on with.
 
         So optimizers' state lies as the gradients that it meets (docs/hardware.md, Passes: forward
         allocation).
         """
-        laid = [self.layouts.laid(value) for value in values if not self.layouts.is_free(value)]
-        for value in filter(self.layouts.is_free, values):
+        laids = [laid for laid in map(self.layouts.known, read) if laid is not None]
+        for value in filter(self.layouts.is_free, read):
             shape = self.shapes[value]
-            alike = (one for one in laid if one.suits(shape))
-            if (found := next(alike, None)) is not None:
-                self.layouts.settle(value, found.holding(shape))
+            alike = next((laid for laid in laids if laid.suits(shape)), None)
+            if alike is not None:
+                self.layouts.settle(value, alike.holding(shape))
 
     def _may_take(self, item: Item, result: int) -> tuple[int, ...]:
         """Owners whose memory a result can take: as large, and lying the same way."""
-        laid = self.layouts.laid(result)
-        found: list[int] = []
-        for value in item.reads:
-            if value is not None and self.layouts.owner(value) == value:
-                mine = self.layouts.laid(value)
-                if (
-                    mine.order == laid.order
-                    and mine.mapping.total_bytes == laid.mapping.total_bytes
-                ):
-                    found.append(value)
-        return tuple(found)
+        owners = [value for value in values(item.reads) if self.layouts.owner(value) == value]
+        room = self.layouts.laid(result).room
+        return tuple(value for value in owners if self.layouts.laid(value).room == room)
 
     def _owners(self, reads: Sequence[int | None]) -> tuple[int, ...]:
-        return tuple(self.layouts.owner(value) for value in reads if value is not None)
+        return tuple(map(self.layouts.owner, values(reads)))
 
     def _loop(self, loop: Loop) -> None:
         costs = [
             self._inside(body, loop.reads, operands)
             for body, operands in zip(loop.bodies, loop.inner, strict=True)
         ]
-        if loop.trips is None:
-            self.ledger.assume_once(loop)
-        trips = 1 if loop.trips is None else loop.trips
         last = costs[-1]
         entering = {result: loop.reads[operand] for operand, result in loop.carried}
-        body = self.ledger.steps.nested()
-        for inner in costs:
-            body.append(inner.trace, inner.cycles, inner.nodes)
         births, moved, sliced = self._slices(loop, last)
         changing = {*sliced, *(operand for operand, _ in loop.carried)}
         constant = self._owners([v for i, v in enumerate(loop.reads) if i not in changing])
         in_place: dict[int, tuple[int, ...]] = {}
-        name, origin = loop.eqn.primitive.name, user_line(loop.eqn)
+        name, origin = loop.eqn.primitive.name, line_of(loop)
         for i, value in enumerate(loop.writes):
             shape, source = self.shapes[value], entering.get(i)
             if i not in entering:  # stacked: an iteration writes one slice
@@ -281,10 +260,7 @@ class _Kernel:
                     moved.append((laid.mapping, 1.0))
             self.layouts.put(value, laid)
             births[value] = Live(describe(shape), name, origin, laid)
-        if moved:
-            self.ledger.move_slices(loop, body, moved)
-        self.ledger.repeat(loop, body)
-        self.ledger.include(costs, trips)
+        self.ledger.repeat(loop, costs, moved)
         away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
         lives = [inner.life.giving(away if inner is last else frozenset())[0] for inner in costs]
         reads = self._owners(loop.reads)
@@ -300,27 +276,26 @@ class _Kernel:
             value, shape = loop.reads[operand], body.shapes[inner]
             if value is not None and shape.elements != self.shapes[value].elements:
                 sliced.add(operand)
-                moved.append((self.layouts.laid(value).mapping, 1 / max(loop.trips or 1, 1)))
+                moved.append((self.layouts.laid(value).mapping, 1 / max(loop.turns, 1)))
                 new = self._another(shape, laid)
-                births[new] = Live(describe(shape), "slice", user_line(loop.eqn), laid)
+                births[new] = Live(describe(shape), "slice", line_of(loop), laid)
         return births, moved, sliced
 
     def _inside(
         self, body: Listing, reads: Sequence[int | None], operands: Sequence[int]
     ) -> KernelCost:
         """Models a body, whose i-th operand is the `operands[i]`-th that is read here."""
-        outside = [reads[operand] for operand in operands]
-        given: list[Laid | None] = []
-        for value, inner in zip(outside, body.operands, strict=True):
-            whole = value is not None and (
-                body.shapes[inner].elements == self.shapes[value].elements
-                and self.layouts.is_whole(value)
-            )
-            known = whole and value is not None and not self.layouts.is_free(value)
-            given.append(self.layouts.laid(value) if known and value is not None else None)
-        inside = model_kernel(body, given, self.target, self.collectives)
-        for value, inner, laid in zip(outside, body.operands, inside.operands, strict=True):
-            if value is not None and body.shapes[inner].elements == self.shapes[value].elements:
+        outside: list[int | None] = []  # None for literals, and for those of which it gets slices
+        laids: list[Laid | None] = []
+        for operand, inner in zip(operands, body.operands, strict=True):
+            value, elements = reads[operand], body.shapes[inner].elements
+            value = None if value is None or self.shapes[value].elements != elements else value
+            outside.append(value)
+            whole = value is not None and self.layouts.is_whole(value)
+            laids.append(self.layouts.known(value) if whole else None)
+        inside = model_kernel(body, laids, self.target, self.collectives)
+        for value, laid in zip(outside, inside.operands, strict=True):
+            if value is not None:
                 self.layouts.settle(value, laid)
         return inside
 
@@ -329,7 +304,7 @@ class _Kernel:
         costs = [self._inside(branch, choice.reads, operands) for branch in choice.branches]
         slowest = max(costs, key=lambda inside: inside.cycles)
         births: dict[int, Live] = {}
-        origin = user_line(choice.eqn)
+        origin = line_of(choice)
         for value, laid in zip(choice.writes, slowest.results, strict=True):
             self.layouts.put(value, laid)
             births[value] = Live(describe(self.shapes[value]), "cond", origin, laid)
@@ -344,11 +319,8 @@ class _Kernel:
         """The owners that live on after the kernel, one of its own for each result."""
         owners: list[int] = []
         for value in self.listing.results:
-            if (
-                value is None
-                or self.layouts.owner(value) in owners
-                or not self.layouts.is_whole(value)
-            ):
+            taken = value is None or self.layouts.owner(value) in owners
+            if value is None or taken or not self.layouts.is_whole(value):
                 value = self._copied(value)
             self.results.append(value)
             owners.append(self.layouts.owner(value))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, with_bodies
-from lowering.machine.kernels.uses import uses_of
+from lowering.machine.kernels.items import Entry, Item, Listing, with_bodies
+from lowering.machine.kernels.uses import ended_bytes, uses_of
 
 
 def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
@@ -20,7 +20,7 @@ def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
     listing = with_bodies(listing, lambda body: scheduled(body, is_view))
     uses = uses_of(listing)
     made_at: dict[int, tuple[int, int]] = {}
-    keyed: list[tuple[tuple[int, int, int], Item | Loop | Choice]] = []
+    keyed: list[tuple[tuple[int, int, int], Entry]] = []
     for i, item in enumerate(listing.items):
         place = (i, 0)
         if isinstance(item, Item) and _frees(item, listing, uses, is_view):
@@ -40,6 +40,5 @@ def _frees(
     """Whether an item ends at least as many bytes of tensors as it begins."""
     if is_view(item.operations[-1].name):
         return True
-    ended = {value for value in item.reads if value is not None and uses[value] == 1}
     begun = sum(listing.shapes[value].bytes for value in item.writes)
-    return sum(listing.shapes[value].bytes for value in ended) >= begun
+    return ended_bytes(item.reads, uses, listing.shapes) >= begun

@@ -46,15 +46,15 @@ class Supersteps:
                 self._repeat(name, origin, [dc.replace(phase, times=1)], phase.times)
                 continue
             title = f"{name}/{phase.name}"
-            self._row("sync", title, origin, self._target.sync_cycles)
+            self.step("sync", title, origin, self._target.sync_cycles)
             if phase.exchange_bytes:
                 cycles = exchange_cycles(self._target, phase.exchange_bytes)
                 self.exchange += cycles
-                self._row("exchange", title, origin, cycles)
+                self.step("exchange", title, origin, cycles)
             if phase.compute:
                 cycles = math.ceil(phase.compute)
                 self.compute += cycles
-                self._row("compute", title, origin, cycles)
+                self.step("compute", title, origin, cycles)
 
     def _repeat(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
         body = self.nested()
@@ -76,14 +76,6 @@ class Supersteps:
                 ProgramNode(kind="operation", name=total.title, origin=total.origin, cycles=cycles)
             )
 
-    def between_replicas(self, name: str, origin: str, cycles: int) -> None:
-        """Time on the links to other replicas."""
-        self._row("inter_ipu", name, origin, cycles)
-
-    def with_host(self, name: str, origin: str, cycles: int) -> None:
-        """Time on the connection to the host."""
-        self._row("host", name, origin, cycles)
-
     def append(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
         """Something that has been modelled before, and what it is in the program tree."""
         self.nodes.extend(nodes)
@@ -97,7 +89,8 @@ class Supersteps:
         self._close()
         return self._parts[0][1] if len(self._parts) == 1 else tr.group(self._parts)
 
-    def _row(self, kind: str, name: str, origin: str, cycles: int) -> None:
+    def step(self, kind: str, name: str, origin: str, cycles: int) -> None:
+        """One of `trace.KINDS`."""
         self._rows.append((0, kind, name, origin, self.clock - self._begin, cycles))
         self.clock += cycles
 

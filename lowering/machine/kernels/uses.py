@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from lowering.machine.kernels.items import Listing
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from lowering.machine.cost import Shape
+from lowering.machine.kernels.items import Listing, values
 
 
-def uses_of(listing: Listing) -> dict[int, int]:
+def uses_of(listing: Listing) -> Counter[int]:
     """How often each value is read, by items and as a result."""
-    uses: dict[int, int] = {}
-    everything = (*(item.reads for item in listing.items), listing.results)
-    for value in (value for reads in everything for value in reads if value is not None):
-        uses[value] = uses.get(value, 0) + 1
-    return uses
+    everything = (*(entry.reads for entry in listing.items), listing.results)
+    return Counter(value for reads in everything for value in values(reads))
+
+
+def ended_bytes(
+    reads: Iterable[int | None], uses: Mapping[int, int], shapes: Sequence[Shape]
+) -> int:
+    """Bytes of the values that nobody else reads."""
+    ended = {value for value in values(reads) if uses[value] == 1}
+    return sum(shapes[value].bytes for value in ended)

@@ -64,10 +64,10 @@ def seen(view: View, operation: Operation, part: int = 0) -> View:
     if operation.name not in MOVES or not elements or not operation.results[part].elements:
         return view
     below = view[:-1]
-    found = _moved(view[-1] if view else whole(elements), operation, part)
-    if found is None:  # in an order that is as it is
-        below, found = view, _moved(whole(elements), operation, part)
-    return below if found is None or found.moves_nothing else (*below, found)
+    walk = _moved(view[-1] if view else whole(elements), operation, part)
+    if walk is None:  # in an order that is as it is
+        below, walk = view, _moved(whole(elements), operation, part)
+    return below if walk is None or walk.moves_nothing else (*below, walk)
 
 
 def shown_of(operation: Operation) -> int | None:
@@ -84,20 +84,20 @@ def inverse(view: View) -> View | None:
     """The view that undoes another; None if that is no permutation of all elements."""
     walks: list[Walk] = []
     for walk in reversed(view):
-        found = _inverse(walk)
-        if found is None:
+        back = _inverse(walk)
+        if back is None:
             return None
-        walks.append(found)
+        walks.append(back)
     return tuple(walks)
 
 
 def _moved(walk: Walk, operation: Operation, part: int) -> Walk | None:
     """The walk behind an operation; None if loops cannot say it."""
     axes = _by_axes(walk.loops, operation.operands[0].dims)
-    found = MOVES[operation.name](axes, operation, part) if axes is not None else None
-    if found is None:
+    change = MOVES[operation.name](axes, operation, part) if axes is not None else None
+    if change is None:
         return None
-    start, moved = found
+    start, moved = change
     return Walk(walk.over, walk.start + start, _joined(loop for axis in moved for loop in axis))
 
 
@@ -121,13 +121,13 @@ def _by_axes(loops: tuple[Strided, ...], dims: Sequence[int]) -> Axes | None:
 
 def _joined(loops: Iterable[Strided]) -> tuple[Strided, ...]:
     """The loops with those as one that go on where another ends."""
-    found: list[Strided] = []
+    joined: list[Strided] = []
     for turns, stride in loops:
-        if found and found[-1][1] == turns * stride:
-            found[-1] = (found[-1][0] * turns, stride)
+        if joined and joined[-1][1] == turns * stride:
+            joined[-1] = (joined[-1][0] * turns, stride)
         elif turns > 1:
-            found.append((turns, stride))
-    return tuple(found)
+            joined.append((turns, stride))
+    return tuple(joined)
 
 
 def _inverse(walk: Walk) -> Walk | None:
@@ -172,29 +172,24 @@ def _reversed(axes: Axes, operation: Operation, part: int) -> _Moved:
 def _sliced(axes: Axes, operation: Operation, part: int) -> _Moved:
     steps = operation.param("strides") or (1,) * len(axes)
     taken = zip(operation.param("start_indices"), operation.result.dims, steps, strict=True)
-    return _cut(axes, operation.operands[0].dims, list(taken))
+    return _cut(axes, operation, dict(enumerate(taken)))
 
 
 def _split(axes: Axes, operation: Operation, part: int) -> _Moved:
-    dims = operation.operands[0].dims
-    taken = [(0, extent, 1) for extent in dims]
-    sizes, axis = operation.param("sizes"), operation.param("axis")
-    taken[axis] = (sum(sizes[:part]), sizes[part], 1)
-    return _cut(axes, dims, taken)
+    sizes = operation.param("sizes")
+    taken = (sum(sizes[:part]), sizes[part], 1)
+    return _cut(axes, operation, {operation.param("axis"): taken})
 
 
 def _unstacked(axes: Axes, operation: Operation, part: int) -> _Moved:
-    dims = operation.operands[0].dims
-    taken = [(0, extent, 1) for extent in dims]
-    taken[operation.param("axis")] = (part, 1, 1)
-    return _cut(axes, dims, taken)
+    return _cut(axes, operation, {operation.param("axis"): (part, 1, 1)})
 
 
-def _cut(axes: Axes, dims: Sequence[int], taken: Sequence[tuple[int, int, int]]) -> _Moved:
-    """Of each axis, so many elements from one on, with steps."""
+def _cut(axes: Axes, operation: Operation, taken: Mapping[int, tuple[int, int, int]]) -> _Moved:
+    """Of some axes, so many elements from one on, with steps."""
     start = 0
-    for axis, (first, count, step) in enumerate(taken):
-        if count == dims[axis] and step == 1:
+    for axis, (first, count, step) in taken.items():
+        if count == operation.operands[0].dims[axis] and step == 1:
             continue
         if len(axes[axis]) > 1:
             return None
@@ -207,11 +202,11 @@ def _cut(axes: Axes, dims: Sequence[int], taken: Sequence[tuple[int, int, int]])
 def _repeated(axes: Axes, operation: Operation, part: int) -> _Moved:
     """Along new axes, and along those of one element."""
     dims, axis_of = operation.operands[0].dims, operation.param("broadcast_dimensions")
-    found: Axes = [((extent, 0),) for extent in operation.result.dims]
+    results: Axes = [((extent, 0),) for extent in operation.result.dims]
     for axis, result in enumerate(axis_of):
         if dims[axis] == operation.result.dims[result]:
-            found[result] = axes[axis]
-    return 0, found
+            results[result] = axes[axis]
+    return 0, results
 
 
 def _tiled(axes: Axes, operation: Operation, part: int) -> _Moved:
