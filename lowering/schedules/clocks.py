@@ -59,11 +59,6 @@ class _Row:
     times: int
     line: _Line
 
-    def place(self, micro_batch: int) -> int | None:
-        """The number of a micro-batch, counted from 0; None for one that is not here."""
-        number, between = divmod(micro_batch - self.first, self.step)
-        return number if not between and 0 <= number < self.times else None
-
 
 class _Times:
     """How times come of other times.
@@ -102,8 +97,11 @@ class _Times:
         self._limit(1)
         return self.kept[task], 0
 
-    def read(self, row: _Row, place: int) -> _Line:
-        """The time of a result in a row."""
+    def read(self, row: _Row, micro_batch: int) -> _Line | None:
+        """The time of a result in a row; None for one that is not there."""
+        place, between = divmod(micro_batch - row.first, row.step)
+        if between or not 0 <= place < row.times:
+            return None
         time, growth = row.line
         more, between = divmod(self.step, row.step)
         if self.step:
@@ -187,9 +185,9 @@ class _Clocks:
         if kept is not None:
             return kept
         for row in self.rows[kind]:
-            place = row.place(micro_batch)
-            if place is not None:
-                return times.read(row, place)
+            line = times.read(row, micro_batch)
+            if line is not None:
+                return line
         raise InternalError(f"nothing has made what reads {task}")
 
     def _times(self, ahead: int) -> dict[_Key, _Line]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.rotations import check_multiple, offsets, rotate
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
+from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
 
 
 def interleaved(
@@ -28,12 +27,11 @@ def interleaved(
     """
     check_sizes(stages, micro_batches)
     placed = place(stages, ipus)
-    shared = shared_ipu(placed) if training else None
-    if shared:
-        one, other, ipu = shared
-        raise ScheduleError(
-            f"the interleaved schedule cannot train with stages {one} and {other} both on IPU "
-            f"{ipu}: it runs one stage at a time on an IPU",
+    if training:
+        check_apart(
+            placed,
+            "the interleaved schedule cannot train with stages {} and {} both on IPU {}: it runs "
+            "one stage at a time on an IPU",
             fix="give every stage IPUs of its own, or use grouped or sequential "
             "(for inference, interleaved is fine)",
         )

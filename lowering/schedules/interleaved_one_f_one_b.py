@@ -6,7 +6,7 @@ from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
 from lowering.schedules.orders import arranged
 from lowering.schedules.rotations import check_multiple
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
+from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
 from lowering.schedules.task import Phase, Task
 from lowering.schedules.ticks import Run, in_turn
 
@@ -40,11 +40,8 @@ def interleaved_one_f_one_b(
             "each of them with the same number of stages",
             fix="put stage s on IPU s % P, for a P that divides the number of stages",
         )
-    if shared_ipu(placed[:period]):
-        raise ScheduleError(
-            f"the {NAME} schedule on the IPUs {placed[:period]}: some are in several sets",
-            fix="use sets without a common IPU",
-        )
+    what = f"the {NAME} schedule on the IPUs {placed[:period]}: some are in several sets"
+    check_apart(placed[:period], what, fix="use sets without a common IPU")
     if period == stages:
         return one_f_one_b(stages, micro_batches, training=training, ipus=placed)
     check_multiple(NAME, micro_batches, period)

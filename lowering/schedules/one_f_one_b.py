@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.orders import arranged, staggered
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place, shared_ipu
+from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Run
 
@@ -45,11 +44,9 @@ def check_own_ipus(name: str, ipus: Groups) -> None:
     Raises:
       ScheduleError: two that do.
     """
-    shared = shared_ipu(ipus)
-    if shared:
-        one, other, ipu = shared
-        raise ScheduleError(
-            f"the {name} schedule with stages {one} and {other} both on IPU {ipu}: it gives every "
-            "stage IPUs of its own",
-            fix="use interleaved_one_f_one_b, which deals out several stages to an IPU, or gpipe",
-        )
+    check_apart(
+        ipus,
+        f"the {name} schedule with stages "
+        "{} and {} both on IPU {}: it gives every stage IPUs of its own",
+        fix="use interleaved_one_f_one_b, which deals out several stages to an IPU, or gpipe",
+    )

@@ -217,16 +217,11 @@ class _Placing:
             waits.append(f"{task} on IPU {ipu} waits for {' and '.join(missing or partners)}")
         more = len(waits) - _SHOWN
         listed = "; ".join(waits[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        ticks.append(tuple(dict.fromkeys(stuck.values())))
+        waiting = [(end, task) for task in dict.fromkeys(stuck.values())]
+        ticks.append(tuple(task for _, task in waiting))
         raise ScheduleError(
             f"{self.name}: deadlock after {end} ticks: {listed}",
-            grid=draw(
-                self.ipus,
-                ticks,
-                max(0, end - _SHOWN),
-                end + 1,
-                [(end, task) for task in ticks[end]],
-            ),
+            grid=draw(self.ipus, ticks, max(0, end - _SHOWN), end + 1, waiting),
             fix="put what is waited for (`>` marks who waits) earlier in the order of its IPU",
         )
 

@@ -165,12 +165,15 @@ def _entries(given: Any) -> tuple[Any, ...] | None:
         return None
 
 
-def shared_ipu(ipus: Groups) -> tuple[int, int, int] | None:
-    """The first two stages that share an IPU, and that IPU; None if none do."""
+def check_apart(ipus: Groups, what: str, fix: str) -> None:
+    """Refuses stages that share an IPU.
+
+    Raises:
+      ScheduleError: it says `what`, with the first two that do and the IPU in the place of `{}`.
+    """
     owner: dict[int, int] = {}
     for stage, group in enumerate(ipus):
         for ipu in group:
             if ipu in owner:
-                return owner[ipu], stage, ipu
+                raise ScheduleError(what.format(owner[ipu], stage, ipu), fix=fix)
             owner[ipu] = stage
-    return None

@@ -86,9 +86,7 @@ def phases(schedule: Schedule) -> tuple[Phase, ...]:
     """The phases that every stage of the schedule has."""
     if not schedule.training:
         return (Phase.FORWARD,)
-    if schedule.splits_backward:
-        return (Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHTS)
-    return (Phase.FORWARD, Phase.BACKWARD)
+    return tuple(Phase) if schedule.splits_backward else (Phase.FORWARD, Phase.BACKWARD)
 
 
 def _check(schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True) -> tuple[int, ...]:
