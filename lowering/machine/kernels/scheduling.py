@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable
 
-from lowering.machine.kernels.items import Entry, Item, Listing, with_bodies
+from lowering.machine.kernels.items import Item, Listing, with_bodies
 from lowering.machine.kernels.uses import ended_bytes, uses_of
 
 
@@ -20,18 +20,16 @@ def scheduled(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
     listing = with_bodies(listing, lambda body: scheduled(body, is_view))
     uses = uses_of(listing)
     made_at: dict[int, tuple[int, int]] = {}
-    keyed: list[tuple[tuple[int, int, int], Entry]] = []
+    places: list[tuple[int, int]] = []
     for i, item in enumerate(listing.items):
         place = (i, 0)
         if isinstance(item, Item) and _frees(item, listing, uses, is_view):
-            waits = [made_at[value] for value in item.reads if value in made_at]
-            if waits:
-                base, depth = max(waits)
-                place = (base, depth + 1)
+            base, depth = max((made_at[v] for v in item.reads if v in made_at), default=(i, -1))
+            place = (base, depth + 1)
         made_at.update((value, place) for value in item.writes)
-        keyed.append(((place[0], place[1], i), item))
-    keyed.sort(key=lambda pair: pair[0])
-    return dc.replace(listing, items=tuple(item for _, item in keyed))
+        places.append(place)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return dc.replace(listing, items=tuple(listing.items[i] for i in order))
 
 
 def _frees(

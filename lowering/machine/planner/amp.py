@@ -138,9 +138,8 @@ def _worker_rows(rows: Array, units: Units) -> Array:
 
 
 def _nx1(part: Share, filled: int, units: Units) -> Array:
-    width, workers, partials = part.field[-1], units.target.workers, units.partials
-    most = ceil_div(part.rows, workers)
-    pieces = ceil_div(most, width)
+    workers, partials = units.target.workers, units.partials
+    most, pieces = part.rows_of_worker(workers)
     worker = (17 if partials == "float32" else 18) + pieces * (
         3 + _worker_rows(most / pieces, units) - _RETAINED_NX1
     )

@@ -33,9 +33,8 @@ def slic_cycles(
       stride: along the last field dimension, 1 or 2.
       target: the chip.
     """
-    width, workers = part.field[-1], target.workers
-    most = ceil_div(part.rows, workers)
-    pieces = ceil_div(most, width)
+    workers = target.workers
+    most, pieces = part.rows_of_worker(workers)
     # A pass with sixteen units, two with eight; each cycle makes an output of 4 x 4 x 4 products.
     passes = 1 if Units("float16", partials, target).number >= 16 else 2
     each = _SLIC_MACS / dict(target.macs_per_cycle)["float16", partials] * stride
@@ -62,9 +61,7 @@ def hmac_cycles(
     part: Share, grains: Grains, dtype: Number, partials: Number, workers: int
 ) -> Array:
     """Tile cycles of a ConvPartialHorizontalMac vertex: a dot product per output and tap."""
-    width = part.field[-1]
-    most = ceil_div(part.rows, workers)
-    pieces = ceil_div(most, width)
+    most, pieces = part.rows_of_worker(workers)
     dot = dot_cycles(grains.in_channels, dtype, partials)
     worker = 16 + part.taps * (16 + 19 * pieces + most * (7 + dot))
     zeroing = zero_cycles(part.rows * grains.out_channels, partials, workers)

@@ -112,6 +112,11 @@ class Share:
         """Positions of the output, all examples together."""
         return self.batch * multiplied(self.field)
 
+    def rows_of_worker(self, workers: int) -> tuple[Array, Array]:
+        """Rows of the busiest of the workers, and how many pieces of a row of outputs they are."""
+        rows = ceil_div(self.rows, workers)
+        return rows, ceil_div(rows, self.field[-1])
+
     @property
     def taps(self) -> Array:
         """Elements of its part of the kernel."""
