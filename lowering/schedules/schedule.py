@@ -130,8 +130,7 @@ def place(stages: int, ipus: Ipus) -> Groups:
     if entries is None or len(entries) != stages:
         said = repr(ipus) if entries is None else f"{len(entries)} entries of"
         raise ScheduleError(
-            f"{said} `ipus` for {stages} stages",
-            fix="give one entry for every forward stage",
+            f"{said} `ipus` for {stages} stages", fix="give one entry for every forward stage"
         )
     return tuple(_group(stage, entry) for stage, entry in enumerate(entries))
 

@@ -126,30 +126,25 @@ class _Checker:
     """
 
     def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
-        stages, ipus = schedule.stages, schedule.ipus
         self.schedule = schedule
         self.first, self.last = kinds[0], kinds[-1]
-        every = [(phase, stage) for phase in kinds for stage in range(stages)]
+        every = [(phase, stage) for phase in kinds for stage in range(schedule.stages)]
         self.done = Progress(every)
-        self.inputs = {
-            (phase, stage): [
-                (kind, ipus[kind[1]] == ipus[stage]) for kind in needs(phase, stage, stages)
-            ]
-            for phase, stage in every
-        }
-        self.most = [0] * stages
+        self.inputs = {kind: needs(*kind, schedule.stages) for kind in every}
+        self.most = [0] * schedule.stages
 
     def run(self, tick: int, tasks: Tick) -> None:
         """Runs the tasks of a tick."""
         here: set[tuple[Kind, int]] = set()
+        ipus = self.schedule.ipus
         for task in tasks:
             stage, phase, micro_batch = task
             kind = (phase, stage)
             known = kind in self.inputs and 0 <= micro_batch < self.schedule.micro_batches
             if not known or self.done.has(kind, micro_batch):
                 _fail_unknown(self.schedule, tick, task)
-            for other, same_ipus in self.inputs[kind]:
-                late = not same_ipus and (other, micro_batch) in here
+            for other in self.inputs[kind]:
+                late = (other, micro_batch) in here and ipus[other[1]] != ipus[stage]
                 if late or not self.done.has(other, micro_batch):
                     _fail_early(self.schedule, tick, task)
             self.done.add(kind, micro_batch)
@@ -181,15 +176,14 @@ def _fail_unknown(schedule: Schedule, tick: int, task: Task) -> NoReturn:
     if before is None and schedule.ticks[tick].count(task) > 1:
         before = tick
     if before is not None:
-        what, fix = f"tick {tick} runs {task} again after tick {before}", "run every task once"
-    else:
-        kind = "training" if schedule.training else "inference"
-        what = (
-            f"tick {tick} runs {task}, which {kind} with {schedule.stages} stages and "
-            f"{schedule.micro_batches} micro-batches does not have"
-        )
-        fix = "leave it out, or give the schedule other numbers"
-    _fail(schedule, what, fix, tick, task)
+        what = f"tick {tick} runs {task} again after tick {before}"
+        _fail(schedule, what, "run every task once", tick, task)
+    kind = "training" if schedule.training else "inference"
+    what = (
+        f"tick {tick} runs {task}, which {kind} with {schedule.stages} stages and "
+        f"{schedule.micro_batches} micro-batches does not have"
+    )
+    _fail(schedule, what, "leave it out, or give the schedule other numbers", tick, task)
 
 
 def _fail_early(schedule: Schedule, tick: int, task: Task) -> NoReturn:

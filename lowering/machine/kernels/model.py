@@ -8,15 +8,7 @@ from collections.abc import Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Event, Life, Live
-from lowering.machine.kernels.items import (
-    Choice,
-    Item,
-    Listing,
-    Loop,
-    describe,
-    line_of,
-    values,
-)
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe, line_of, values
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
@@ -68,9 +60,9 @@ class _Kernel:
         self.events: list[Event] = []
         self.results: list[int] = []
         self.lines: dict[int | None, str] = {}  # of views
+        self._allocate(given)
 
     def run(self) -> KernelCost:
-        self._allocate()
         for item in self.listing.items:
             match item:
                 case Item():
@@ -94,11 +86,10 @@ class _Kernel:
             assumptions=tuple(self.ledger.assumptions),
         )
 
-    def _allocate(self) -> None:
+    def _allocate(self, given: Sequence[Laid | None]) -> None:
         """Lays out operands that nobody has laid out as the first plan behind them wants them."""
         operands = self.listing.operands
-        known_layouts = [self.layouts.known(value) for value in operands]
-        behind = Layouts(self.shapes, operands, known_layouts, self.target.tiles_per_ipu)
+        behind = Layouts(self.shapes, operands, given, self.target.tiles_per_ipu)
         known = set(operands)
         for item in self.listing.items:
             if not isinstance(item, Item):

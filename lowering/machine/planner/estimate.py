@@ -65,7 +65,6 @@ class _Moved:
     """Rearrangement of one tensor, of a serial part, on each of the tiles that take part."""
 
     copy: Array
-    exchange: Array
     bytes: Array
 
 
@@ -116,7 +115,7 @@ class _Candidates:
         ins, early = self.moved[0], self.cuts.early
         return {
             "arrange": ins.copy * early,
-            "arrange_exchange": ins.exchange * early,
+            "arrange_exchange": ins.bytes / self.target.exchange_bytes * early,
             "inputs_exchange": self.received * early,
             "cast": self._cast(self.cuts.serial_in > 1),
         }
@@ -132,9 +131,9 @@ class _Candidates:
         restores = (outs.bytes > 0) * 1.0
         return {
             "arrange": ins.copy * inside + weights.copy,
-            "arrange_exchange": ins.exchange * inside + weights.exchange,
+            "arrange_exchange": ins.bytes / per_cycle * inside + weights.bytes / per_cycle,
             "restore": outs.copy,
-            "restore_exchange": outs.exchange,
+            "restore_exchange": outs.bytes / per_cycle,
             "slice": self._slices(),
             "inputs_exchange": self.received * inside,
             "weights_exchange": received * size / per_cycle,
@@ -177,8 +176,7 @@ class _Candidates:
             held = np.ceil(elements * size / cuts.tiles) * needed
             # poplibs: getScaleFactorForTransform and reorderBytesPerCycle.
             factor = 5 / 4 if channels % vector == 0 else 5 / 3
-            exchange = held / self.target.exchange_bytes
-            rearrangements.append(_Moved(copy=held * factor / size, exchange=exchange, bytes=held))
+            rearrangements.append(_Moved(copy=held * factor / size, bytes=held))
         return rearrangements
 
     def _inputs_exchange_bytes(self) -> Array:

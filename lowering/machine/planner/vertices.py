@@ -7,12 +7,7 @@ import math
 from typing import Literal, TypeAlias
 
 from lowering.machine.planner.amp import Units, amp_share, weights_per_unit
-from lowering.machine.planner.mac import (
-    hmac_cycles,
-    outer_product_cycles,
-    slic_cycles,
-    vmac_cycles,
-)
+from lowering.machine.planner.mac import hmac_cycles, outer_product_cycles, slic_cycles, vmac_cycles
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
 from lowering.machine.target import Target
