@@ -53,8 +53,8 @@ def draw(
         for tick in candidates
         if tick is not None
     }
-    width = max([2, *(len(cell) for column in cells.values() for cell in column.values())])
-    width = max(width, len(str(last)))
+    texts = (text for column in cells.values() for text in column.values())
+    width = max([2, len(str(last)), *map(len, texts)])
     shown = _middle_out(columns, (WIDTH - 8) // (width + 1))
     rows = sorted(stages_of) + ([NOWHERE] if any(NOWHERE in c for c in cells.values()) else [])
     lines = [_line("tick", ["..." if t is None else str(t) for t in shown], width)]

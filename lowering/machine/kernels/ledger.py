@@ -72,13 +72,10 @@ class Ledger:
         if primitive in _ON_TABLES:
             self._assume(item, "what the host does with its table takes no time")
 
-    def move(self, name: str, origin: str, phase: Phase, bytes_: float) -> None:
-        """Data moves that no operation of the listing moves."""
-        self._move(name, origin, phase, bytes_, self.steps)
-
-    def _move(
+    def move(
         self, name: str, origin: str, phase: Phase, bytes_: float, steps: Supersteps, times: int = 1
     ) -> None:
+        """Data moves that no operation of the listing moves; `times` over in steps of a body."""
         title = f"{name} {phase.name}"
         total = Total(title, origin=origin, runs=1, bytes=bytes_)
         with steps.timed(total):
@@ -96,7 +93,7 @@ class Ledger:
             most = sum(mapping.most_bytes * share for mapping, share in moved)
             bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
             phase = Phase("slices", most / VECTOR_BYTES, most)
-            self._move(name, origin, phase, bytes_, body, loop.turns)
+            self.move(name, origin, phase, bytes_, body, loop.turns)
         node = ProgramNode(
             kind="while" if loop.trips is None else "repeat",
             name=name,

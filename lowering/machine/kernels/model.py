@@ -336,7 +336,7 @@ class _Kernel:
         received = 0.0 if stays or owner in (None, value) else most
         phase = Phase("OnTileCopy", most / VECTOR_BYTES, received)
         copy, origin = self._another(shape, laid), self.lines.get(value, "")
-        self.ledger.move("copy", origin, phase, 2 * laid.mapping.total_bytes)
+        self.ledger.move("copy", origin, phase, 2 * laid.mapping.total_bytes, self.ledger.steps)
         births = {copy: Live(describe(shape), "copy", origin, laid)}
         reads = () if owner is None else (owner,)
         self.events.append(Event(reads, births, name="copy OnTileCopy", origin=origin))

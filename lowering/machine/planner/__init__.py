@@ -7,6 +7,5 @@ from lowering.machine.planner.operation import from_operation as from_operation
 from lowering.machine.planner.product import Product as Product
 from lowering.machine.planner.product import matmul as matmul
 from lowering.machine.planner.rule import product_cost as product_cost
-from lowering.machine.planner.search import Partition as Partition
 from lowering.machine.planner.search import Plan as Plan
 from lowering.machine.planner.search import plan as plan

@@ -145,19 +145,15 @@ def coarse(axes: Axes, tiles: int, budget: int) -> Array:
     """
     lengths = axes.lengths
     free = axes.free
-    wide = sum(length > 1 for i, length in enumerate(lengths) if i != free) or 1
-    most = max(3, int((budget / 3) ** (1 / wide)))
+    others = [i for i, length in enumerate(lengths) if length > 1 and i != free]
     index = np.zeros((1, len(lengths)), dtype=np.int64)
     left = budget / 3
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if i == free or lengths[i] == 1:
-            continue
-        picks = _spread(lengths[i], most)
+    for done, i in enumerate(sorted(others, key=lengths.__getitem__)):
+        most = int(left ** (1 / (len(others) - done)))
+        picks = _spread(lengths[i], max(3, most))
         if i == len(lengths) - 1:
             picks = np.union1d(picks, axes.whole)
         left /= len(picks)
-        wide -= 1
-        most = max(3, int(left ** (1 / max(wide, 1))))
         index = np.repeat(index, len(picks), axis=0)
         index[:, i] = np.tile(picks, len(index) // len(picks))
         index = index[axes.tiles(index) <= tiles]

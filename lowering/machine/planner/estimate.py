@@ -13,7 +13,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from lowering.machine.planner.constants import SUPERSTEP_CYCLES, bytes_of
-from lowering.machine.planner.padding import zeros
 from lowering.machine.planner.reduction import reductions
 from lowering.machine.planner.tiles import Array, Cuts, ceil_div, share
 from lowering.machine.planner.variants import Variant
@@ -88,6 +87,7 @@ class _Candidates:
     """What the terms of candidates are made of.
 
     Attributes:
+      size: of an operand's element, in bytes.
       part: of the largest tile.
       kept: what reductions leave: sums of serial parts of the input are added before they are cast.
       reduced: what reductions cost.
@@ -99,15 +99,14 @@ class _Candidates:
 
     def __init__(self, variant: Variant, vertex: Vertex, cuts: Cuts, target: Target) -> None:
         self.product = product = variant.product
+        self.size, partials = product.element_bytes, product.partials
         self.vertex, self.cuts, self.target, self.workers = vertex, cuts, target, target.workers
-        self.part = part = share(product, vertex.grains, cuts)
-        self.kept: Number = product.result if product.partials == "float32" else "float16"
-        self.reduced = reductions(
-            part.partials, cuts.depth, product.partials, self.kept, self.workers
-        )
+        self.part = share(product, vertex.grains, cuts)
+        self.kept: Number = product.result if partials == "float32" else "float16"
+        self.reduced = reductions(self.part.partials, cuts.depth, partials, self.kept, self.workers)
         self.moved = self._rearranged(variant.rearranged(vertex.grains))
         self.received = self._inputs_exchange_bytes() / target.exchange_bytes
-        self.zeros = zeros(product, vertex, part)
+        self.zeros = vertex.zeros(product, self.part)
         self.inside = 1 - cuts.early
 
     def once(self) -> dict[str, Array]:
@@ -123,7 +122,7 @@ class _Candidates:
     def each(self) -> dict[str, Array]:
         """Cycles by term of each serial part."""
         cuts, part, reduced, inside = self.cuts, self.part, self.reduced, self.inside
-        size, per_cycle = self.product.element_bytes, self.target.exchange_bytes
+        size, per_cycle = self.size, self.target.exchange_bytes
         ins, weights, outs = self.moved
         received = part.weights - part.weights // cuts.sharing
         fixed = float(self.target.exchange_cycles + SUPERSTEP_CYCLES)
@@ -141,7 +140,7 @@ class _Candidates:
             "compute": self.vertex.cycles(self.product, part, self.target),
             "reduce_exchange": reduced.exchange_bytes / per_cycle,
             "reduce": reduced.cycles,
-            "update": self._update(),
+            "update": self._sliced(reduced.outputs * bytes_of(self.kept), cuts.serial_out > 1),
             "add_in_place": self._add_in_place(),
             # Where no reduction does it on the way.
             "cast": self._cast((cuts.depth == 1) & (cuts.serial_in == 1)),
@@ -150,20 +149,24 @@ class _Candidates:
 
     def memory(self) -> Array:
         """Temporary bytes on the largest tile; operands where they lie are not counted."""
-        cuts, part, inside, size = self.cuts, self.part, self.inside, self.product.element_bytes
-        inputs, weights = part.inputs * size, part.weights * size
-        partials = part.partials * self.product.partial_bytes
+        cuts, part, inside, size = self.cuts, self.part, self.inside, self.size
+        sum_size = bytes_of(self.product.partials)
+        inputs, weights, partials = (
+            part.inputs * size,
+            part.weights * size,
+            part.partials * sum_size,
+        )
         if self.vertex.kind == "slic":
             partials = partials + ceil_div(partials, part.group_grains) + 200
         ins, others = self.moved[0].bytes, np.maximum(self.moved[1].bytes, self.moved[2].bytes)
         computing = inputs * inside + weights + partials + self.zeros * size
         largest = np.maximum(2 * np.maximum(ins * inside, others), computing)
         largest = np.maximum(largest, self.reduced.temporary_bytes)
-        sums = self.reduced.outputs * self.product.partial_bytes * (cuts.serial_in > 1)
+        sums = self.reduced.outputs * sum_size * (cuts.serial_in > 1)
         return (ins + inputs) * cuts.early + largest + sums
 
     def _rearranged(self, moves: Iterable[bool]) -> list[_Moved]:
-        product, cuts, size = self.product, self.cuts, self.product.element_bytes
+        product, cuts, size = self.product, self.cuts, self.size
         vector = 2 if product.dtype == "float32" else 4
         both = product.in_channels * product.out_channels
         counts = (
@@ -191,20 +194,16 @@ class _Candidates:
         held = part.inputs
         for whole, cut, read in zip(product.input_field, cuts.field, part.read, strict=True):
             held = held // read * np.minimum(read, ceil_div(whole, cut))
-        received = (part.inputs - held // cuts.out_channels) * product.element_bytes
+        received = (part.inputs - held // cuts.out_channels) * self.size
         shared = self.target.shares_exchange_bus & (cuts.out_channels % 2 == 0)
         return received / np.where(shared, 2, 1)
 
     def _slices(self) -> Array:
         """Dynamic slices of a serial part's operands (docs/hardware.md, Other vertices)."""
         product, cuts = self.product, self.cuts
-        weights = ceil_div(product.weights, cuts.tiles * cuts.repeats) * product.element_bytes
-        inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in) * product.element_bytes
+        weights = ceil_div(product.weights, cuts.tiles * cuts.repeats) * self.size
+        inputs = ceil_div(product.inputs, cuts.tiles * cuts.serial_in) * self.size
         return self._sliced(weights, cuts.repeats > 1) + self._sliced(inputs, cuts.serial_in > 1)
-
-    def _update(self) -> Array:
-        held = self.reduced.outputs * bytes_of(self.kept)
-        return self._sliced(held, self.cuts.serial_out > 1)
 
     def _sliced(self, count: Array, needed: Array) -> Array:
         """A dynamic slice or update of so many bytes."""

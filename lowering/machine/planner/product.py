@@ -70,11 +70,6 @@ class Product:
         return bytes_of(self.dtype)
 
     @property
-    def partial_bytes(self) -> int:
-        """Bytes of a sum."""
-        return bytes_of(self.partials)
-
-    @property
     def inputs(self) -> int:
         """Elements of the input."""
         return self.groups * self.batch * math.prod(self.input_field) * self.in_channels

@@ -42,11 +42,10 @@ def product_cost(op: Operation, target: Target) -> Cost:
 
 def _zeros(op: Operation, target: Target) -> Cost:
     """A sum over nothing is 0, which is filled in (docs/hardware.md, Planner)."""
-    size = op.result.element_bytes
     held = ceil_div(op.result.bytes, target.tiles_per_ipu)
     cycles = target.workers * (23 + ceil_div(ceil_div(held, target.workers), 8))
     kind = f"popops::Fill<{_C.get(op.result.dtype, op.result.dtype)}>"
-    tiles = min(target.tiles_per_ipu, ceil_div(op.result.elements * size, 128))
+    tiles = min(target.tiles_per_ipu, ceil_div(op.result.bytes, 128))
     return Cost(phases=(Phase("Fill", cycles),), vertices=(Vertices(kind, 1, tiles),))
 
 

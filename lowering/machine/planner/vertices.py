@@ -6,7 +6,10 @@ import dataclasses as dc
 import math
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from lowering.machine.planner.amp import Units, amp_share, weights_per_unit
+from lowering.machine.planner.constants import WINDOW
 from lowering.machine.planner.mac import hmac_cycles, outer_product_cycles, slic_cycles, vmac_cycles
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
@@ -45,6 +48,34 @@ class Vertex:
         if self.kind == "outer_product":
             return outer_product_cycles(part, self.grains, dtype, target.workers)
         return hmac_cycles(part, self.grains, dtype, partials, target.workers)
+
+    def zeros(self, product: Product, part: Share) -> Array:
+        """Elements that the largest tile fills up, as the vertex takes whole windows only.
+
+        Those are the kernel's width for SLIC, its rows for AMP with few input channels, and what
+        such a kernel reads of the input. SLIC also takes the padding of the input itself (poplibs:
+        ConvModel.cpp addTileLevelTransformEstimates).
+        """
+        dim, multiple = self._filled(product)
+        if multiple == 1:
+            return np.zeros(len(part.inputs))
+        taps = part.kernel[dim]
+        more = -taps % multiple
+        inputs = part.inputs / part.read[dim] * more * product.dilation[dim]
+        if self.kind == "slic":
+            for d, held in enumerate(part.read):
+                window = (part.kernel[d] - 1) * product.dilation[d] + 1
+                needed = (part.field[d] - 1) * product.stride[d] + window
+                inputs = inputs + part.inputs / held * np.maximum(needed - held, 0)
+        return inputs + part.weights / taps * more
+
+    def _filled(self, product: Product) -> tuple[int, int]:
+        """The kernel dimension that is filled up, and to a multiple of what."""
+        if self.kind == "slic":
+            return len(product.kernel) - 1, WINDOW
+        if self.kind == "amp":
+            return 0, weights_per_unit(product.dtype) // self.grains.in_channels
+        return 0, 1
 
 
 def vertices_for(product: Product, target: Target, changed: bool = False) -> tuple[Vertex, ...]:

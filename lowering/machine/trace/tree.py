@@ -20,9 +20,6 @@ PHASES = ("fwd", "bwd", "update")
 NONE = -1
 """What arrays hold for a stage, micro-batch or phase that a step does not have."""
 
-_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
-_PHASE_CODES = {phase: code for code, phase in enumerate(PHASES)}
-
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sized:
@@ -143,10 +140,10 @@ def block(rows: Iterable[Row]) -> Block:
     codes: dict[tuple[str, str], int] = {}
     table: list[tuple[int, int, int, int, int]] = []
     for ipu, kind, name, origin, start, cycles in rows:
-        if kind not in _KIND_CODES or min(ipu, start, cycles) < 0:
+        if kind not in KINDS or min(ipu, start, cycles) < 0:
             raise InternalError(f"no step: {(ipu, kind, name, origin, start, cycles)}")
         code = codes.setdefault((name, origin), len(codes))
-        table.append((ipu, _KIND_CODES[kind], code, start, cycles))
+        table.append((ipu, KINDS.index(kind), code, start, cycles))
     ipus, kinds, names, starts, lengths = zip(*table, strict=True) if table else ((),) * 5
     start = np.array(starts, dtype=np.int64)
     cycles = np.array(lengths, dtype=np.int64)
@@ -232,7 +229,7 @@ def tasks(
       InternalError: arrays of different lengths, or indices that point nowhere.
     """
     if not isinstance(phase, np.ndarray):
-        phase = np.array([_PHASE_CODES[word] for word in phase], dtype=np.int8)
+        phase = np.array([PHASES.index(word) for word in phase], dtype=np.int8)
     which = np.asarray(which, dtype=np.int32)
     start = np.asarray(start, dtype=np.int64)
     stage, micro_batch = np.asarray(stage, np.int32), np.asarray(micro_batch, np.int32)
