@@ -68,17 +68,17 @@ class _Times:
       step: how many micro-batches further on each time is; 0 where rounds are run one by one.
 
     Attributes:
-      times: how often all lines go on as they do; None for ever.
+      turns: how often all lines go on as they do; None for ever.
       made: results for other runs.
     """
 
     def __init__(self, kept: dict[Task, int], step: int = 0):
         self.kept, self.step = kept, step
-        self.times: int | None = None
+        self.turns: int | None = None
         self.made: list[tuple[Task, _Line]] = []
 
-    def _limit(self, times: int) -> None:
-        self.times = times if self.times is None else min(self.times, times)
+    def _limit(self, turns: int) -> None:
+        self.turns = turns if self.turns is None else min(self.turns, turns)
 
     def latest(self, lines: Sequence[_Line], duration: int) -> _Line:
         """The end of a task that waits until certain times."""
@@ -214,7 +214,7 @@ class _Clocks:
                 continue
             lines = self._lines(now, growth, run, number, cycle)
             rest = (run.times - number) // cycle
-            times = rest if lines.times is None else min(lines.times, rest)
+            times = rest if lines.turns is None else min(lines.turns, rest)
             if times < 2:
                 self._set(now, number * run.step)
                 continue
@@ -236,7 +236,7 @@ class _Clocks:
             self.advance(run.round(number + more), times)
         after = self._times((number + cycle) * run.step)
         if after != {key: (time + growth[key], growth[key]) for key, (time, _) in now.items()}:
-            times.times = 0
+            times.turns = 0
         return times
 
 

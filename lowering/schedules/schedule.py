@@ -138,11 +138,11 @@ def place(stages: int, ipus: Ipus) -> Groups:
 def _group(stage: int, entry: Any) -> tuple[int, ...]:
     """The IPUs of a stage."""
     alone = _index(entry)
-    given = _entries(entry) if alone is None else (alone,)
-    group = tuple(ipu for ipu in map(_index, given or ()) if ipu is not None and ipu >= 0)
-    if not group or given is None or len(set(group)) < len(given) or len(group) > MAX_STAGES:
+    members = _entries(entry) if alone is None else (alone,)
+    group = tuple(ipu for ipu in map(_index, members or ()) if ipu is not None and ipu >= 0)
+    if not group or members is None or len(set(group)) < len(members) or len(group) > MAX_STAGES:
         raise ScheduleError(
-            f"stage {stage} on the IPUs {entry if given is None else given}",
+            f"stage {stage} on the IPUs {entry if members is None else members}",
             fix="name at least one IPU, each once, counted from 0",
         )
     return group
@@ -156,10 +156,10 @@ def _index(value: Any) -> int | None:
         return None
 
 
-def _entries(given: Any) -> tuple[Any, ...] | None:
+def _entries(ipus: Any) -> tuple[Any, ...] | None:
     """What is iterated, but for what is longer than anything can be; None for what cannot."""
     try:
-        return tuple(itertools.islice(given, MAX_STAGES + 1))
+        return tuple(itertools.islice(ipus, MAX_STAGES + 1))
     except TypeError:
         return None
 

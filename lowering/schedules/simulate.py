@@ -250,15 +250,15 @@ def _durations(
     check_is(seconds, Mapping, "`seconds`")
     exact: dict[Kind, Fraction] = {}
     for phase in kinds:
-        given = seconds.get(phase)
-        if given is None:
+        length = seconds.get(phase)
+        if length is None:
             raise ScheduleError(
                 f"`seconds` says nothing of {phase.name}", fix="give every phase a duration"
             )
-        row: list[float] = [*given] if isinstance(given, Sequence) else [given] * schedule.stages
+        row: list[float] = [*length] if isinstance(length, Sequence) else [length] * schedule.stages
         if len(row) != schedule.stages or not all(0 <= value < math.inf for value in row):
             raise ScheduleError(
-                f"`seconds` for {phase.name}: {given}",
+                f"`seconds` for {phase.name}: {length}",
                 fix=f"give one duration, or {schedule.stages}, finite and none of them negative",
             )
         exact |= {(phase, stage): Fraction(float(value)) for stage, value in enumerate(row)}

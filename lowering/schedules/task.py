@@ -50,13 +50,13 @@ class Task(NamedTuple):
         Raises:
           ScheduleError: a text that is no label.
         """
-        found = _LABEL.fullmatch(label)
-        if found is None:
+        parts = _LABEL.fullmatch(label)
+        if parts is None:
             raise ScheduleError(
                 f"{label!r} is no task",
                 fix="write the stage, one of F, B and W, and the micro-batch: 2F7",
             )
-        return cls(int(found[1]), Phase(found[2]), int(found[3]))
+        return cls(int(parts[1]), Phase(parts[2]), int(parts[3]))
 
     @classmethod
     def of(cls, item: Any) -> Task:
@@ -84,5 +84,5 @@ def needs(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...
         return ((Phase.FORWARD, stage - 1),) if stage else ()
     if phase == Phase.WEIGHTS:
         return ((Phase.BACKWARD, stage),)
-    own = (Phase.FORWARD, stage)
-    return (own,) if stage == stages - 1 else (own, (Phase.BACKWARD, stage + 1))
+    forward = (Phase.FORWARD, stage)
+    return (forward,) if stage == stages - 1 else (forward, (Phase.BACKWARD, stage + 1))

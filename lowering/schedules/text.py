@@ -64,28 +64,28 @@ def from_text(text: str, *, source: str = "") -> Schedule:
         for number, raw in enumerate(text.splitlines(), 1)
         if (line := _COMMENT.sub("", raw).strip())
     ]
-    found = _HEADER.fullmatch(lines[0][1]) if lines else None
-    if found is None:
+    header = _HEADER.fullmatch(lines[0][1]) if lines else None
+    if header is None:
         raise ScheduleError(
             f"the text of a schedule begins with {lines[0][1]!r}" if lines else "an empty text",
             where=_where(source, lines[0][0] if lines else 1),
             fix="begin with: schedule NAME: stages=2 micro_batches=4 training=yes ipus=0/1",
         )
     ticks = folded([_tick(line, number, source) for number, line in lines[1:]])
-    if found["ticks"] is not None and int(found["ticks"]) != len(ticks):
+    if header["ticks"] is not None and int(header["ticks"]) != len(ticks):
         raise ScheduleError(
-            f"{len(ticks)} ticks in a text that announces {found['ticks']}",
+            f"{len(ticks)} ticks in a text that announces {header['ticks']}",
             where=_where(source, lines[-1][0]),
             fix="restore the lines that are missing; after a change by hand, correct `ticks=` or "
             "leave it out",
         )
     try:
         return Schedule(
-            name=found["name"],
-            stages=int(found["stages"]),
-            micro_batches=int(found["micro_batches"]),
-            training=found["training"] == "yes",
-            ipus=tuple(tuple(map(int, g.split(","))) for g in found["ipus"].split("/")),
+            name=header["name"],
+            stages=int(header["stages"]),
+            micro_batches=int(header["micro_batches"]),
+            training=header["training"] == "yes",
+            ipus=tuple(tuple(map(int, g.split(","))) for g in header["ipus"].split("/")),
             ticks=ticks,
         )
     except ScheduleError as error:

@@ -67,10 +67,8 @@ def hmac_cycles(
     zeroing = zero_cycles(part.rows * grains.out_channels, partials, workers)
     zeroing = zeroing * part.out_grains * part.group_grains
     once = (58 if dtype == "float32" else 63) + workers * (9 if partials == "float32" else 10)
-    inner = 10 + workers * worker
-    return (
-        once + zeroing + part.group_grains * (23 + part.in_grains * (15 + part.out_grains * inner))
-    )
+    outputs = part.out_grains * (10 + workers * worker)
+    return once + zeroing + part.group_grains * (23 + part.in_grains * (15 + outputs))
 
 
 def vmac_cycles(part: Share, grains: Grains, partials: Number, workers: int) -> Array:

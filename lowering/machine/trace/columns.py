@@ -90,10 +90,9 @@ def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], where: slice, names: _
         places = trace.first[runs][:, None] + np.arange(body.num_steps)
         inside = places < count
         target = (where.start + places)[inside]
-        shape = places.shape
         inherits = once["phase"] == NONE  # tasks within tasks keep their own labels
         for key, column in out.items():
-            values = np.broadcast_to(once[key], shape)
+            values = np.broadcast_to(once[key], places.shape)
             if key == "start_cycle":
                 values = values + trace.start[runs][:, None]
             elif key in ("stage", "micro_batch", "phase"):
