@@ -46,9 +46,9 @@ def interleaved_one_f_one_b(
         return one_f_one_b(stages, micro_batches, training=training, ipus=placed)
     check_multiple(NAME, micro_batches, period)
     orders: dict[int, list[Run]] = {}
-    for rank in range(period):
+    for rank, group in enumerate(placed[:period]):
         order = _order(rank, period, stages, micro_batches, training)
-        orders.update(dict.fromkeys(placed[rank], order))
+        orders.update(dict.fromkeys(group, order))
     return arranged(NAME, orders, placed, micro_batches, training)
 
 

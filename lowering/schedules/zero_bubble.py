@@ -40,12 +40,11 @@ def zero_bubble(
     orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(placed):
         warm_up = min(micro_batches, stages - 1 - stage)
-        # Later stages put off more: what they put off fills the ramp-down.
-        put_off = min(micro_batches, stage)
         lags = {
             (stage, Phase.FORWARD): 0,
             (stage, Phase.BACKWARD): warm_up,
-            (stage, Phase.WEIGHTS): warm_up + put_off,
+            # Later stages put off more: what they put off fills the ramp-down.
+            (stage, Phase.WEIGHTS): warm_up + min(micro_batches, stage),
         }
         orders.update(dict.fromkeys(group, staggered(lags, micro_batches)))
     return arranged("zero-bubble", orders, placed, micro_batches, training)

@@ -86,7 +86,7 @@ class Ledger:
         """A loop runs: its bodies, and in every iteration shares of tensors move."""
         if loop.trips is None:
             self._assume(loop, "only values tell how often it runs; taken as once")
-        name, origin, body = loop.eqn.primitive.name, line_of(loop), self.steps.nested()
+        name, origin, body = loop.eqn.primitive.name, line_of(loop), Supersteps(self._target)
         for inside in costs:
             body.append(inside.trace, inside.cycles, inside.nodes)
         if moved:

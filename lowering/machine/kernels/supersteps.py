@@ -32,10 +32,6 @@ class Supersteps:
         self.compute = 0.0
         self.exchange = 0.0
 
-    def nested(self) -> Supersteps:
-        """Steps of a body, which start at 0."""
-        return Supersteps(self._target)
-
     def run(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
         """Supersteps: a sync, an exchange if there is data to receive, and compute."""
         if repeats > 1:
@@ -57,7 +53,7 @@ class Supersteps:
                 self.step("compute", title, origin, cycles)
 
     def _repeat(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
-        body = self.nested()
+        body = Supersteps(self._target)
         body.run(name, origin, phases)
         self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
         self.compute += body.compute * repeats

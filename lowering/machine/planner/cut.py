@@ -120,9 +120,7 @@ def axes_of(product: Product, grains: Grains, tiles: int) -> Axes:
       grains: what stays together.
       tiles: of an IPU.
     """
-    groups = ceil_div(product.groups, grains.groups)
-    in_grains = ceil_div(product.in_channels, grains.in_channels)
-    out_grains = ceil_div(product.out_channels, grains.out_channels)
+    groups, in_grains, out_grains = grains.of(product)
     counts = (groups, product.batch, *product.field, *product.kernel[:-1], 1, in_grains, out_grains)
     outs = distinct_cuts(out_grains, out_grains)[1:]
     ins = [cut for cut in divisors(product.in_channels) if 1 < cut <= in_grains]

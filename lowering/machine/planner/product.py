@@ -49,11 +49,8 @@ class Product:
     scalar: bool = False
 
     def __post_init__(self) -> None:
-        ranks = {
-            len(extents)
-            for extents in (self.field, self.kernel, self.input_field, self.stride, self.dilation)
-        }
-        if len(ranks) != 1 or not self.field:
+        extents = (self.field, self.kernel, self.input_field, self.stride, self.dilation)
+        if len(set(map(len, extents))) != 1 or not self.field:
             raise ValueError("A product's field, kernel, stride and dilation must be of one rank.")
         if self.dtype == "float32" and self.partials == "float16":
             raise ValueError("Sums of float32 products cannot be kept in float16.")

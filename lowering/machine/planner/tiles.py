@@ -30,6 +30,12 @@ class Grains:
     in_channels: int = 1
     out_channels: int = 1
 
+    def of(self, product: Product) -> tuple[int, int, int]:
+        """How many grains of groups, of input and of output channels a product has."""
+        groups = ceil_div(product.groups, self.groups)
+        ins = ceil_div(product.in_channels, self.in_channels)
+        return groups, ins, ceil_div(product.out_channels, self.out_channels)
+
 
 @dc.dataclass(frozen=True, slots=True)
 class Cuts:
@@ -135,16 +141,13 @@ def multiplied(arrays: Sequence[Array]) -> Array:
 
 def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
     """What the largest tile gets (poplibs: ConvModel.cpp, constructModel: always rounded up)."""
-    groups = ceil_div(ceil_div(product.groups, grains.groups), cuts.groups)
+    all_groups, ins, outs = grains.of(product)
+    groups = ceil_div(all_groups, cuts.groups)
     batch = ceil_div(product.batch, cuts.batch)
     field = tuple(ceil_div(n, cut) for n, cut in zip(product.field, cuts.field, strict=True))
     kernel = tuple(ceil_div(n, cut) for n, cut in zip(product.kernel, cuts.kernel, strict=True))
-    in_grains = ceil_div(
-        ceil_div(product.in_channels, grains.in_channels), cuts.in_channels * cuts.serial_in
-    )
-    out_grains = ceil_div(
-        ceil_div(product.out_channels, grains.out_channels), cuts.out_channels * cuts.serial_out
-    )
+    in_grains = ceil_div(ins, cuts.in_channels * cuts.serial_in)
+    out_grains = ceil_div(outs, cuts.out_channels * cuts.serial_out)
     read = tuple(
         np.minimum(whole, (out - 1) * stride + (taps - 1) * dilation + 1)
         for whole, out, taps, stride, dilation in zip(
@@ -153,7 +156,7 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
     )
     in_channels = in_grains * grains.in_channels
     out_channels = out_grains * grains.out_channels
-    all_groups = groups * grains.groups
+    side_by_side = groups * grains.groups
     return Share(
         group_grains=groups,
         batch=batch,
@@ -162,7 +165,7 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
         in_grains=in_grains,
         out_grains=out_grains,
         read=read,
-        inputs=all_groups * batch * multiplied(read) * in_channels,
-        weights=all_groups * multiplied(kernel) * in_channels * out_channels,
-        partials=all_groups * batch * multiplied(field) * out_channels,
+        inputs=side_by_side * batch * multiplied(read) * in_channels,
+        weights=side_by_side * multiplied(kernel) * in_channels * out_channels,
+        partials=side_by_side * batch * multiplied(field) * out_channels,
     )

@@ -56,7 +56,11 @@ class Vertex:
         such a kernel reads of the input. SLIC also takes the padding of the input itself (poplibs:
         ConvModel.cpp addTileLevelTransformEstimates).
         """
-        dim, multiple = self._filled(product)
+        dim, multiple = 0, 1  # what is filled up of the kernel, and to a multiple of what
+        if self.kind == "slic":
+            dim, multiple = len(product.kernel) - 1, WINDOW
+        elif self.kind == "amp":
+            multiple = weights_per_unit(product.dtype) // self.grains.in_channels
         if multiple == 1:
             return np.zeros(len(part.inputs))
         taps = part.kernel[dim]
@@ -68,14 +72,6 @@ class Vertex:
                 needed = (part.field[d] - 1) * product.stride[d] + window
                 inputs = inputs + part.inputs / held * np.maximum(needed - held, 0)
         return inputs + part.weights / taps * more
-
-    def _filled(self, product: Product) -> tuple[int, int]:
-        """The kernel dimension that is filled up, and to a multiple of what."""
-        if self.kind == "slic":
-            return len(product.kernel) - 1, WINDOW
-        if self.kind == "amp":
-            return 0, weights_per_unit(product.dtype) // self.grains.in_channels
-        return 0, 1
 
 
 def vertices_for(product: Product, target: Target, changed: bool = False) -> tuple[Vertex, ...]:

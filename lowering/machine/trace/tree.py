@@ -230,8 +230,7 @@ def tasks(
     """
     if not isinstance(phase, np.ndarray):
         phase = np.array([PHASES.index(word) for word in phase], dtype=np.int8)
-    which = np.asarray(which, dtype=np.int32)
-    start = np.asarray(start, dtype=np.int64)
+    which, start = np.asarray(which, np.int32), np.asarray(start, np.int64)
     stage, micro_batch = np.asarray(stage, np.int32), np.asarray(micro_batch, np.int32)
     if any(column.shape != which.shape for column in (start, stage, micro_batch, phase)):
         raise InternalError("columns of tasks of different lengths")
