@@ -32,7 +32,6 @@ from lowering.machine.target import IPU2 as IPU2
 from lowering.machine.target import IPU21 as IPU21
 from lowering.machine.target import TARGETS as TARGETS
 from lowering.machine.target import Links as Links
-from lowering.machine.target import Rates as Rates
 from lowering.machine.target import Target as Target
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps

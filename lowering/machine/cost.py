@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from typing import Any
 
 
@@ -16,10 +17,7 @@ class Shape:
     @property
     def elements(self) -> int:
         """How many elements it has."""
-        count = 1
-        for extent in self.dims:
-            count *= extent
-        return count
+        return math.prod(self.dims)
 
     @property
     def element_bytes(self) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.ir.program import Program
-from lowering.ir.tree import Place, births, bodies, walk
+from lowering import ir
 from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
@@ -17,7 +16,7 @@ from lowering.machine.trace import Steps
 from lowering.units import HOST
 
 
-def model(program: Program, options: ModelOptions | None = None) -> Profile:
+def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
     """Models one call of a program.
 
     Args:
@@ -54,16 +53,16 @@ def model(program: Program, options: ModelOptions | None = None) -> Profile:
     )
 
 
-def _places(program: Program) -> set[Place]:
+def _places(program: ir.Program) -> set[ir.Place]:
     """Every value on every IPU that it is on."""
-    nodes = list(walk(program.body))
-    found = {place for node in nodes for place in births(node)}
-    found.update(place for node in nodes for body in bodies(node) for place in body.arguments)
-    return {place for place in found if place[1] != HOST}
+    nodes = list(ir.walk(program.body))
+    places = {place for node in nodes for place in ir.births(node)}
+    places.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
+    return {place for place in places if place[1] != HOST}
 
 
 def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
-    found = [
+    totals = [
         OperationTotal(
             name=total.title,
             ipu=ipu,
@@ -80,7 +79,7 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
         )
         for (ipu, _), total in timing.totals.items()
     ]
-    return tuple(sorted(found, key=lambda operation: -operation.cycles))
+    return tuple(sorted(totals, key=lambda operation: -operation.cycles))
 
 
 def _flop_utilisation(total: Total, target: Target) -> float | None:

@@ -43,7 +43,7 @@ class ModelOptions:
 
 
 def plan_options(
-    matmuls: Mapping[str, str], convolutions: Mapping[str, str], base: PlanOptions | None = None
+    matmuls: Mapping[str, str], convolutions: Mapping[str, str], base: PlanOptions = _NO_OPTIONS
 ) -> PlanOptions:
     """What Poplar options say to the planner.
 
@@ -52,7 +52,6 @@ def plan_options(
       convolutions: options of convolutions.
       base: what holds where these say nothing.
     """
-    base = base or PlanOptions()
     return PlanOptions(
         matmul_proportion=_proportion(matmuls, base.matmul_proportion),
         convolution_proportion=_proportion(convolutions, base.convolution_proportion),

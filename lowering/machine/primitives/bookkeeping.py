@@ -7,147 +7,60 @@ it is then free.
 
 from __future__ import annotations
 
-from lowering.machine.cost import Cost, Operation, Phase
+import dataclasses as dc
+
+from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine.primitives.composite import assembled
 from lowering.machine.primitives.elementwise import elementwise
 from lowering.machine.primitives.layout import copy
-from lowering.machine.primitives.vertices import FREE, Rule
+from lowering.machine.primitives.vertices import FREE, Rule, alike, free
 from lowering.machine.target import Target
 
-_IDENTITIES = (
-    "after_all",
-    "axis_index",
-    "box_get",
-    "box_set",
-    "create_linear",
-    "create_token",
-    "dce_sink",
-    "device_put",
-    "dim_as_value",
-    "dimension_size",
-    "empty_ref",
-    "free_ref",
-    "freeze",
-    "inspect_sharding",
-    "layout_constraint",
-    "log_extend",
-    "log_read",
-    "name",
-    "new_box",
-    "new_log",
-    "new_ref",
-    "optimization_barrier",
-    "pin",
-    "platform_index",
-    "preduced",
-    "pvary",
-    "reduced_vary_cast",
-    "reduced_vary_cast_p",
-    "reshard",
-    "shape_assertion",
-    "sharding_constraint",
-    "stop_gradient",
-    "tie",
-    "unpin",
-    "unreachable",
-    "vary_unreduced_cast",
-    "vary_unreduced_cast_p",
-    "with_memory_space_constraint",
-)
+_IDENTITIES = """
+after_all axis_index box_get box_set constant create_linear create_token dce_sink device_put
+dim_as_value dimension_size empty_ref free_ref freeze inspect_sharding layout_constraint log_extend
+log_read name new_box new_log new_ref optimization_barrier pin platform_index preduced pvary
+reduced_vary_cast reduced_vary_cast_p reshard shape_assertion sharding_constraint stop_gradient tie
+unpin unreachable vary_unreduced_cast vary_unreduced_cast_p with_memory_space_constraint
+"""
 
-_OUTSIDE = (
-    "check",
-    "debug_callback",
-    "debug_print",
-    "io_callback",
-    "ipu_dequeue",
-    "ipu_enqueue",
-    "ipu_first_callback",
-    "ipu_host_lookup",
-    "ipu_host_update",
-    "ipu_load",
-    "ipu_recomputation_checkpoint",
-    "ipu_repeat",
-    "ipu_replica_count",
-    "ipu_replication_index",
-    "ipu_store",
-    "ipu_task",
-    "ipu_user_callback",
-    "pure_callback",
-)
+_OUTSIDE = """
+check debug_callback debug_print io_callback ipu_dequeue ipu_enqueue ipu_first_callback
+ipu_host_lookup ipu_host_update ipu_load ipu_recomputation_checkpoint ipu_repeat ipu_replica_count
+ipu_replication_index ipu_store ipu_task ipu_user_callback pure_callback
+"""
 
-_CONTROL = (
-    "call",
-    "call_exported",
-    "call_hi_primitive",
-    "call_hi_primitive_linearized",
-    "closed_call",
-    "composite",
-    "cond",
-    "core_map",
-    "custom_jvp_call",
-    "custom_jvp_call_jaxpr",
-    "custom_lin",
-    "custom_linear_solve",
-    "custom_partitioning",
-    "custom_vjp_call",
-    "custom_vmap_call",
-    "eval_jaxpr",
-    "jit",
-    "linear_call",
-    "remat2",
-    "remat_opt",
-    "run_state",
-    "scan",
-    "shard_map",
-    "stage",
-    "while",
-)
+_CONTROL = """
+call call_exported call_hi_primitive call_hi_primitive_linearized closed_call composite cond
+core_map custom_jvp_call custom_jvp_call_jaxpr custom_lin custom_linear_solve custom_partitioning
+custom_vjp_call custom_vmap_call eval_jaxpr jit linear_call remat2 remat_opt run_state scan
+shard_map stage while
+"""
 
-_MOVES = (
-    "all_gather",
-    "all_gather_invariant",
-    "all_gather_reduced",
-    "all_to_all",
-    "ipu_all_gather",
-    "pbroadcast",
-    "ppermute",
-    "precv",
-    "psend",
-    "ragged_all_to_all",
-)
+_MOVES = """
+all_gather all_gather_invariant all_gather_reduced all_to_all ipu_all_gather pbroadcast ppermute
+precv psend ragged_all_to_all
+"""
 
-_SUMS = (
-    "ipu_cross_replica_sum",
-    "pmax",
-    "pmin",
-    "psum",
-    "psum_invariant",
-    "reduce_scatter",
-    "unreduced_psum",
-    "unreduced_reduce_scatter",
-)
-
-
-def free(op: Operation, target: Target) -> Cost:
-    """Nothing runs on the tiles."""
-    return FREE
+_SUMS = """
+ipu_cross_replica_sum pmax pmin psum psum_invariant reduce_scatter unreduced_psum
+unreduced_reduce_scatter
+"""
 
 
 def summed(op: Operation, target: Target) -> Cost:
     """Each replica adds up its share of the elements from all others: one addition per element."""
-    costs = [
-        elementwise(Operation("add", (shape, shape), (shape,)), target) for shape in op.operands
-    ]
-    phases = tuple(phase for cost in costs for phase in cost.phases)
-    named = tuple(Phase("CrossReplicaSum", phase.compute) for phase in phases)
-    vertices = tuple(dict.fromkeys(kind for cost in costs for kind in cost.vertices))
-    flops = sum(cost.flops for cost in costs)
-    return Cost(phases=named, vertices=vertices, flops=flops, in_place=True) if named else FREE
+    cost = assembled((1, _addition(shape, target)) for shape in op.operands)
+    phases = tuple(dc.replace(phase, name="CrossReplicaSum") for phase in cost.phases)
+    return dc.replace(cost, phases=phases, in_place=True)
 
 
 def added_in_place(op: Operation, target: Target) -> Cost:
     """A reference's array plus another."""
-    shape = op.operands[-1]
+    return _addition(op.operands[-1], target)
+
+
+def _addition(shape: Shape, target: Target) -> Cost:
     return elementwise(Operation("add", (shape, shape), (shape,)), target)
 
 
@@ -157,13 +70,10 @@ def read_or_written(op: Operation, target: Target) -> Cost:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((*_IDENTITIES, *_OUTSIDE, *_CONTROL), free),
-    **{name + end: free for name in _MOVES for end in ("", "_start", "_done")},
-    **{name + end: summed for name in _SUMS for end in ("", "_start")},
-    **{name + "_done": free for name in _SUMS},
-    "accum_grad_in_ref": added_in_place,
-    "addupdate": added_in_place,
-    "constant": free,
-    "get": read_or_written,
-    "swap": read_or_written,
+    **alike(free, _IDENTITIES + _OUTSIDE + _CONTROL),
+    **{name + end: free for name in _MOVES.split() for end in ("", "_start", "_done")},
+    **{name + end: summed for name in _SUMS.split() for end in ("", "_start")},
+    **{name + "_done": free for name in _SUMS.split()},
+    **alike(added_in_place, "accum_grad_in_ref addupdate"),
+    **alike(read_or_written, "get swap"),
 }

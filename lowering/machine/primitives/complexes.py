@@ -11,10 +11,7 @@ from collections.abc import Mapping
 
 from lowering.machine.primitives.special import Counts, total
 
-_ABS: Counts = {
-    **{"abs": 2, "max": 1, "min": 1, "div": 1, "mul": 2, "add": 1},
-    **{"sqrt": 1, "eq": 1, "select_n": 1},
-}
+_ABS = dict(abs=2, max=1, min=1, div=1, mul=2, add=1, sqrt=1, eq=1, select_n=1)
 _MUL: Counts = {"mul": 4, "add": 1, "sub": 1}
 _DIV: Counts = {"mul": 6, "add": 2, "sub": 1, "div": 2}
 _EXP: Counts = {"exp": 1, "cos": 1, "sin": 1, "mul": 2}
@@ -23,20 +20,14 @@ _POLAR = total(_ABS, {"atan2": 1, "mul": 3, "cos": 1, "sin": 1})  # of a power: 
 _SQRT = total(_ABS, {"add": 1, "mul": 2, "sqrt": 1, "div": 2, "abs": 1, "ge": 1, "select_n": 2})
 # sin(a + ib) = sin a cosh b + i cos a sinh b, and its relatives.
 _SIN: Counts = {"sin": 1, "cos": 1, "exp": 1, "inverse": 1, "add": 1, "sub": 1, "mul": 4}
-_TAN: Counts = {
-    **{"sin": 1, "cos": 1, "exp": 1, "inverse": 1, "add": 3, "sub": 1, "mul": 4},
-    **{"div": 2, "gt": 1, "select_n": 2},
-}
+_TAN = dict(sin=1, cos=1, exp=1, inverse=1, add=3, sub=1, mul=4, div=2, gt=1, select_n=2)
 # Hull, Fairgrieve and Tang: two moduli, and cases that keep digits.
 _ASIN = total(
     total(_ABS, times=2),
     {"add": 8, "sub": 4, "mul": 10, "div": 5, "sqrt": 3, "log": 1, "log1p": 1, "atan2": 1},
     {"abs": 2, "lt": 6, "select_n": 12, "neg": 2},
 )
-_ATAN: Counts = {
-    **{"add": 3, "sub": 2, "mul": 6, "div": 1, "log1p": 1, "atan2": 1},
-    **{"abs": 2, "lt": 4, "select_n": 8, "neg": 1},
-}
+_ATAN = dict(add=3, sub=2, mul=6, div=1, log1p=1, atan2=1, abs=2, lt=4, select_n=8, neg=1)
 
 COMPLEX: Mapping[str, Counts] = {
     "abs": _ABS,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
-from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.planner import product_cost
 from lowering.machine.primitives.elementwise import elementwise
 from lowering.machine.primitives.fusion import fuse_elementwise
-from lowering.machine.primitives.vertices import FREE, spread
+from lowering.machine.primitives.vertices import FREE
 from lowering.machine.target import Target
 
 Part: TypeAlias = tuple[int, Cost]
@@ -42,13 +40,6 @@ def assembled(parts: Iterable[Part]) -> Cost:
     )
 
 
-def matrices(shape: Shape) -> tuple[int, int, int]:
-    """How many matrices a tensor holds, their rows and their columns."""
-    if len(shape.dims) < 2:
-        return 1, max(1, shape.elements), 1
-    return math.prod(shape.dims[:-2]), shape.dims[-2], shape.dims[-1]
-
-
 def chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
     """Elementwise operations on arrays of one shape, one on the result of the other."""
     arrays = {"select_n": (Shape(shape.dims, "bool"), shape, shape)}
@@ -65,9 +56,3 @@ def product(batch: int, rows: int, inner: int, columns: int, dtype: str, target:
     result = Shape((batch, rows, columns), dtype)
     params = (("dimension_numbers", numbers),)
     return product_cost(Operation("dot_general", operands, (result,), params), target)
-
-
-def moved(shape: Shape, target: Target) -> Cost:
-    """A tensor is sent, and written where it arrives."""
-    most = spread(shape, target).most_bytes
-    return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, float(most)),) if most else ())

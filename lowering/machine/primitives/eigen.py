@@ -15,25 +15,25 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import math
 
-from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.composite import Part, assembled, chain, moved, product
-from lowering.machine.primitives.factorizations import extents, householder
-from lowering.machine.primitives.reductions import reduction
-from lowering.machine.primitives.solvers import cholesky_parts, triangular_parts
+from lowering.machine.cost import Operation, Shape
+from lowering.machine.primitives.composite import Part
+from lowering.machine.primitives.factorizations import householder
+from lowering.machine.primitives.matrices import Matrices, by_parts
+from lowering.machine.primitives.solvers import cholesky, triangular
 from lowering.machine.primitives.sorting import sort
-from lowering.machine.primitives.vertices import FREE, Rule
-from lowering.machine.target import Target
+from lowering.machine.primitives.vertices import Rule
 
 QR_ITERATIONS = 2
 CHOLESKY_ITERATIONS = 4
 
-_ANGLE = ("sub", "div", "square", "add", "sqrt", "add", "inverse", "select_n")
-_ROTATION = ("square", "add", "rsqrt", "mul", "select_n")
-_TURN = ("mul", "mul", "sub")
-_REFLECTOR = ("square", "add", "sqrt", "add", "div", "mul")
-_REFLECTION = ("mul", "add", "mul", "sub")
+_ANGLE = "sub div square add sqrt add inverse select_n"
+_ROTATION = "square add rsqrt mul select_n"
+_TURN = "mul mul sub"
+_REFLECTOR = "square add sqrt add div mul"
+_REFLECTION = "mul add mul sub"
 
 
 def sweeps(n: int) -> int:
@@ -41,107 +41,78 @@ def sweeps(n: int) -> int:
     return 3 + math.ceil(math.log2(max(2, n)) / 2)
 
 
-def eigh(op: Operation, target: Target) -> Cost:
+def eigh(a: Matrices) -> list[Part]:
     """Sweeps of rotations, and the values in order."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, n, _, _ = extents(op)
-    return assembled(_jacobi(batch, n, matrix.dtype, target))
-
-
-def _jacobi(batch: int, n: int, dtype: str, target: Target) -> list[Part]:
-    whole, pairs = Shape((batch, n, n), dtype), Shape((batch, max(1, n // 2)), dtype)
-    values = Shape((batch, n), "float32")
+    n, pairs = a.rows, max(1, a.rows // 2)
     every = sweeps(n)
     rounds = every * max(1, n - 1)
-    norm = Operation("reduce_sum", (whole,), (Shape((batch,), dtype),), (("axes", (1, 2)),))
+    values = Shape((a.batch, n), "float32")
     order = Operation("sort", (values, values), (values, values), (("dimension", 1),))
     return [
-        (rounds, chain(_ANGLE, pairs, target)),
-        (rounds, chain(_ROTATION, pairs, target)),
-        (3 * rounds, chain(_TURN, whole, target)),
-        (3 * rounds, moved(whole, target)),
-        (every, chain(("square",), whole, target)),
-        (every, reduction(norm, target)),
-        (1, sort(order, target)),
-        (1, moved(whole, target)),
+        (rounds, a.chain(_ANGLE, pairs)),
+        (rounds, a.chain(_ROTATION, pairs)),
+        (3 * rounds, a.chain(_TURN, n, n)),
+        (3 * rounds, a.moved(n, n)),
+        (every, a.chain("square", n, n)),
+        (every, a.reduced("reduce_sum", n, n)),
+        (1, sort(order, a.target)),
+        (1, a.moved(n, n)),
     ]
 
 
-def svd(op: Operation, target: Target) -> Cost:
+def svd(matrices: Matrices) -> list[Part]:
     """A polar decomposition, and the eigenvalues of its symmetric part."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, m, n, _ = extents(op)
-    dtype = matrix.dtype
-    tall, square = Shape((batch, m, n), dtype), Shape((batch, n, n), dtype)
-    rows = batch * (m + n + n)
-    by_qr = householder("Qr", (batch, m + n, n), rows, 1.0, dtype, target)
+    a = matrices.tall
+    m, n = a.rows, a.columns
+    stacked, square = dc.replace(a, rows=m + n), dc.replace(a, rows=n)
     by_cholesky = [
-        (1, product(batch, n, m, n, dtype, target)),
-        *cholesky_parts(batch, n, dtype, target),
-        *triangular_parts(batch, n, m, dtype, target),
-        *triangular_parts(batch, n, m, dtype, target),
+        (1, a.product(n, m, n)),
+        *cholesky(square),
+        *triangular(square, m),
+        *triangular(square, m),
     ]
-    return assembled(
-        [
-            (QR_ITERATIONS, by_qr),
-            (QR_ITERATIONS, product(batch, m, n, n, dtype, target)),
-            *((CHOLESKY_ITERATIONS * times, cost) for times, cost in by_cholesky),
-            (QR_ITERATIONS + CHOLESKY_ITERATIONS, chain(("mul", "mul", "add"), tall, target)),
-            (1, product(batch, n, m, n, dtype, target)),
-            (1, chain(("add", "mul"), square, target)),
-            *_jacobi(batch, n, dtype, target),
-            (1, product(batch, m, n, n, dtype, target)),
-        ]
-    )
+    return [
+        (QR_ITERATIONS, householder(stacked, "Qr", a.batch * (m + n + n))),
+        (QR_ITERATIONS, a.product(m, n, n)),
+        *((CHOLESKY_ITERATIONS * times, cost) for times, cost in by_cholesky),
+        (QR_ITERATIONS + CHOLESKY_ITERATIONS, a.chain("mul mul add", m, n)),
+        (1, a.product(n, m, n)),
+        (1, a.chain("add mul", n, n)),
+        *eigh(square),
+        (1, a.product(m, n, n)),
+    ]
 
 
-def schur(op: Operation, target: Target) -> Cost:
+def schur(a: Matrices) -> list[Part]:
     """Hessenberg's form, and steps down its diagonal."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, n, _, _ = extents(op)
-    return assembled(_schur(batch, n, matrix.dtype, target))
-
-
-def _schur(batch: int, n: int, dtype: str, target: Target) -> list[Part]:
-    size = (batch, n, n)
-    three = Shape((batch, 3), dtype)
-    # Rows and columns of the form, and columns of the vectors; three each.
-    turned = Shape((batch, 3, 3 * n), dtype)
+    n = a.rows
     steps = n * n
     return [
-        (1, householder("Hessenberg", size, 2 * batch * n, 1.0, dtype, target)),
-        (1, householder("HouseholderProduct", size, batch * n, 1.0, dtype, target)),
-        (steps, chain(_REFLECTOR, three, target)),
-        (steps, moved(three, target)),
-        (steps, chain(_REFLECTION, turned, target)),
+        (1, householder(a, "Hessenberg", 2 * a.batch * n)),
+        (1, householder(a, "HouseholderProduct", a.batch * n)),
+        (steps, a.chain(_REFLECTOR, 3)),
+        (steps, a.moved(3)),
+        # Rows and columns of the form, and columns of the vectors; three each.
+        (steps, a.chain(_REFLECTION, 3, 3 * n)),
     ]
 
 
-def eig(op: Operation, target: Target) -> Cost:
+def eig(a: Matrices) -> list[Part]:
     """Schur's form, a triangular system for the vectors, and their product with the basis."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, n, _, _ = extents(op)
-    dtype = "complex64"
-    vectors = Shape((batch, n, n), dtype)
-    length = Operation("reduce_sum", (vectors,), (Shape((batch, n), dtype),), (("axes", (1,)),))
-    return assembled(
-        [
-            *_schur(batch, n, matrix.dtype, target),
-            *triangular_parts(batch, n, n, dtype, target),
-            (1, product(batch, n, n, n, dtype, target)),
-            (1, chain(("square",), vectors, target)),
-            (1, reduction(length, target)),
-            (1, chain(("mul",), vectors, target)),
-        ]
-    )
+    n, vectors = a.rows, dc.replace(a, dtype="complex64")
+    return [
+        *schur(a),
+        *triangular(vectors, n),
+        (1, vectors.product(n, n, n)),
+        (1, vectors.chain("square", n, n)),
+        (1, vectors.reduced("reduce_sum", n, n, kept=1)),
+        (1, vectors.chain("mul", n, n)),
+    ]
 
 
-RULES: dict[str, Rule] = {"eig": eig, "eigh": eigh, "schur": schur, "svd": svd}
+RULES: dict[str, Rule] = {
+    "eig": by_parts(eig),
+    "eigh": by_parts(eigh),
+    "schur": by_parts(schur),
+    "svd": by_parts(svd),
+}

@@ -7,6 +7,7 @@ Nothing is exchanged: operands that lie elsewhere are brought by whoever places 
 from __future__ import annotations
 
 import dataclasses as dc
+from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.complexes import COMPLEX
@@ -15,7 +16,6 @@ from lowering.machine.primitives.rates import (
     BINARY,
     BROADCAST,
     UNARY,
-    Rates,
     cast_rate,
     is_known,
     kind_of,
@@ -27,12 +27,10 @@ from lowering.machine.primitives.vertices import (
     LAUNCH,
     Rate,
     Rule,
+    by_workers,
     is_float,
     largest,
-    on_worker,
-    one_phase,
-    spread,
-    supervisor,
+    share_of,
     width,
 )
 from lowering.machine.target import Target
@@ -73,7 +71,7 @@ class Loops:
 
     def cycles(self, elements: int) -> float:
         """Of a worker, for so many elements."""
-        loops = sum(times * found.loop(elements, self.dtype) for times, found in self.rates)
+        loops = sum(times * each.loop(elements, self.dtype) for times, each in self.rates)
         return self.start + loops
 
     @property
@@ -132,23 +130,24 @@ def _part(dtype: str) -> str:
 
 def _binary(op: Operation, dtype: str, reads: int) -> Loops:
     with_scalar = reads == 1 and bool(op.result.dims)
-    found = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
-    start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    start = BROADCAST_START if with_scalar else start
-    return Loops(start, ((1, found),), dtype, known=is_known(dtype), reads=reads)
+    loop = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
+    start = BROADCAST_START if with_scalar else _start(dtype)
+    return Loops(start, ((1, loop),), dtype, known=is_known(dtype), reads=reads)
 
 
 def _chain(counts: Counts, dtype: str, reads: int) -> Loops:
     loops = tuple((times, _loop(name, dtype)) for name, times in counts.items())
-    start = BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
-    return Loops(start, loops, dtype, known=is_known(dtype), reads=reads)
+    return Loops(_start(dtype), loops, dtype, known=is_known(dtype), reads=reads)
+
+
+def _start(dtype: str) -> int:
+    return BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
 
 
 def _loop(name: str, dtype: str) -> Rate:
     if name == "select_n":
         return SELECT_EACH
-    tables: Rates = UNARY.get(name) or BINARY[name]
-    return rate(tables, dtype)
+    return rate(UNARY.get(name) or BINARY[name], dtype)
 
 
 def _power(exponent: int) -> Counts:
@@ -164,37 +163,29 @@ def elementwise(op: Operation, target: Target) -> Cost:
     """One vertex per tile over what the tile holds; may write over its operand."""
     op = simplified(op)
     shape = largest((*op.results, *op.operands))
-    if not all(result.elements for result in op.results) or _is_same_type(op):
+    same = op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
+    if same or not all(result.elements for result in op.results):
         return FREE
     loops = loops_of(op)
-    share = on_worker(spread(shape, target).most_elements, target)
-    compute = supervisor(loops.cycles(share), target, loops.launch)
-    cost = one_phase(op, target, shape, compute)
-    in_place = any(given == op.result for given in op.operands)
-    flops = shape.elements * loops.functions if is_float(loops.dtype) else 0
+    worker = loops.cycles(share_of(shape, target))
     return dc.replace(
-        cost,
-        flops=float(flops),
-        in_place=in_place,
+        by_workers(op, target, shape, worker, launch=loops.launch),
+        flops=float(shape.elements * loops.functions) if is_float(loops.dtype) else 0.0,
+        in_place=op.result in op.operands,
         source="formula" if loops.known else "default",
     )
 
 
-def cycles_of(names: Counts, dtype: str) -> float:
+def cycles_of(counts: Mapping[str, float], dtype: str) -> float:
     """Worker cycles per element of operations on two arrays, their starts not counted."""
     pair = Shape((2,), dtype)
     cycles = 0.0
-    for name, times in names.items():
+    for name, times in counts.items():
         loops = loops_of(Operation(name, (pair, pair), (pair,)))
-        cycles += times * sum(
-            count * found.cycles / (found.elements or width(loops.dtype))
-            for count, found in loops.rates
-        )
+        lanes = width(loops.dtype)
+        each = (count * loop.cycles / (loop.elements or lanes) for count, loop in loops.rates)
+        cycles += times * sum(each)
     return cycles
-
-
-def _is_same_type(op: Operation) -> bool:
-    return op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
 
 
 ELEMENTWISE: frozenset[str] = frozenset(

@@ -22,12 +22,11 @@ sytrd), three passes where QR's update takes two. Batches of matrices take their
 from __future__ import annotations
 
 import dataclasses as dc
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives.composite import assembled, chain, moved
-from lowering.machine.primitives.reductions import reduction
+from lowering.machine.primitives.composite import Part
+from lowering.machine.primitives.matrices import Matrices, by_parts
 from lowering.machine.primitives.vertices import FREE, Rule, camel, ceil_div, vertex
 from lowering.machine.target import Target
 
@@ -35,98 +34,59 @@ FIXED = 83_530.0
 STEP = 2_318.0
 ELEMENT = 3.238
 BLOCK = 32  # poplibs: QRFactorization.cpp getRowsPerIteration
-COMPLEX_PRODUCTS = 4  # real ones in a complex one
 
-
-@dc.dataclass(frozen=True, slots=True)
-class Work:
-    """What every step updates.
-
-    Attributes:
-      updates: which extents' rows: of "m", "n", "k" (m x n is factorized; k right-hand sides).
-      passes: over these rows, measured in those of QR, which are two.
-    """
-
-    updates: str
-    passes: float = 1.0
-
-
-WORKS: Mapping[str, Work] = {
-    "geqrf": Work("n"),
-    "hessenberg": Work("nn"),
-    "householder_product": Work("m"),
-    "ormqr": Work("k"),
-    "qr": Work("mn"),
-    "tridiagonal": Work("n", passes=1.5),
+WORKS: Mapping[str, tuple[str, float]] = {
+    "geqrf": ("n", 1.0),
+    "hessenberg": ("nn", 1.0),
+    "householder_product": ("m", 1.0),
+    "ormqr": ("k", 1.0),
+    "qr": ("mn", 1.0),
+    "tridiagonal": ("n", 1.5),
 }
-
-
-def extents(op: Operation) -> tuple[int, int, int, int]:
-    """(batch, rows, columns, right-hand sides); what is lower than it is wide is turned."""
-    dims = max((shape.dims for shape in op.operands[:1]), default=())
-    if len(dims) < 2:
-        return 1, math.prod(dims), 1, 1
-    batch, m, n = math.prod(dims[:-2]), max(dims[-2:]), min(dims[-2:])
-    return batch, m, n, ceil_div(op.operands[-1].elements, max(1, batch * m))
+"""What every step updates: which extents' rows (m x n is factorized; k right-hand sides), and the
+passes over these rows, measured in those of QR, which are two."""
 
 
 def factorization(op: Operation, target: Target) -> Cost:
     """One phase that makes a vector and one that updates with it, for every column."""
-    matrix = op.operands[0]
-    if not matrix.elements:
+    if not op.operands[0].elements:
         return FREE
-    batch, m, n, k = extents(op)
-    work, rows = WORKS[op.name], {"m": m, "n": n, "k": k}
-    updated = batch * sum(rows[letter] for letter in work.updates)
-    if not updated:
-        return FREE
-    return householder(camel(op.name), (batch, m, n), updated, work.passes, matrix.dtype, target)
+    a = Matrices.of(op.operands[0], target).tall
+    sides = ceil_div(op.operands[-1].elements, a.batch * a.rows)
+    extents = {"m": a.rows, "n": a.columns, "k": sides}
+    letters, passes = WORKS[op.name]
+    updated = a.batch * sum(extents[letter] for letter in letters)
+    return householder(a, camel(op.name), updated, passes) if updated else FREE
 
 
-def householder(
-    name: str,
-    extents: tuple[int, int, int],
-    updated: int,
-    passes: float,
-    dtype: str,
-    target: Target,
-) -> Cost:
-    """Steps for the columns of matrices of `extents` (batch, m, n), which update so many rows."""
-    batch, m, n = extents
-    size = Shape((), dtype).element_bytes
-    rows, reach = ceil_div(updated, target.tiles_per_ipu), (m + BLOCK) / 2
+def householder(a: Matrices, name: str, updated: int, passes: float = 1.0) -> Cost:
+    """Steps for the columns of tall matrices, which update so many rows of all of them."""
+    target, size = a.target, Shape((), a.dtype).element_bytes
+    rows, reach = ceil_div(updated, target.tiles_per_ipu), (a.rows + BLOCK) / 2
     known = 2 * target.sync_cycles + target.exchange_cycles
-    step = max(0.0, FIXED / n + STEP - known)
-    products = COMPLEX_PRODUCTS if dtype.startswith("complex") else 1
-    update = passes * products * rows * ELEMENT * reach
-    received = reach * size * ceil_div(batch, target.tiles_per_ipu)
+    step = max(0.0, FIXED / a.columns + STEP - known)
+    update = passes * a.products * rows * ELEMENT * reach
+    received = reach * size * ceil_div(a.batch, target.tiles_per_ipu)
     used = min(target.tiles_per_ipu, updated)
     return Cost(
         phases=(Phase("Householder", step), Phase("Update", update, received)),
-        repeats=n,
+        repeats=a.columns,
         temporary_bytes=reach * size * 2,
-        vertices=vertex(f"poplin::experimental::{name}", dtype, used),
-        flops=4.0 * passes * products * n * reach * updated,
+        vertices=vertex(f"poplin::experimental::{name}", a.dtype, used),
+        flops=4.0 * passes * a.products * a.columns * reach * updated,
     )
 
 
-def pivoted(op: Operation, target: Target) -> Cost:
+def pivoted(matrices: Matrices) -> Iterable[Part]:
     """QR without Q, which takes the longest column left at every step (LAPACK's geqp3)."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, m, n, _ = extents(op)
-    plain = householder("Geqp3", (batch, m, n), batch * n, 1.0, matrix.dtype, target)
-    lengths = Shape((batch, n), "float32")
-    longest = Operation("argmax", (lengths,), (Shape((batch,), "int32"),), (("axes", (1,)),))
-    return assembled(
-        [
-            (1, plain),
-            (n, reduction(longest, target)),
-            (n, moved(Shape((batch, 2, m), matrix.dtype), target)),  # columns change places
-            (n, chain(("div", "square", "sub", "mul", "sqrt"), lengths, target)),
-        ]
-    )
+    a = matrices.tall
+    n, lengths = a.columns, dc.replace(a, dtype="float32")
+    return [
+        (1, householder(a, "Geqp3", a.batch * n)),
+        (n, lengths.reduced("argmax", n)),
+        (n, a.moved(2, a.rows)),  # columns change places
+        (n, lengths.chain("div square sub mul sqrt", n)),
+    ]
 
 
-RULES: dict[str, Rule] = {**dict.fromkeys(WORKS, factorization), "geqp3": pivoted}
+RULES: dict[str, Rule] = {**dict.fromkeys(WORKS, factorization), "geqp3": by_parts(pivoted)}

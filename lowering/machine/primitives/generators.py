@@ -19,11 +19,11 @@ from lowering.machine.primitives.vertices import (
     FREE,
     Rate,
     Rule,
+    alike,
+    by_workers,
+    free,
     largest,
-    on_worker,
-    one_phase,
-    spread,
-    supervisor,
+    share_of,
     width,
 )
 from lowering.machine.target import Target
@@ -41,14 +41,8 @@ def fill(op: Operation, target: Target) -> Cost:
     shape = largest(op.results)
     if not shape.elements:
         return FREE
-    share = on_worker(spread(shape, target).most_elements, target)
-    worker = START + UNIFORM.loop(share, shape.dtype) * len(op.results)
-    return one_phase(op, target, shape, supervisor(worker, target), library="poprand")
-
-
-def same_key(op: Operation, target: Target) -> Cost:
-    """A key's words, under another type."""
-    return FREE
+    worker = START + UNIFORM.loop(share_of(shape, target), shape.dtype) * len(op.results)
+    return by_workers(op, target, shape, worker, library="poprand")
 
 
 def gamma(op: Operation, target: Target) -> Cost:
@@ -61,35 +55,22 @@ def gamma(op: Operation, target: Target) -> Cost:
     if not shape.elements:
         return FREE
     rounds = 1 + math.ceil(math.log(shape.elements) / -math.log(REJECTED))
-    share = on_worker(spread(shape, target).most_elements, target)
     each = cycles_of(GAMMA_ROUND, "float32") + 2 * UNIFORM.cycles / width("float32")
-    worker = START + share * (rounds * each + cycles_of(GAMMA_ONCE, "float32"))
-    cost = one_phase(op, target, shape, supervisor(worker, target), library="poprand")
+    all_rounds = rounds * each + cycles_of(GAMMA_ONCE, "float32")
+    worker = START + share_of(shape, target) * all_rounds
+    cost = by_workers(op, target, shape, worker, library="poprand")
     functions = rounds * sum(GAMMA_ROUND.values()) + sum(GAMMA_ONCE.values())
     return dc.replace(cost, flops=float(functions * shape.elements))
 
 
+_FILLS = """
+iota_2x32_shape philox2x32 philox4x32 ipu_draw_key ipu_random_halves random_bits random_fold_in
+random_seed random_split rng_bit_generator rng_uniform threefry2x32 threefry4x32
+"""
+_KEYS = "random_clone random_unwrap random_wrap from_edtype to_edtype"  # under another type
+
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "iota_2x32_shape",
-            "philox2x32",
-            "philox4x32",
-            "ipu_draw_key",
-            "ipu_random_halves",
-            "random_bits",
-            "random_fold_in",
-            "random_seed",
-            "random_split",
-            "rng_bit_generator",
-            "rng_uniform",
-            "threefry2x32",
-            "threefry4x32",
-        ),
-        fill,
-    ),
+    **alike(fill, _FILLS),
+    **alike(free, _KEYS),
     "random_gamma": gamma,
-    **dict.fromkeys(
-        ("random_clone", "random_unwrap", "random_wrap", "from_edtype", "to_edtype"), same_key
-    ),
 }

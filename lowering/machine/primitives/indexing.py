@@ -12,7 +12,6 @@ import dataclasses as dc
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Wanted
 from lowering.machine.mapping import VECTOR_BYTES
@@ -21,8 +20,10 @@ from lowering.machine.primitives.layout import COPY_BYTES_PER_CYCLE, COPY_CALL
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
+    alike,
     camel,
     ceil_div,
+    fastest,
     on_worker,
     spread,
     supervisor,
@@ -39,67 +40,62 @@ SLICE_EACH = 24
 SLICE_VECTOR = 2
 
 
-def _sliced(whole: Shape, part: Shape) -> tuple[int, ...]:
-    pairs = zip(whole.dims, part.dims, strict=False)
-    return tuple(i for i, (extent, taken) in enumerate(pairs) if taken < extent)
-
-
 def dynamic_slice(op: Operation, target: Target) -> Cost:
     """The faster of two ways: every tile has a part of each slice, or slices lie on some tiles."""
-    updates = op.name == "dynamic_update_slice"
-    whole, part = op.operands[0], op.operands[1] if updates else op.result
-    axes = _sliced(whole, part)
+    whole, part = op.operands[0], op.operands[1] if _writes(op) else op.result
+    pairs = zip(whole.dims, part.dims, strict=False)
+    axes = [axis for axis, (extent, taken) in enumerate(pairs) if taken < extent]
     if not part.elements or not axes:
         return FREE
-    ways = (_sliceable(op, whole, part, axes, target), _shifted(op, whole, part, target))
-    return min(ways, key=lambda cost: _cycles(cost, target))
+    return fastest([_sliceable(op, part, axes, target), _shifted(op, part, target)], target)
 
 
-def _cycles(cost: Cost, target: Target) -> float:
-    return cost.cycles(target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
+def _writes(op: Operation) -> bool:
+    return op.name not in ("dynamic_slice", "gather")
 
 
-def _sliceable(
-    op: Operation, whole: Shape, part: Shape, axes: tuple[int, ...], target: Target
-) -> Cost:
+def _sliceable(op: Operation, part: Shape, axes: list[int], target: Target) -> Cost:
     """Every tile copies its part of the slices, one sliced axis after the other."""
-    updates = part != op.result
     slices = math.prod(part.dims[axis] for axis in axes)
     region = Shape((part.elements // slices,), part.dtype)
     lying = spread(region, target)
     vectors = ceil_div(lying.most_bytes, 8 * target.workers)
     worker = SLICE_START + (SLICE_EACH + SLICE_VECTOR * vectors) * slices
+    fewer = lying.used < spread(op.operands[0], target).used  # tiles on which the slices lie
+    sent = lying.most_bytes * slices if fewer else 0
     name = camel(op.name)
-    used = spread(whole, target).used
-    sent = lying.most_bytes * slices if lying.used < used else 0  # slices lie on fewer tiles
     phase = Phase(name, supervisor(worker, target, SLICE_LAUNCH), float(INDEX_BYTES + sent))
-    wanted = Wanted(used, f"sliceable{list(axes)}")
-    others = (None,) * (len(op.operands) - 1)
-    return Cost(
-        phases=(phase,) * (1 if updates else len(axes)),
+    cost = Cost(
+        phases=(phase,) * (1 if _writes(op) else len(axes)),
         vertices=vertex(f"popops::{name}", part.dtype, lying.used),
-        operands=(wanted, *others),
-        results=(wanted,) if updates else (None,),
-        in_place=updates,
+        in_place=_writes(op),
     )
+    return _in_order(f"sliceable{axes}", op, cost, target)
 
 
-def _shifted(op: Operation, whole: Shape, part: Shape, target: Target) -> Cost:
+def _in_order(layout: str, op: Operation, cost: Cost, target: Target) -> Cost:
+    """What is read from, or written to, lies over all tiles in an order of its own."""
+    wanted = Wanted(spread(op.operands[0], target).used, layout)
+    others = (None,) * (len(op.operands) - 1)
+    results = (wanted if _writes(op) else None,)
+    return dc.replace(cost, operands=(wanted, *others), results=results)
+
+
+def _shifted(op: Operation, part: Shape, target: Target) -> Cost:
     """Every tile receives its share of the part from where it lies, and copies it into place.
 
     The part may lie on a few of the whole's tiles, which then send, or take, all that they hold.
     """
-    updates = part != op.result
     share = spread(part, target).most_bytes
-    held = min(part.bytes, spread(whole, target).most_bytes)
-    copied = held if updates else share
+    held = min(part.bytes, spread(op.operands[0], target).most_bytes)
+    copied = held if _writes(op) else share
     name = camel(op.name)
     cycles = COPY_CALL + copied / COPY_BYTES_PER_CYCLE
     return Cost(
         phases=(Phase(name, cycles, float(INDEX_BYTES + max(share, held))),),
         temporary_bytes=float(copied),
         vertices=vertex(f"popops::{name}", part.dtype, spread(part, target).used),
-        in_place=updates,
+        in_place=_writes(op),
     )
 
 
@@ -134,16 +130,15 @@ class Worker:
     atom: int = VECTOR_BYTES
     missed: float = 8.0
 
-    def cycles(self, found: float, others: float, row: int, dtype: str) -> float:
+    def cycles(self, hits: float, others: float, row: int, dtype: str) -> float:
         """Of one worker, for so many indices in range and out of it."""
         held = max(1, self.atom // Shape((), dtype).element_bytes)
         vectors = ceil_div(row, self.width or held)
-        return self.start + found * (self.each + self.vector * vectors) + others * self.missed
+        return self.start + hits * (self.each + self.vector * vectors) + others * self.missed
 
 
 # docs/hardware.md, Other vertices: (vector cycles, elements) (2, 2), for bytes (3, 4).
-_SLICE = Worker(30, 19, 2, 2)
-_UPDATE = Worker(29, 19, 2, 2)
+_WORKERS = {"gather": Worker(30, 19, 2, 2), "scatter": Worker(29, 19, 2, 2)}
 _BYTES = (3, 4)
 _ADD = Worker(33, 12, 3, atom=4)  # multiUpdateAdd: 33 + 11..12 per index + 3 per 32-bit atom
 
@@ -170,23 +165,20 @@ def planned(lookup: Lookup, worker: Worker, writes: bool, target: Target) -> Cos
     nothing fits, the smallest is taken.
     """
     bound = DEFAULT_PROPORTION * target.bytes_per_tile
-    found: list[Cost] = []
-    repeats = 1
-    while True:
+    tried: list[Cost] = []
+    repeats, enough = 1, False
+    while not enough:
         part = dc.replace(lookup, count=ceil_div(lookup.count, repeats))
         costs = [
             dc.replace(_cut(part, worker, writes, cuts, target), repeats=repeats)
             for cuts in _cuts(part, target)
         ]
-        found += costs
-        fastest = min(costs, key=lambda cost: _cycles(cost, target))
-        if fastest.temporary_bytes <= bound or part.count <= 1:
-            break
+        tried += costs
         repeats *= 2
-    fitting = [cost for cost in found if cost.temporary_bytes <= bound]
-    if not fitting:
-        return min(found, key=lambda cost: cost.temporary_bytes)
-    return min(fitting, key=lambda cost: _cycles(cost, target))
+        enough = fastest(costs, target).temporary_bytes <= bound or part.count <= 1
+    fitting = [cost for cost in tried if cost.temporary_bytes <= bound]
+    smallest = min(tried, key=lambda cost: cost.temporary_bytes)
+    return fastest(fitting or [smallest], target)
 
 
 def _cuts(lookup: Lookup, target: Target) -> Iterator[tuple[int, int, int]]:
@@ -206,11 +198,11 @@ def _cut(
     grains = ceil_div(ceil_div(lookup.row, width(lookup.dtype)), columns)
     wide = min(lookup.row, grains * width(lookup.dtype))
     mine = ceil_div(lookup.count, indices)
-    found = on_worker(ceil_div(mine, rows), target)
-    others = on_worker(mine, target) - found
+    hits = on_worker(ceil_div(mine, rows), target)
+    others = on_worker(mine, target) - hits
     table = ceil_div(lookup.rows, rows) * wide * size
     moved = mine * wide * size  # a place for every index, found or not
-    compute = supervisor(worker.cycles(found, others, wide, lookup.dtype), target)
+    compute = supervisor(worker.cycles(hits, others, wide, lookup.dtype), target)
     shared = table * (1 - 1 / indices)  # of the table's part: each has a copy, or sums are merged
     sent = mine * INDEX_BYTES + (moved if writes else shared)
     waiting = shared + moved if writes else shared
@@ -219,9 +211,8 @@ def _cut(
         waiting = moved + max(shared, moved)
         final = ceil_div(mine, rows)
         again = worker.cycles(on_worker(final, target), 0, wide, lookup.dtype)
-        phases.append(
-            Phase("MultiSlice", supervisor(again, target), float(final * rows * wide * size))
-        )
+        candidates = float(final * rows * wide * size)
+        phases.append(Phase("MultiSlice", supervisor(again, target), candidates))
     if writes and indices > 1:  # each copy's changes, added up where the row lies
         phases.append(Phase("Reduce", table / 8, shared))
     used = columns * rows * indices
@@ -232,54 +223,27 @@ def _cut(
     )
 
 
-def _indices(shape: Shape) -> int:
-    return math.prod(shape.dims[:-1]) if shape.dims else 1
+def lookup_of_rows(op: Operation, target: Target) -> Cost:
+    """Reads, or changes in place, the rows that the indices name.
 
-
-def gather(op: Operation, target: Target) -> Cost:
-    """Reads the rows that the indices name."""
+    The table lies over all tiles in the plan's order, the same for lookups and updates.
+    """
     table, indices = op.operands[:2]
-    sizes: Any = op.param("slice_sizes", ())
-    row = math.prod(int(size) for size in sizes) or 1
-    if not op.result.elements or not table.elements:
+    chosen = op.operands[2] if _writes(op) else op.result
+    if not chosen.elements or not table.elements:
         return FREE
-    count = _indices(indices)
+    count = max(1, math.prod(indices.dims[:-1]))
+    row = max(1, chosen.elements // count)
     lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
-    cost = planned(lookup, _for(_SLICE, table.dtype), False, target)
-    return _wanting_rows(op, cost, lookup, target)
+    worker = _for(_WORKERS.get(op.name, _ADD), table.dtype)
+    cost = planned(lookup, worker, _writes(op), target)
+    cost = _in_order(f"rows{[lookup.rows, lookup.row]}", op, cost, target)
+    return dc.replace(cost, in_place=True, flops=float(chosen.elements)) if _writes(op) else cost
 
 
-def scatter(op: Operation, target: Target) -> Cost:
-    """Writes, or combines into, the rows that the indices name; in place."""
-    table, indices, updates = op.operands[:3]
-    if not updates.elements or not table.elements:
-        return FREE
-    count = max(1, _indices(indices))
-    row = max(1, updates.elements // count)
-    lookup = Lookup(max(1, table.elements // row), row, count, table.dtype)
-    worker = _UPDATE if op.name == "scatter" else _ADD
-    cost = planned(lookup, _for(worker, table.dtype), True, target)
-    cost = _wanting_rows(op, cost, lookup, target)
-    return dc.replace(cost, in_place=True, flops=float(updates.elements))
-
-
-def _wanting_rows(op: Operation, cost: Cost, lookup: Lookup, target: Target) -> Cost:
-    """The table lies over all tiles in the plan's order, the same for lookups and updates."""
-    wanted = Wanted(spread(op.operands[0], target).used, f"rows{[lookup.rows, lookup.row]}")
-    writes = op.name != "gather"
-    return dc.replace(
-        cost,
-        operands=(wanted, *(None,) * (len(op.operands) - 1)),
-        results=(wanted,) if writes else (None,),
-    )
-
+_SCATTERS = "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
 
 RULES: dict[str, Rule] = {
-    "dynamic_slice": dynamic_slice,
-    "dynamic_update_slice": dynamic_slice,
-    "gather": gather,
-    **dict.fromkeys(
-        ("scatter", "scatter-add", "scatter-max", "scatter-min", "scatter-mul", "scatter-sub"),
-        scatter,
-    ),
+    **alike(dynamic_slice, "dynamic_slice dynamic_update_slice"),
+    **alike(lookup_of_rows, "gather " + _SCATTERS),
 }

@@ -11,11 +11,12 @@ from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
+    alike,
+    by_workers,
     ceil_div,
-    on_worker,
-    one_phase,
+    free,
+    share_of,
     spread,
-    supervisor,
     vertex,
     width,
 )
@@ -26,34 +27,12 @@ COPY_BYTES_PER_CYCLE = 8
 """[H] ipu-stack, C600: 8 KiB on one tile take 1308 cycles, a call 288."""
 
 
-VIEWS: frozenset[str] = frozenset(
-    {
-        "bitcast_convert_type",
-        "broadcast_in_dim",
-        "broadcast_to",
-        "complex",
-        "concatenate",
-        "expand_dims",
-        "imag",
-        "pad",
-        "real",
-        "reshape",
-        "rev",
-        "slice",
-        "split",
-        "squeeze",
-        "stack",
-        "tile",
-        "transpose",
-        "unstack",
-    }
-)
+_VIEWS = """
+bitcast_convert_type broadcast_in_dim broadcast_to complex concatenate expand_dims imag pad real
+reshape rev slice split squeeze stack tile transpose unstack
+"""
+VIEWS = frozenset(_VIEWS.split())
 """The primitives that move nothing."""
-
-
-def view(op: Operation, target: Target) -> Cost:
-    """Another name for the same elements."""
-    return FREE
 
 
 def copy(op: Operation, target: Target) -> Cost:
@@ -74,20 +53,15 @@ def fill(op: Operation, target: Target) -> Cost:
     A worker takes 16 + n / width + 7 cycles for n elements, for halves 26 + n / 4
     (docs/hardware.md, Other vertices).
     """
-    held = spread(op.result, target)
-    if not held.elements:
+    if not op.result.elements:
         return FREE
-    share = ceil_div(on_worker(held.most_elements, target), width(op.result.dtype))
-    worker = 26 + share if op.result.dtype == "float16" else 16 + share + 7
-    return one_phase(op, target, op.result, supervisor(worker, target))
+    vectors = ceil_div(share_of(op.result, target), width(op.result.dtype))
+    worker = 26 + vectors if op.result.dtype == "float16" else 16 + vectors + 7
+    return by_workers(op, target, op.result, worker)
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(VIEWS, view),
-    "copy": copy,
-    "copy_p": copy,
-    "empty": view,
-    "empty2": view,
-    "iota": fill,
-    "zeros_like": fill,
+    **alike(free, _VIEWS + "empty empty2"),
+    **alike(copy, "copy copy_p"),
+    **alike(fill, "iota zeros_like"),
 }

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 
-from lowering.machine.cost import Cost, Operation, Phase, Shape
+from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.planner import product_cost
 from lowering.machine.primitives.composite import assembled, chain, product
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
+    alike,
     camel,
     ceil_div,
     largest,
     spread,
-    vertex,
+    superstep,
 )
 from lowering.machine.target import Target
 
@@ -40,14 +41,8 @@ def other_product(op: Operation, target: Target) -> Cost:
     macs = results * depth
     cycles = macs / (rate * target.tiles_per_ipu * EFFICIENCY)
     moved = sum(spread(shape, target).most_bytes for shape in arrays) * math.sqrt(len(arrays))
-    name = camel(op.name)
-    return Cost(
-        phases=(Phase(name, cycles, float(moved)),),
-        temporary_bytes=float(moved),
-        vertices=vertex(f"poplin::{name}", largest(arrays).dtype, target.tiles_per_ipu),
-        flops=2.0 * macs,
-        source="default",
-    )
+    kind, on = f"poplin::{camel(op.name)}", (largest(arrays).dtype, target.tiles_per_ipu)
+    return superstep(kind, on, cycles, float(moved), flops=2.0 * macs, source="default")
 
 
 def ragged(op: Operation, target: Target) -> Cost:
@@ -81,31 +76,19 @@ def scaled(op: Operation, target: Target) -> Cost:
     height = ceil_div(left.elements, batch * inner)
     width = ceil_div(op.result.elements, batch * height)
     halves = [Shape(shape.dims, "bfloat16") for shape in (left, right)]
-    return assembled(
-        [
-            *((1, chain(("mul",), shape, target)) for shape in halves),
-            (1, product(batch, height, inner, width, "bfloat16", target)),
-        ]
-    )
+    scales = [(1, chain(("mul",), shape, target)) for shape in halves]
+    return assembled([*scales, (1, product(batch, height, inner, width, "bfloat16", target))])
 
+
+_ATTENTION = """
+dot_product_attention_bwd dot_product_attention_bwd_wrapper dot_product_attention_fp8_bwd
+dot_product_attention_fp8_bwd_wrapper dot_product_attention_fp8_fwd
+dot_product_attention_fp8_fwd_wrapper dot_product_attention_fwd dot_product_attention_fwd_wrapper
+"""
 
 RULES: dict[str, Rule] = {
-    "conv_general_dilated": product_cost,
-    "dot_general": product_cost,
-    **dict.fromkeys(
-        (
-            "cudnn_fusion",
-            "dot_product_attention_bwd",
-            "dot_product_attention_bwd_wrapper",
-            "dot_product_attention_fp8_bwd",
-            "dot_product_attention_fp8_bwd_wrapper",
-            "dot_product_attention_fp8_fwd",
-            "dot_product_attention_fp8_fwd_wrapper",
-            "dot_product_attention_fwd",
-            "dot_product_attention_fwd_wrapper",
-        ),
-        other_product,
-    ),
-    **dict.fromkeys(("scaled_dot", "scaled_matmul", "scaled_matmul_wrapper"), scaled),
+    **alike(product_cost, "conv_general_dilated dot_general"),
+    **alike(other_product, "cudnn_fusion" + _ATTENTION),
+    **alike(scaled, "scaled_dot scaled_matmul scaled_matmul_wrapper"),
     "ragged_dot_general": ragged,
 }

@@ -30,15 +30,12 @@ def _floats(single: tuple[int, int], half: tuple[int, int], **others: Rate) -> R
     return {"float": Rate(*single), "half": Rate(*half), **others}
 
 
-def _both(found: Rate, **others: Rate) -> Rates:
-    return {"float": found, "half": found, **others}
+def _both(rate: Rate, **others: Rate) -> Rates:
+    return {"float": rate, "half": rate, **others}
 
 
 _ROUNDING = _both(_vector(2))
-_INT_7: Rates = {
-    **{"int": Rate(7, 1), "short": Rate(3, 4)},
-    **{"bool": Rate(5, 4), "long": Rate(9, 1)},
-}
+_INT_7 = dict(int=Rate(7, 1), short=Rate(3, 4), bool=Rate(5, 4), long=Rate(9, 1))
 
 UNARY: Mapping[str, Rates] = {
     "abs": _both(_each(1), int=_each(2), long=_each(10)),
@@ -57,10 +54,7 @@ UNARY: Mapping[str, Rates] = {
     "log1p": _both(_vector(180)),
     "logistic": _floats((12, 2), (6, 4)),
     "neg": _floats((2, 2), (2, 4), int=_each(2), long=_each(5)),
-    "not": {
-        **{"int": _vector(1), "bool": _each(17)},
-        **{"short": Rate(2, 4), "long": _vector(3)},
-    },
+    "not": dict(int=_vector(1), bool=_each(17), short=Rate(2, 4), long=_vector(3)),
     "population_count": {"int": _each(1)},
     "relu": _floats((3, 2), (3, 4)),
     "round": _ROUNDING,
@@ -78,12 +72,10 @@ _PRODUCT = {**_ARITHMETIC, "long": Rate(30, 1)}
 _EXTREMUM = _floats((3, 2), (4, 4), int=Rate(7, 1), bool=Rate(5, 4), long=Rate(15, 1))
 # A worker has no comparison of short integers: they are compared as words.
 _COMPARE = _floats(
-    *((14, 4), (9, 4)),
-    **{"int": Rate(22, 4), "short": Rate(22, 4), "bool": Rate(6, 4), "long": Rate(56, 4)},
+    (14, 4), (9, 4), int=Rate(22, 4), short=Rate(22, 4), bool=Rate(6, 4), long=Rate(56, 4)
 )
 _ORDER = _floats(
-    *((14, 4), (9, 4)),
-    **{"int": Rate(26, 4), "short": Rate(26, 4), "bool": Rate(28, 4), "long": Rate(62, 4)},
+    (14, 4), (9, 4), int=Rate(26, 4), short=Rate(26, 4), bool=Rate(28, 4), long=Rate(62, 4)
 )
 _SHIFT: Rates = {"int": Rate(7, 1), "long": Rate(19, 1)}
 
@@ -187,9 +179,10 @@ def cast_rate(source: str, result: str) -> Rate:
     """The loop of a cast."""
     if kind_of(result) == "long":
         return TO_LONG
-    kinds = tuple(_CHARS.get(dtype) or kind_of(dtype) for dtype in (source, result))
-    eight = source.startswith("float8") or result.startswith("float8")
-    return OTHER_CAST if eight else CASTS.get((kinds[0], kinds[1]), OTHER_CAST)
+    if source.startswith("float8") or result.startswith("float8"):
+        return OTHER_CAST
+    first, second = (_CHARS.get(dtype) or kind_of(dtype) for dtype in (source, result))
+    return CASTS.get((first, second), OTHER_CAST)
 
 
 def rate(rates: Rates, dtype: str) -> Rate:
@@ -201,8 +194,8 @@ def rate(rates: Rates, dtype: str) -> Rate:
     """
     kind = kind_of(dtype)
     nearest = next(name for name in (kind, *_NEAREST[kind]) if name in rates)
-    found = rates[nearest]
-    return Rate(found.cycles * 2, found.elements) if dtype in _DOUBLE else found
+    loop = rates[nearest]
+    return Rate(loop.cycles * 2, loop.elements) if dtype in _DOUBLE else loop
 
 
 def is_known(dtype: str) -> bool:

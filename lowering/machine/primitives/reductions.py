@@ -18,6 +18,7 @@ from lowering.machine.primitives.vertices import (
     Rule,
     camel,
     ceil_div,
+    fastest,
     is_float,
     on_worker,
     spread,
@@ -111,101 +112,97 @@ def geometry(shape: Shape, axes: tuple[int, ...], target: Target) -> Geometry:
     return Geometry(held, outputs, max(partials, 1), side_by_side > 1)
 
 
-def fold_cycles(
-    elements: int, outputs: int, contiguous: bool, rate: Rate, dtype: str, target: Target
-) -> float:
-    """Tile cycles to fold elements into outputs, each (or each vector of them) by one worker."""
-    units = outputs if contiguous else ceil_div(outputs, width(dtype))
-    mine = on_worker(units, target)
-    passes = ceil_div(ceil_div(elements, rate.elements or width(dtype)), units)
-    start, each = SIDE_BY_SIDE if contiguous else STRIDED
-    folds = passes if contiguous else max(0, passes - 1)  # strided ones begin with the first
-    return supervisor(start + mine * (each + rate.cycles * folds), target)
+@dc.dataclass(frozen=True, slots=True)
+class Folding:
+    """The folds of one operation.
 
+    Attributes:
+      rate: the inner loop.
+      dtype: of what is folded first.
+      partial: what partial results are kept in.
+      partial_bytes: of each.
+      results: how many there are.
+      target: the chip.
+    """
 
-def _stage(results: int, fan: int, fold: Fold, dtype: str, size: int, target: Target) -> Phase:
-    """Tiles receive `fan` partials of each of their results and fold them."""
-    outputs = ceil_div(results, target.tiles_per_ipu)
-    outputs = min(results, ceil_div(outputs, width(dtype)) * width(dtype))
-    cycles = fold_cycles(outputs * fan, outputs, False, fold.rate, dtype, target)
-    return Phase("Reduce", cycles, float(outputs * fan * size))
+    rate: Rate
+    dtype: str
+    partial: str
+    partial_bytes: int
+    results: int
+    target: Target
 
+    def supersteps(self, lies: Geometry, pieces: int) -> tuple[Phase, ...]:
+        """What runs if every output of a tile is folded in pieces, by several workers."""
+        if lies.held <= lies.outputs:
+            return self.combined(lies.partials)
+        outputs = lies.outputs * pieces
+        phases = (self._here(lies, lies.held, outputs),)
+        if lies.partials > 1:
+            return phases + self.combined(lies.partials * pieces)
+        return phases + ((self._here(lies, outputs, lies.outputs),) if pieces > 1 else ())
 
-def combine(
-    results: int, partials: int, fold: Fold, dtype: str, size: int, target: Target
-) -> tuple[Phase, ...]:
-    """The cheapest way to bring partial results together, in one to three stages."""
-    if partials <= 1:
-        return ()
-    plans: list[tuple[Phase, ...]] = []
-    for count in range(1, MOST_STAGES + 1):
-        fan = math.ceil(partials ** (1 / count) - 1e-9)
-        left, phases = partials, list[Phase]()
-        while left > 1:
-            step = min(fan, left)
-            left = ceil_div(left, step)
-            phases.append(_stage(results * left, step, fold, dtype, size, target))
-        plans.append(tuple(phases))
-    return min(plans, key=lambda plan: _cycles(plan, target))
+    def combined(self, partials: int) -> tuple[Phase, ...]:
+        """The cheapest way to bring partial results together, in one to three stages."""
+        if partials <= 1:
+            return ()
+        plans: list[Cost] = []
+        for count in range(1, MOST_STAGES + 1):
+            fan = math.ceil(partials ** (1 / count) - 1e-9)
+            left, phases = partials, list[Phase]()
+            while left > 1:
+                step = min(fan, left)
+                left = ceil_div(left, step)
+                phases.append(self._stage(self.results * left, step))
+            plans.append(Cost(phases=tuple(phases)))
+        return fastest(plans, self.target).phases
 
+    def _here(self, lies: Geometry, elements: int, outputs: int) -> Phase:
+        return Phase("Reduce", self._cycles(elements, outputs, lies.contiguous, self.dtype))
 
-def _cycles(phases: tuple[Phase, ...], target: Target) -> float:
-    cost = Cost(phases=phases)
-    return cost.cycles(target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
+    def _stage(self, results: int, fan: int) -> Phase:
+        """Tiles receive `fan` partials of each of their results and fold them."""
+        lanes = width(self.partial)
+        outputs = ceil_div(results, self.target.tiles_per_ipu)
+        outputs = min(results, ceil_div(outputs, lanes) * lanes)
+        cycles = self._cycles(outputs * fan, outputs, False, self.partial)
+        return Phase("Reduce", cycles, float(outputs * fan * self.partial_bytes))
+
+    def _cycles(self, elements: int, outputs: int, contiguous: bool, dtype: str) -> float:
+        """To fold elements into outputs, each (or each vector of them) by one worker."""
+        units = outputs if contiguous else ceil_div(outputs, width(dtype))
+        mine = on_worker(units, self.target)
+        passes = ceil_div(ceil_div(elements, self.rate.elements or width(dtype)), units)
+        start, each = SIDE_BY_SIDE if contiguous else STRIDED
+        folds = passes if contiguous else max(0, passes - 1)  # strided ones begin with the first
+        return supervisor(start + mine * (each + self.rate.cycles * folds), self.target)
 
 
 def reduction(op: Operation, target: Target) -> Cost:
     """Folds where the data lies, then in stages over the exchange."""
-    shape, fold = op.operands[0], _fold(op)
+    shape, dtype, fold = op.operands[0], op.operands[0].dtype, FOLDS[op.name]
     if not shape.elements:
         return FREE
+    if op.name == "reduce_prod" and dtype.startswith("complex"):
+        fold = _COMPLEX_PRODUCT
     axes = op.param("axes", op.param("dimensions", tuple(range(len(shape.dims)))))
     lies = geometry(shape, tuple(axes), target)
-    carried = _partial_type(op, fold)
-    size = fold.carried or Shape((), carried).element_bytes
-    plans = [_plan(lies, op, size, carried, pieces, target) for pieces in (1, target.workers)]
-    phases = min(plans, key=lambda plan: _cycles(plan, target))
+    # partials_type speaks of products only
+    partial = "float32" if fold.widens and dtype in ("float16", "bfloat16") else dtype
+    size = fold.carried or Shape((), partial).element_bytes
+    results = op.result.elements if op.results else 0
+    folding = Folding(fold.rate, dtype, partial, size, results, target)
+    ways = [folding.supersteps(lies, pieces) for pieces in (1, target.workers)]
+    phases = fastest([Cost(phases=way) for way in ways], target).phases
     if not phases:
         return FREE
     return Cost(
         phases=phases,
         temporary_bytes=max(lies.outputs * size, *(phase.exchange_bytes for phase in phases)),
-        vertices=vertex(f"popops::{camel(op.name)}", shape.dtype, spread(shape, target).used),
-        flops=float(shape.elements) if is_float(shape.dtype) else 0.0,
+        vertices=vertex(f"popops::{camel(op.name)}", dtype, spread(shape, target).used),
+        flops=float(shape.elements) if is_float(dtype) else 0.0,
         source="formula" if fold.known else "default",
     )
-
-
-def _plan(
-    lies: Geometry, op: Operation, size: int, carried: str, pieces: int, target: Target
-) -> tuple[Phase, ...]:
-    """The supersteps if every output of a tile is folded in pieces, by several workers."""
-    fold, dtype = _fold(op), op.operands[0].dtype
-    results = op.results[0].elements if op.results else 0
-
-    def here(elements: int, outputs: int) -> Phase:
-        given = (lies.contiguous, fold.rate, dtype, target)
-        return Phase("Reduce", fold_cycles(elements, outputs, *given))
-
-    if lies.held <= lies.outputs:
-        return combine(results, lies.partials, fold, carried, size, target)
-    phases = (here(lies.held, lies.outputs * pieces),)
-    if lies.partials > 1:
-        return phases + combine(results, lies.partials * pieces, fold, carried, size, target)
-    return phases + ((here(lies.outputs * pieces, lies.outputs),) if pieces > 1 else ())
-
-
-def _fold(op: Operation) -> Fold:
-    if op.name == "reduce_prod" and op.operands[0].dtype.startswith("complex"):
-        return _COMPLEX_PRODUCT
-    return FOLDS[op.name]
-
-
-def _partial_type(op: Operation, fold: Fold) -> str:
-    dtype = op.operands[0].dtype
-    if fold.widens and dtype in ("float16", "bfloat16"):
-        return "float32"  # partials_type speaks of products only
-    return dtype
 
 
 RULES: dict[str, Rule] = dict.fromkeys(FOLDS, reduction)

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_of
-from lowering.machine.primitives.special import Counts, total
+from lowering.machine.primitives.special import Counts
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
     camel,
     is_float,
-    on_worker,
+    share_of,
     spread,
     supervisor,
     vertex,
@@ -29,10 +29,7 @@ from lowering.machine.primitives.vertices import (
 from lowering.machine.target import Target
 
 # jnp.logaddexp: a maximum, and the logarithm of 1 + exp(-|difference|), with a case for infinities.
-_LOGADDEXP: Counts = {
-    **{"max": 1, "sub": 1, "ne": 1, "add": 2, "abs": 1, "neg": 1},
-    **{"exp": 1, "log1p": 1, "select_n": 1},
-}
+_LOGADDEXP = dict(max=1, sub=1, ne=1, add=2, abs=1, neg=1, exp=1, log1p=1, select_n=1)
 FOLDS: Mapping[str, Counts] = {
     "cumlogsumexp": _LOGADDEXP,
     "cummax": {"max": 1},
@@ -64,7 +61,7 @@ def running(op: Operation, target: Target) -> Cost:
         most = spread(Shape((row, others), shape.dtype), target).most_bytes
         phases.append(Phase("Interleave", most / VECTOR_BYTES, 0.0 if alone else float(most)))
         row = pairs
-    functions = sum(total(fold).values())
+    functions = sum(fold.values())
     return Cost(
         phases=tuple(phases),
         temporary_bytes=float(2 * lying.most_bytes),
@@ -74,9 +71,9 @@ def running(op: Operation, target: Target) -> Cost:
 
 
 def _combine(name: str, shape: Shape, each: float, alone: bool, target: Target) -> Phase:
-    lying = spread(shape, target)
-    worker = BINARY_START_OTHERS + on_worker(lying.most_elements, target) * each
-    return Phase(name, supervisor(worker, target), 0.0 if alone else float(lying.most_bytes))
+    worker = BINARY_START_OTHERS + share_of(shape, target) * each
+    received = 0.0 if alone else float(spread(shape, target).most_bytes)
+    return Phase(name, supervisor(worker, target), received)
 
 
 RULES: dict[str, Rule] = dict.fromkeys(FOLDS, running)

@@ -17,23 +17,22 @@ floats. The inverse's columns are shared out among the six workers of as many ti
 
 from __future__ import annotations
 
+import dataclasses as dc
 import math
 
-from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives.composite import Part, assembled, chain, matrices, moved, product
-from lowering.machine.primitives.factorizations import COMPLEX_PRODUCTS, extents
+from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine.primitives.composite import Part, assembled
 from lowering.machine.primitives.indexing import dynamic_slice
+from lowering.machine.primitives.matrices import Matrices, by_parts
 from lowering.machine.primitives.rates import LOOP_OVERHEAD
-from lowering.machine.primitives.reductions import reduction
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
+    by_workers,
     ceil_div,
     largest,
     on_worker,
-    one_phase,
-    supervisor,
-    vertex,
+    superstep,
 )
 from lowering.machine.target import Target
 
@@ -49,52 +48,30 @@ def _means(extent: int, block: int) -> tuple[int, int, int]:
     return len(left), math.ceil(sum(left) / len(left)), math.ceil(square)
 
 
-def _factor(dtype: str) -> int:
-    return COMPLEX_PRODUCTS if dtype.startswith("complex") else 1
-
-
-def _on_a_tile(
-    name: str, cycles: float, block: int, batch: int, dtype: str, target: Target
-) -> Cost:
+def _on_a_tile(a: Matrices, name: str, cycles: float, block: int) -> Cost:
     """A block of each matrix on a tile of its own."""
-    turns = ceil_div(batch, target.tiles_per_ipu)
-    received = float(turns * block * block * Shape((), dtype).element_bytes)
-    return Cost(
-        phases=(Phase(name, turns * _factor(dtype) * cycles, received),),
-        temporary_bytes=received,
-        vertices=vertex(f"poplin::{name}", dtype, min(batch, target.tiles_per_ipu)),
-        flops=float(batch * block**3) / 3,
-    )
+    tiles = a.target.tiles_per_ipu
+    turns = ceil_div(a.batch, tiles)
+    received = float(turns * block * block * Shape((), a.dtype).element_bytes)
+    on, flops = (a.dtype, min(a.batch, tiles)), float(a.batch * block**3) / 3
+    return superstep(f"poplin::{name}", on, turns * a.products * cycles, received, flops)
 
 
-def cholesky(op: Operation, target: Target) -> Cost:
+def cholesky(a: Matrices) -> list[Part]:
     """Blocks along the diagonal, and products for what is below and behind them."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, n, _, _ = extents(op)
-    return assembled(cholesky_parts(batch, n, matrix.dtype, target))
-
-
-def cholesky_parts(batch: int, n: int, dtype: str, target: Target) -> list[Part]:
-    """The parts of Cholesky's factorization of n x n matrices."""
-    d = min(n, BLOCK)
-    found = [(ceil_div(n, d), _diagonal(d, batch, dtype, target))]
+    n, d = a.rows, min(a.rows, BLOCK)
+    diagonal = d**3 + 102 * d**2 + 101 * d + 102
+    parts = [(ceil_div(n, d), _on_a_tile(a, "Cholesky", diagonal, d))]
     behind, panel, square = _means(n, d)
     if behind:
         inverse = 6 * (6 * d * d / 2) + 264 * d  # 6 d^3 + 264 d^2 of d columns, six at a time
-        found += [
-            (behind, _on_a_tile("TriangularInverse", inverse, d, batch, dtype, target)),
-            (behind, product(batch, panel, d, d, dtype, target)),
-            (behind, product(batch, square, d, square, dtype, target)),
-            (behind, chain(("sub",), Shape((batch, square, square), dtype), target)),
+        parts += [
+            (behind, _on_a_tile(a, "TriangularInverse", inverse, d)),
+            (behind, a.product(panel, d, d)),
+            (behind, a.product(square, d, square)),
+            (behind, a.chain("sub", square, square)),
         ]
-    return [*found, (1, chain(("select_n",), Shape((batch, n, n), dtype), target))]
-
-
-def _diagonal(d: int, batch: int, dtype: str, target: Target) -> Cost:
-    cycles = d**3 + 102 * d**2 + 101 * d + 102
-    return _on_a_tile("Cholesky", cycles, d, batch, dtype, target)
+    return [*parts, (1, a.chain("select_n", n, n))]
 
 
 def triangular_solve(op: Operation, target: Target) -> Cost:
@@ -102,79 +79,56 @@ def triangular_solve(op: Operation, target: Target) -> Cost:
     matrix, sides = op.operands[0], op.operands[-1]
     if not matrix.elements or not sides.elements:
         return FREE
-    batch, n, _, _ = extents(op)
-    k = ceil_div(sides.elements, max(1, batch * n))
-    unit = bool(op.param("unit_diagonal", False))
-    return assembled(triangular_parts(batch, n, k, matrix.dtype, target, unit))
+    a = Matrices.of(matrix, target)
+    k = ceil_div(sides.elements, a.batch * a.rows)
+    return assembled(triangular(a, k, bool(op.param("unit_diagonal", False))))
 
 
-def triangular_parts(
-    batch: int, n: int, k: int, dtype: str, target: Target, unit: bool = False
-) -> list[Part]:
-    """The parts of the solution of n x n triangular systems with k sides each."""
-    found: list[Part] = []
-    if not unit:
-        found += [
-            (1, chain(("div",), Shape((batch, rows, columns), dtype), target))
-            for rows, columns in ((n, n), (n, k))
-        ]
-    d = min(n, BLOCK)
-    found.append((ceil_div(n, d), _substituted(d, batch, k, dtype, target)))
+def triangular(a: Matrices, k: int, unit: bool = False) -> list[Part]:
+    """The solution of triangular systems with k sides each."""
+    n, d = a.rows, min(a.rows, BLOCK)
+    parts = [] if unit else [(1, a.chain("div", n, columns)) for columns in (n, k)]
+    parts.append((ceil_div(n, d), _substituted(a, d, k)))
     half = d
     while half < n:
         squares = ceil_div(n, 2 * half)
-        found += [
-            (squares, product(batch, half, half, k, dtype, target)),
-            (squares, chain(("sub",), Shape((batch, half, k), dtype), target)),
-        ]
+        parts += [(squares, a.product(half, half, k)), (squares, a.chain("sub", half, k))]
         half *= 2
-    return found
+    return parts
 
 
-def _substituted(d: int, batch: int, k: int, dtype: str, target: Target) -> Cost:
+def _substituted(a: Matrices, d: int, k: int) -> Cost:
     """A block with its sides; every worker takes one at a time."""
-    sides = ceil_div(batch * k, target.tiles_per_ipu)
-    turns = on_worker(sides, target)
-    cycles = turns * _factor(dtype) * (1.5 * d * d + 180 * d - 126)
-    received = (d * d + sides * d) * Shape((), dtype).element_bytes
-    return Cost(
-        phases=(Phase("TriangularSolve", max(0.0, cycles), float(received)),),
-        temporary_bytes=float(received),
-        vertices=vertex("poplin::TriangularSolve", dtype, min(batch * k, target.tiles_per_ipu)),
-        flops=float(batch * k * d * d),
-    )
+    tiles, systems = a.target.tiles_per_ipu, a.batch * k
+    sides = ceil_div(systems, tiles)
+    cycles = on_worker(sides, a.target) * a.products * (1.5 * d * d + 180 * d - 126)
+    received = float((d * d + sides * d) * Shape((), a.dtype).element_bytes)
+    on, flops = (a.dtype, min(systems, tiles)), float(systems * d * d)
+    return superstep("poplin::TriangularSolve", on, max(0.0, cycles), received, flops)
 
 
-def lu(op: Operation, target: Target) -> Cost:
+def lu(a: Matrices) -> list[Part]:
     """Panels of columns, and a triangular system and a product for what is behind them."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    (batch, m, n), dtype = matrices(matrix), matrix.dtype
+    m, n = a.rows, a.columns
     steps = min(m, n)
-    d = min(steps, BLOCK)
-    rows = max(1, m - steps // 2)
-    column, panel = Shape((batch, rows), dtype), Shape((batch, rows, d), dtype)
-    pivot = Operation("argmax", (column,), (Shape((batch,), "int32"),), (("axes", (1,)),))
-    found: list[Part] = [
-        (steps, chain(("abs", "select_n"), column, target)),
-        (steps, reduction(pivot, target)),
-        (steps, moved(Shape((batch, 2, d), dtype), target)),  # rows change places
-        (steps, chain(("div", "select_n"), column, target)),
-        (steps, chain(("mul", "select_n", "sub"), panel, target)),
+    d, rows = min(steps, BLOCK), max(1, m - steps // 2)
+    parts = [
+        (steps, a.chain("abs select_n", rows)),
+        (steps, a.reduced("argmax", rows)),
+        (steps, a.moved(2, d)),  # rows change places
+        (steps, a.chain("div select_n", rows)),
+        (steps, a.chain("mul select_n sub", rows, d)),
     ]
     left = [n - end for end in range(d, steps + d, d) if end < n]
     if left:
-        behind = math.ceil(sum(left) / len(left))
-        rest = Shape((batch, rows, behind), dtype)
-        solved = assembled(triangular_parts(batch, d, behind, dtype, target, unit=True))
-        found += [
-            (len(left), moved(rest, target)),
-            (len(left), solved),
-            (len(left), product(batch, rows, d, behind, dtype, target)),
-            (len(left), chain(("sub",), rest, target)),
+        panels, behind = len(left), math.ceil(sum(left) / len(left))
+        parts += [
+            (panels, a.moved(rows, behind)),
+            (panels, assembled(triangular(dc.replace(a, rows=d), behind, unit=True))),
+            (panels, a.product(rows, d, behind)),
+            (panels, a.chain("sub", rows, behind)),
         ]
-    return assembled(found)
+    return parts
 
 
 def permutation(op: Operation, target: Target) -> Cost:
@@ -190,31 +144,18 @@ def permutation(op: Operation, target: Target) -> Cost:
     return assembled([(3 * times, read), (2 * times, write)])
 
 
-def rotated(op: Operation, target: Target) -> Cost:
+def rotated(a: Matrices) -> list[Part]:
     """Cholesky's factor after an update: a rotation of every column with what is added."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    batch, n, _, _ = extents(op)
-    names = ("mul", "mul", "add", "mul", "mul", "sub", "select_n")
-    column, one = Shape((batch, n), matrix.dtype), Shape((batch, 1), matrix.dtype)
-    rotation = chain(("abs", "square", "square", "add", "sqrt", "div", "div"), one, target)
-    return assembled([(n, rotation), (n, chain(names, column, target))])
+    return [
+        (a.rows, a.chain("abs square square add sqrt div div", 1)),
+        (a.rows, a.chain("mul mul add mul mul sub select_n", a.rows)),
+    ]
 
 
-def symmetric_product(op: Operation, target: Target) -> Cost:
+def symmetric_product(a: Matrices) -> list[Part]:
     """Alpha A A^T + beta C, as a product and two operations on its result."""
-    matrix = op.operands[0]
-    if not matrix.elements:
-        return FREE
-    (batch, n, k), dtype = matrices(matrix), matrix.dtype
-    result = Shape((batch, n, n), dtype)
-    return assembled(
-        [
-            (1, product(batch, n, k, n, dtype, target)),
-            (1, chain(("mul", "mul", "add"), result, target)),
-        ]
-    )
+    n = a.rows
+    return [(1, a.product(n, a.columns, n)), (1, a.chain("mul mul add", n, n))]
 
 
 # Thomas' algorithm without vectors, forward and back: cycles of single floats (`rates`).
@@ -231,17 +172,16 @@ def tridiagonal_solve(op: Operation, target: Target) -> Cost:
     length = diagonal.dims[-1]
     systems = ceil_div(sides.elements, length)
     mine = on_worker(ceil_div(systems, target.tiles_per_ipu), target)
-    worker = 29 + length * mine * (FORWARD + BACK) * _factor(sides.dtype)
-    cost = one_phase(op, target, sides, supervisor(worker, target), library="poplin")
-    return assembled([(1, cost)])
+    worker = 29 + length * mine * (FORWARD + BACK) * Matrices.of(sides, target).products
+    return by_workers(op, target, sides, worker, library="poplin")
 
 
 RULES: dict[str, Rule] = {
-    "cholesky": cholesky,
-    "cholesky_update": rotated,
-    "lu": lu,
+    "cholesky": by_parts(cholesky),
+    "cholesky_update": by_parts(rotated),
+    "lu": by_parts(lu),
     "lu_pivots_to_permutation": permutation,
-    "symmetric_product": symmetric_product,
+    "symmetric_product": by_parts(symmetric_product),
     "triangular_solve": triangular_solve,
     "tridiagonal_solve": tridiagonal_solve,
 }

@@ -23,11 +23,11 @@ continued fraction of the incomplete beta function; without the test whether all
 
 def total(*parts: Counts, times: int = 1) -> Counts:
     """The counts of parts together, so many times over."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in parts:
         for name, count in part.items():
-            found[name] = found.get(name, 0) + count * times
-    return found
+            counts[name] = counts.get(name, 0) + count * times
+    return counts
 
 
 # Lanczos' approximation with eight terms, in logarithms, reflected below a half.
@@ -53,19 +53,10 @@ _ZETA = total(
     {"le": 3, "eq": 2, "lt": 3, "floor": 2, "ne": 1, "and": 2, "select_n": 6},
 )
 # Chebyshev series of Cephes: 18 and 7 terms (17 and 7), both computed.
-_I0E: Counts = {
-    **{"sub": 29, "mul": 28, "add": 25, "div": 2, "abs": 1},
-    **{"sqrt": 1, "le": 1, "select_n": 1},
-}
-_I1E: Counts = {
-    **{"sub": 28, "mul": 28, "add": 24, "div": 2, "abs": 1},
-    **{"sqrt": 1, "le": 1, "lt": 1, "neg": 1, "select_n": 2},
-}
+_I0E = dict(sub=29, mul=28, add=25, div=2, abs=1, sqrt=1, le=1, select_n=1)
+_I1E = dict(sub=28, mul=28, add=24, div=2, abs=1, sqrt=1, le=1, lt=1, neg=1, select_n=2)
 # Giles' two polynomials of nine coefficients, chosen one by one.
-_ERF_INV: Counts = {
-    **{"neg": 2, "mul": 11, "log1p": 1, "lt": 1, "sub": 2, "sqrt": 1, "add": 8},
-    **{"abs": 1, "eq": 1, "select_n": 11},
-}
+_ERF_INV = dict(neg=2, mul=11, log1p=1, lt=1, sub=2, sqrt=1, add=8, abs=1, eq=1, select_n=11)
 
 _IGAMMA_ONCE = total(
     _LGAMMA,
@@ -73,28 +64,20 @@ _IGAMMA_ONCE = total(
     {"eq": 4, "lt": 3, "ge": 1, "gt": 1, "ne": 2, "or": 7, "and": 3, "not": 2, "select_n": 5},
 )
 _SERIES: Counts = {"add": 2, "div": 2, "mul": 1, "gt": 1, "and": 1, "select_n": 4}
-_FRACTION: Counts = {
-    **{"add": 2, "mul": 9, "sub": 3, "div": 2, "abs": 2, "ne": 1},
-    **{"gt": 2, "and": 1, "select_n": 14},
-}
+_FRACTION = total(dict(add=2, mul=9, sub=3, div=2, abs=2, ne=1, gt=2, select_n=14), {"and": 1})
 _IGAMMA = total(
     _IGAMMA_ONCE, total(_SERIES, times=SERIES_TURNS), total(_FRACTION, times=FRACTION_TURNS)
 )
 # What the derivative by the first argument adds, to each term and once.
 _SERIES_BY_A: Counts = {"mul": 3, "div": 2, "sub": 1, "add": 1, "abs": 1, "select_n": 2}
-_FRACTION_BY_A: Counts = {
-    **{"mul": 11, "sub": 6, "add": 2, "div": 1, "abs": 1, "select_n": 11},
-}
+_FRACTION_BY_A: Counts = {"mul": 11, "sub": 6, "add": 2, "div": 1, "abs": 1, "select_n": 11}
 _IGAMMA_GRAD_A = total(
     _IGAMMA,
     total(_SERIES_BY_A, times=SERIES_TURNS),
     total(_FRACTION_BY_A, times=FRACTION_TURNS),
     total(_DIGAMMA, {"log": 1, "sub": 1, "mul": 2, "add": 1}, times=2),
 )
-_LENTZ: Counts = {
-    **{"add": 9, "mul": 10, "sub": 3, "neg": 1, "div": 3, "inverse": 1},
-    **{"abs": 3, "lt": 2, "ge": 1, "select_n": 5},
-}
+_LENTZ = dict(add=9, mul=10, sub=3, neg=1, div=3, inverse=1, abs=3, lt=2, ge=1, select_n=5)
 _BETAINC = total(
     total(_LGAMMA, times=3),
     {"log": 1, "log1p": 2, "exp": 2, "mul": 6, "sub": 8, "add": 4, "div": 3},

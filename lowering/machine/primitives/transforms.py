@@ -27,23 +27,23 @@ FLOPS = {"mul": 6, "add": 2}
 
 def fft(op: Operation, target: Target) -> Cost:
     """Passes over the last axes, the innermost first."""
-    given = largest((*op.operands, *op.results))
-    lengths: Any = op.param("fft_lengths", given.dims[-1:])
-    if not given.elements:
+    array = largest((*op.operands, *op.results))
+    lengths: Any = op.param("fft_lengths", array.dims[-1:])
+    if not array.elements:
         return FREE
-    found: list[Cost] = []
+    costs: list[Cost] = []
     flops = 0.0
-    for i in range(min(len(lengths), len(given.dims))):
-        row, stride = given.dims[-1 - i], math.prod(given.dims[len(given.dims) - i :])
+    for i in range(min(len(lengths), len(array.dims))):
+        row, stride = array.dims[-1 - i], math.prod(array.dims[len(array.dims) - i :])
         long, times = _length(row)
-        shape = Shape((given.elements // row * long,), _NUMBER)
+        shape = Shape((array.elements // row * long,), _NUMBER)
         for step, radix in _steps(long):
             counts = _counts(radix)
-            each = Pass("Butterfly", BINARY_START_OTHERS, _cycles(counts))
-            found += [passes(shape, long, stride, (step,), each, target)] * times
+            each = Pass("Butterfly", BINARY_START_OTHERS, cycles_of(counts, _NUMBER))
+            costs += [passes(shape, long, stride, (step,), each, target)] * times
             flops += shape.elements * times * sum(FLOPS[name] * n for name, n in counts.items())
-    phases = tuple(phase for cost in found for phase in cost.phases)
-    return dc.replace(found[0], phases=phases, flops=flops) if phases else FREE
+    phases = tuple(phase for cost in costs for phase in cost.phases)
+    return dc.replace(costs[0], phases=phases, flops=flops) if phases else FREE
 
 
 def _length(row: int) -> tuple[int, int]:
@@ -74,10 +74,6 @@ def _counts(radix: int) -> dict[str, float]:
     """Complex operations for an element in a pass."""
     sums = radix - 1
     return {"add": sums, "mul": sums / radix + (sums if radix > 2 else 0)}
-
-
-def _cycles(counts: dict[str, float]) -> float:
-    return sum(n * cycles_of({name: 1}, _NUMBER) for name, n in counts.items())
 
 
 RULES: dict[str, Rule] = {"fft": fft}

@@ -90,6 +90,11 @@ def on_worker(elements: int, target: Target) -> int:
     return ceil_div(elements, target.workers)
 
 
+def share_of(shape: Shape, target: Target) -> int:
+    """The busiest worker's part of a tensor that nothing wants otherwise."""
+    return on_worker(spread(shape, target).most_elements, target)
+
+
 def vertex(name: str, dtype: str, tiles: int) -> tuple[Vertices, ...]:
     """One vertex of a kind on each of some tiles, named after what it does."""
     return (Vertices(f"{name}<{c_type(dtype)}>", 1, tiles),)
@@ -101,15 +106,61 @@ def camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in parts)
 
 
-def one_phase(
-    op: Operation, target: Target, shape: Shape, compute: float, *, library: str = "popops"
+def superstep(
+    kind: str,
+    on: tuple[str, int],
+    compute: float,
+    received: float = 0.0,
+    flops: float = 0.0,
+    source: str = "formula",
+) -> Cost:
+    """One superstep, in which tiles keep what they receive until they have computed.
+
+    Args:
+      kind: of the vertex that each tile has; the superstep is called as it is, without its library.
+      on: the element type, and how many tiles take part.
+      compute: cycles of the slowest tile.
+      received: bytes of the busiest tile.
+      flops: of all tiles.
+      source: of the cycles, see `Cost`.
+    """
+    return Cost(
+        phases=(Phase(kind.rpartition("::")[2], compute, received),),
+        temporary_bytes=received,
+        vertices=vertex(kind, *on),
+        flops=flops,
+        source=source,
+    )
+
+
+def by_workers(
+    op: Operation,
+    target: Target,
+    shape: Shape,
+    worker_cycles: float,
+    *,
+    library: str = "popops",
+    launch: int = LAUNCH,
 ) -> Cost:
     """One compute set named after the operation, on the tiles that hold `shape`."""
-    name = camel(op.name)
-    return Cost(
-        phases=(Phase(name, compute),),
-        vertices=vertex(f"{library}::{name}", shape.dtype, spread(shape, target).used),
-    )
+    on = shape.dtype, spread(shape, target).used
+    return superstep(f"{library}::{camel(op.name)}", on, supervisor(worker_cycles, target, launch))
+
+
+def fastest(costs: Iterable[Cost], target: Target) -> Cost:
+    """The first of the costs of the fewest cycles."""
+    rates = target.exchange_bytes, target.exchange_cycles, target.sync_cycles
+    return min(costs, key=lambda cost: cost.cycles(*rates))
+
+
+def free(op: Operation, target: Target) -> Cost:
+    """The rule of what runs nothing on the tiles."""
+    return FREE
+
+
+def alike(rule: Rule, names: str) -> dict[str, Rule]:
+    """One rule for several primitives, whose names are the words of a text."""
+    return dict.fromkeys(names.split(), rule)
 
 
 def merged(*tables: Mapping[str, Rule]) -> dict[str, Rule]:

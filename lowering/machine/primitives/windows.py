@@ -9,20 +9,20 @@ default.
 
 from __future__ import annotations
 
-import dataclasses as dc
 import math
 from typing import Any
 
-from lowering.machine.cost import Cost, Operation, Phase
+from lowering.machine.cost import Cost, Operation
 from lowering.machine.primitives.vertices import (
     FREE,
     LAUNCH,
     Rule,
+    alike,
     camel,
     ceil_div,
     is_float,
     spread,
-    vertex,
+    superstep,
     width,
 )
 from lowering.machine.target import Target
@@ -41,38 +41,31 @@ def _product(extents: Any) -> int:
 
 def window(op: Operation, target: Target) -> Cost:
     """Folds a window for every result; gradients look for the maximum of each window again."""
-    given = op.operands[0]
-    over = given if "scatter" in op.name else op.result
+    array, dtype = op.operands[0], op.operands[0].dtype
+    over = array if "scatter" in op.name else op.result
     window_size = _product(op.param("window_dimensions", (1,)))
     strides = _product(op.param("window_strides", (1,)))
     lying = spread(over, target)
     if not lying.elements:
         return FREE
-    vectors = ceil_div(lying.most_elements, width(given.dtype))
+    vectors = ceil_div(lying.most_elements, width(dtype))
     rows = ceil_div(lying.most_elements, max(1, math.prod(over.dims[-2:])))
     each = MAXIMUM_BACKWARD if op.name in _MAXIMA_BACKWARD else VECTOR
     # The planner's cycles are those of a tile, whose workers share the work.
     compute = LAUNCH + rows * ROW + vectors * window_size * each
-    received = lying.most_elements * min(window_size, strides) * given.element_bytes
-    name = camel(op.name)
-    cost = Cost(
-        phases=(Phase(name, float(compute), float(received)),),
-        temporary_bytes=float(received),
-        vertices=vertex(f"popnn::{name}", given.dtype, lying.used),
-        flops=float(over.elements * window_size) if is_float(given.dtype) else 0.0,
+    received = lying.most_elements * min(window_size, strides) * array.element_bytes
+    return superstep(
+        f"popnn::{camel(op.name)}",
+        (dtype, lying.used),
+        float(compute),
+        float(received),
+        flops=float(over.elements * window_size) if is_float(dtype) else 0.0,
+        source="default" if op.name in _OWN_FUNCTION else "formula",
     )
-    return dc.replace(cost, source="default") if op.name in _OWN_FUNCTION else cost
 
 
-RULES: dict[str, Rule] = dict.fromkeys(
-    (
-        "reduce_window",
-        "reduce_window_max",
-        "reduce_window_min",
-        "reduce_window_sum",
-        "select_and_gather_add",
-        "select_and_scatter",
-        "select_and_scatter_add",
-    ),
+RULES: dict[str, Rule] = alike(
     window,
+    "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
+    " select_and_gather_add select_and_scatter select_and_scatter_add",
 )

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lowering import marks
-from lowering.ir.program import Execute, Program, Store
-from lowering.ir.tree import walk
-from lowering.jaxpr import Jaxpr, Literal, name_stack, sub_jaxprs, user_line
+from lowering import ir, marks
+from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, name_stack, sub_jaxprs, user_line
 from lowering.units import ValueId
 
 
 def lines_of(jaxpr: Jaxpr) -> tuple[tuple[str, str], ...]:
     """Of every equation, with its scope, inner ones after the one that they belong to."""
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     for eqn in jaxpr.eqns:
-        found.append((user_line(eqn), marks.scope(name_stack(eqn))))
+        lines.append((user_line(eqn), marks.scope(name_stack(eqn))))
         for inner in sub_jaxprs(eqn):
-            found.extend(lines_of(inner))
-    return tuple(found)
+            lines.extend(lines_of(inner))
+    return tuple(lines)
+
+
+def makers_of(kernel: ir.Kernel) -> list[JaxprEqn | None]:
+    """The equation that makes each result of a kernel; None for what it passes on."""
+    jaxpr = kernel.jaxpr.jaxpr
+    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    return [None if isinstance(atom, Literal) else makers.get(atom) for atom in jaxpr.outvars]
 
 
 class Makers:
@@ -28,16 +33,14 @@ class Makers:
       program: whose values they are.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ir.Program) -> None:
         self._lines: dict[ValueId, str] = {}
-        for node in walk(program.body):
-            if isinstance(node, Execute):
-                jaxpr = node.kernel.jaxpr.jaxpr
-                made = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-                for atom, value in zip(jaxpr.outvars, node.writes, strict=True):
-                    if not isinstance(atom, Literal) and atom in made:
-                        self._lines[value] = user_line(made[atom])
-            elif isinstance(node, Store):
+        for node in ir.walk(program.body):
+            if isinstance(node, ir.Execute):
+                for eqn, value in zip(makers_of(node.kernel), node.writes, strict=True):
+                    if eqn is not None:
+                        self._lines[value] = user_line(eqn)
+            elif isinstance(node, ir.Store):
                 self._lines[node.kept] = self.line([node.value])
 
     def line(self, values: Iterable[ValueId]) -> str:

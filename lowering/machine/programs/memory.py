@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lowering.ir.program import Execute, Program
-from lowering.ir.tree import walk
+from lowering import ir
 from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.code import CodeUse, code_bytes
 from lowering.machine.kernels.totals import KernelCost
@@ -64,7 +63,7 @@ def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
 
 
 def memory_of(
-    program: Program,
+    program: ir.Program,
     kernels: Mapping[int, KernelCost],
     homes: Sequence[Residency],
     liveness: Sequence[Liveness],
@@ -83,15 +82,17 @@ def memory_of(
     categories = {name: np.zeros(shape, dtype=np.int64) for name in CATEGORIES}
     always = np.zeros(shape, dtype=np.int64)
     for ipu, uses in enumerate(_code_of(program, kernels)):
-        home = homes[ipu]
+        home, alive = homes[ipu], homes[ipu].alive
         held = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
             for name, bytes_ in code_bytes(uses.values(), shape[1]).items():
                 held[name] += bytes_
         _lay(home.always, held)
         always[ipu] = sum(held.values())
-        _lay(home.alive.at(home.alive.worst), held)
-        held["temporaries"] += _work_space(home, shape[1])
+        _lay(alive.at(alive.worst), held)
+        if len(alive.bytes):
+            used = alive.space_tiles[alive.worst]
+            held["temporaries"][:used] += alive.space[alive.worst]
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
     ipu, tile = divmod(int(peaks.argmax()), shape[1])
     code = sum((categories[name] for name in FETCHED), np.zeros(shape, dtype=np.int64))
@@ -115,19 +116,11 @@ def _lay(tensors: Iterable[Live], held: dict[str, np.ndarray]) -> None:
         held[tensor.category] += tensor.laid.mapping.bytes_per_tile()
 
 
-def _work_space(home: Residency, tiles: int) -> np.ndarray:
-    """int64 [tiles]: work space at the step that needs most."""
-    found, alive = np.zeros(tiles, dtype=np.int64), home.alive
-    if len(alive.bytes):
-        found[: alive.space_tiles[alive.worst]] = alive.space[alive.worst]
-    return found
-
-
-def _code_of(program: Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
+def _code_of(program: ir.Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
     """What each IPU's programs need, every signature once."""
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
-    for node in walk(program.body):
-        if isinstance(node, Execute):
+    for node in ir.walk(program.body):
+        if isinstance(node, ir.Execute):
             known = uses[node.ipu]
             for signature, use in kernels[id(node)].code.items():
                 known[signature] = known[signature].again(use.runs) if signature in known else use

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from lowering.ir.program import Copy, HostCall, Load, Program, Store, StreamIn, StreamOut
+from lowering import ir
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
 from lowering.machine.kernels.layouts import Laid
@@ -19,13 +19,8 @@ from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.account import Account
 from lowering.machine.programs.lines import Makers
 from lowering.machine.programs.part import Part, joined
+from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
-from lowering.machine.transfers.links import (
-    external_sync_cycles,
-    host_cycles,
-    inter_ipu_cycles,
-    remote_cycles,
-)
 from lowering.units import HOST, IpuId, ValueId
 
 Clock: TypeAlias = list[int]
@@ -44,12 +39,12 @@ class Moves:
       account: what they are added to.
     """
 
-    def __init__(self, program: Program, options: ModelOptions, account: Account) -> None:
+    def __init__(self, program: ir.Program, options: ModelOptions, account: Account) -> None:
         self._program, self._options, self._account = program, options, account
         self._target = options.compute_target
-        self._sync = external_sync_cycles(self._target, program.ipus)
+        self._sync = links.external_sync_cycles(self._target, program.ipus)
         self._makers = Makers(program)
-        calls = [node for node in program.body.steps if isinstance(node, HostCall)]
+        calls = [node for node in program.body.steps if isinstance(node, ir.HostCall)]
         called = {value for node in calls for value in (*node.reads, *node.writes)}
         constants = (value for value, _ in program.constants)
         self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
@@ -83,57 +78,56 @@ class Moves:
         trace = tr.on(steps.trace(), ipu)
         return Part(((start, trace),)).under("operation", name, origin, steps.clock, ipu)
 
-    def stream(self, node: StreamIn | StreamOut, clock: Clock) -> Part:
+    def stream(self, node: ir.StreamIn | ir.StreamOut, clock: Clock) -> Part:
         """A queue: I/O tiles take elements early and send them late, beside the others' compute."""
-        kind: NodeKind = "stream_in" if isinstance(node, StreamIn) else "stream_out"
-        values = node.writes if isinstance(node, StreamIn) else node.reads
+        kind: NodeKind = "stream_in" if isinstance(node, ir.StreamIn) else "stream_out"
+        values = node.writes if isinstance(node, ir.StreamIn) else node.reads
         name = f"{kind.replace('_', '-')} {node.queue.name}"
         bytes_ = self.bytes_of(values) * (node.count or 1)
-        steps: list[_Step] = [("host", name, host_cycles(self._target, bytes_), bytes_)]
+        steps: list[_Step] = [("host", name, links.host_cycles(self._target, bytes_), bytes_)]
         if not self._options.overlaps_io:
             return self._part(kind, name, node.origin, node.ipu, steps, clock)
-        own = clock[self._program.ipus :]
-        part = self._part(kind, name, node.origin, node.ipu, steps, own)
-        clock[self._program.ipus :] = own
+        io_clock = clock[self._program.ipus :]
+        part = self._part(kind, name, node.origin, node.ipu, steps, io_clock)
+        clock[self._program.ipus :] = io_clock
         return part
 
-    def copy(self, node: Copy, clock: Clock) -> Part:
+    def copy(self, node: ir.Copy, clock: Clock) -> Part:
         """Between two IPUs, which wait for each other, or from or to the host."""
         if HOST in (node.source, node.target):
             return self._host_copy(node, clock)
         pair = (node.source, node.target)
         clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
         name, bytes_ = f"copy {node.source} -> {node.target}", self.bytes_of(node.values)
-        cycles = inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
+        cycles = links.inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
         steps: list[_Step] = [
             ("sync", f"{name}/sync", self._sync, 0),
             ("inter_ipu", name, cycles, bytes_),
         ]
         line = self._makers.line(node.values)
         both = joined(self._part("copy", name, line, ipu, steps, clock) for ipu in pair)
-        if not both.nodes:
-            return both
-        return Part(both.traces, (dc.replace(both.nodes[0], ipu=None),))
+        return Part(both.traces, tuple(dc.replace(node, ipu=None) for node in both.nodes[:1]))
 
-    def _host_copy(self, node: Copy, clock: Clock) -> Part:
+    def _host_copy(self, node: ir.Copy, clock: Clock) -> Part:
         moved = [value for value in node.values if value not in self._resident]
         ipu = node.target if node.source == HOST else node.source
         bytes_ = self.bytes_of(moved)
         if node.source == HOST:
             clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
-        steps: list[_Step] = [("host", "host copy", host_cycles(self._target, bytes_), bytes_)]
+        cycles = links.host_cycles(self._target, bytes_)
+        steps: list[_Step] = [("host", "host copy", cycles, bytes_)]
         part = self._part("copy", "host copy", self._makers.line(moved), ipu, steps, clock)
         if node.target == HOST:
             self._on_host.update(dict.fromkeys(moved, clock[ipu]))
         return part
 
-    def call(self, node: HostCall) -> Part:
+    def call(self, node: ir.HostCall) -> Part:
         """The host works: the copies around it take the time that the IPUs see."""
         ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
         self._on_host.update(dict.fromkeys(node.writes, ready))
         return Part().under("host_call", node.name, node.kernel.origin, 0)
 
-    def storage(self, node: Load | Store, clock: Clock) -> Part:
+    def storage(self, node: ir.Load | ir.Store, clock: Clock) -> Part:
         """To or from streaming memory, or the replicas that share a value between them.
 
         A stored argument, or a result, only passes between the host and its store.
@@ -142,11 +136,12 @@ class Moves:
             return Part()
         bytes_, replicas = self.bytes_of([node.value]), self._program.replicas
         slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
-        kind: NodeKind = "load" if isinstance(node, Load) else "store"
+        kind: NodeKind = "load" if isinstance(node, ir.Load) else "store"
         steps: list[_Step] = []
         if node.storage.remote:
-            steps.append(("remote", f"remote {kind}", remote_cycles(self._target, slice_), slice_))
-        if node.storage.sharded and isinstance(node, Load):
+            cycles = links.remote_cycles(self._target, slice_)
+            steps.append(("remote", f"remote {kind}", cycles, slice_))
+        if node.storage.sharded and isinstance(node, ir.Load):
             cycles = all_gather_cycles(self._target, bytes_, replicas, self._program.ipus)
             steps.append(("inter_ipu", "all-gather", cycles, bytes_))
         name = steps[0][1] if steps else kind

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.ir.program import Copy, Load, Pipeline, Program, Repeat, Store, While
-from lowering.ir.tree import Place, walk
+from lowering import ir
 from lowering.machine.kernels.layouts import Laid
 from lowering.units import HOST
 
@@ -15,33 +14,33 @@ class SharedLayouts:
       program: whose values they are.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._parent: dict[Place, Place] = {}
-        self._laid: dict[Place, Laid] = {}
-        for node in walk(program.body):
+    def __init__(self, program: ir.Program) -> None:
+        self._parent: dict[ir.Place, ir.Place] = {}
+        self._laid: dict[ir.Place, Laid] = {}
+        for node in ir.walk(program.body):
             match node:
-                case Repeat() | Pipeline() | While():
+                case ir.Repeat() | ir.Pipeline() | ir.While():
                     for carry in node.carry:
                         self._join((carry.initial, carry.ipu), (carry.entering, carry.ipu))
                         self._join((carry.final, carry.ipu), (carry.entering, carry.ipu))
-                case Load() | Store():
+                case ir.Load() | ir.Store():
                     self._join((node.kept, node.ipu), (node.value, node.ipu))
-                case Copy() if HOST not in (node.source, node.target):
+                case ir.Copy() if HOST not in (node.source, node.target):
                     # A clone keeps the tile of every element (docs/hardware.md, Tile mapping).
                     for value in node.values:
                         self._join((value, node.target), (value, node.source))
                 case _:
                     pass
 
-    def get(self, place: Place) -> Laid | None:
+    def get(self, place: ir.Place) -> Laid | None:
         """How a value lies; None if nobody has laid it out yet."""
         return self._laid.get(self._root(place))
 
-    def settle(self, place: Place, laid: Laid) -> Laid:
+    def settle(self, place: ir.Place, laid: Laid) -> Laid:
         """Lays out a value, unless that has been done; gives how it lies."""
         return self._laid.setdefault(self._root(place), laid)
 
-    def _root(self, place: Place) -> Place:
+    def _root(self, place: ir.Place) -> ir.Place:
         root = place
         while (parent := self._parent.get(root, root)) != root:
             root = parent
@@ -49,7 +48,7 @@ class SharedLayouts:
             self._parent[place], place = root, self._parent.get(place, place)
         return root
 
-    def _join(self, one: Place, other: Place) -> None:
+    def _join(self, one: ir.Place, other: ir.Place) -> None:
         first, second = self._root(one), self._root(other)
         if first != second:
             self._parent[first] = second

@@ -30,6 +30,10 @@ class Part:
         )
         return Part(self.traces, (node,))
 
+    def times(self, count: int) -> Part:
+        """The same steps, of which each node runs so often."""
+        return Part(self.traces, tuple(dc.replace(node, count=count) for node in self.nodes))
+
 
 def joined(parts: Iterable[Part]) -> Part:
     """Parts one after the other."""

@@ -12,13 +12,11 @@ from lowering.machine import trace as tr
 from lowering.machine.kernels.totals import Total
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.timeline import Timeline, pipeline_timeline, tick_patterns
+from lowering.machine.programs.part import Part
+from lowering.machine.programs.timeline import TaskKind, Timeline, pipeline_timeline, tick_patterns
 from lowering.machine.target import Target
 from lowering.machine.transfers.links import external_sync_cycles, inter_ipu_cycles
-from lowering.schedules import Phase, Schedule
-
-TaskKey: TypeAlias = tuple[int, Phase]
-"""A stage and what a task does for it."""
+from lowering.schedules import Schedule
 
 Flow: TypeAlias = tuple[int, int, float]
 """Bytes from one IPU to another."""
@@ -63,8 +61,8 @@ class PipelineRun:
 
 def run_pipeline(
     schedule: Schedule,
-    bodies: Mapping[TaskKey, Body],
-    flows: Mapping[TaskKey, Sequence[Flow]],
+    bodies: Mapping[TaskKind, Body],
+    flows: Mapping[TaskKind, Sequence[Flow]],
     target: Target,
     num_ipus: int,
 ) -> PipelineRun:
@@ -94,18 +92,16 @@ def run_pipeline(
     ends = timeline.tick_start + timeline.tick_work
     ipus: list[int] = timeline.ipus.tolist()
     parts: list[tuple[int, tr.Trace]] = [(0, tasks)]
+    ticks = len(pattern_of)
+    spent = {ipu: Total(TRANSFERS, runs=ticks, cycles=sync * ticks) for ipu in ipus}
     for number, some in enumerate(sent):
-        between = _between(ipus, some, sync, int(copies[number]))
+        copied, begins = int(copies[number]), ends[pattern_of == number]
+        between = _between(ipus, some, sync, copied)
         if between.num_steps:
-            parts.append((0, tr.at(between, ends[pattern_of == number])))
-    ran = np.bincount(pattern_of, minlength=len(patterns))
-    spent = {ipu: Total(TRANSFERS, cycles=sync * len(pattern_of)) for ipu in ipus}
-    for number, some in enumerate(sent):
+            parts.append((0, tr.at(between, begins)))
         for ipu in _taking_part(some):
             moved = sum(bytes_ for *pair, bytes_ in some if ipu in pair)
-            spent[ipu].add(Total("", cycles=int(copies[number]), bytes=moved), int(ran[number]))
-    for total in spent.values():
-        total.runs = len(pattern_of)
+            spent[ipu].add(Total("", cycles=copied, bytes=moved), len(begins))
     return PipelineRun(
         trace=tr.group(parts),
         nodes=(*_tasks(schedule, bodies), *_transfers(copies[pattern_of] + sync)),
@@ -114,19 +110,14 @@ def run_pipeline(
     )
 
 
-def _tasks(schedule: Schedule, bodies: Mapping[TaskKey, Body]) -> list[ProgramNode]:
-    return [
-        ProgramNode(
-            kind="task",
-            name=f"stage {stage} {phase.word}",
-            origin=body.origin,
-            cycles=body.cycles,
-            count=schedule.micro_batches,
-            ipu=schedule.ipus[stage][0] if len(schedule.ipus[stage]) == 1 else None,
-            children=body.nodes,
-        )
-        for (stage, phase), body in bodies.items()
-    ]
+def _tasks(schedule: Schedule, bodies: Mapping[TaskKind, Body]) -> list[ProgramNode]:
+    tasks: list[ProgramNode] = []
+    for (stage, phase), body in bodies.items():
+        ipu, *others = schedule.ipus[stage]
+        name, part = f"stage {stage} {phase.word}", Part(nodes=body.nodes)
+        task = part.under("task", name, body.origin, body.cycles, None if others else ipu)
+        tasks += task.times(schedule.micro_batches).nodes
+    return tasks
 
 
 def _transfers(ticks: np.ndarray) -> list[ProgramNode]:
@@ -151,7 +142,7 @@ def _taking_part(flows: Sequence[Flow]) -> list[int]:
 
 
 def _profile(
-    schedule: Schedule, timeline: Timeline, cycles: Mapping[TaskKey, int]
+    schedule: Schedule, timeline: Timeline, cycles: Mapping[TaskKind, int]
 ) -> PipelineProfile:
     return PipelineProfile(
         schedule=schedule.name,

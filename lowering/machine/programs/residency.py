@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from lowering.ir.liveness import Needs, dead_after
-from lowering.ir.program import (
-    Copy,
-    Execute,
-    Kernel,
-    Load,
-    Node,
-    Pipeline,
-    Program,
-    Repeat,
-    Store,
-    StreamIn,
-    StreamOut,
-    Switch,
-    While,
-)
-from lowering.ir.program import Sequence as Steps
-from lowering.ir.tree import Place, births, bodies, opened, walk
-from lowering.jaxpr import JaxprEqn, Literal, user_line
+from lowering import ir
+from lowering.ir.tree import needs
+from lowering.jaxpr import user_line
 from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.items import describe
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
-from lowering.machine.programs.lines import Makers
+from lowering.machine.programs.lines import Makers, makers_of
 from lowering.machine.programs.storing import in_streaming_memory, kept_bytes, only_passing
 from lowering.units import HOST, IpuId, ValueId
 
+_Loop: TypeAlias = ir.Repeat | ir.Pipeline | ir.While
 
-class Lies(Protocol):
-    """How a value lies on an IPU."""
-
-    def __call__(self, value: ValueId, ipu: IpuId) -> Laid:
-        """Its layout."""
-        ...
+Lies: TypeAlias = Callable[[ValueId, IpuId], Laid]
+"""How a value lies on an IPU."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +41,7 @@ class Residency:
 
 
 def reside(
-    program: Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
+    program: ir.Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
 ) -> list[Residency]:
     """The memory of each IPU of a replica.
 
@@ -90,89 +71,88 @@ class _Walker:
     """One walk; `buffers` says whose memory each place has: several names may share one."""
 
     def __init__(
-        self, program: Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
+        self, program: ir.Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
     ) -> None:
         self.program, self.kernels, self.lies, self.tiles = program, kernels, lies, tiles
         self.memory = [Memory(tiles) for _ in range(program.ipus)]
-        self.always: list[dict[Place, Live]] = [{} for _ in range(program.ipus)]
+        self.always: list[dict[ir.Place, Live]] = [{} for _ in range(program.ipus)]
         self.remote = [0] * program.ipus
-        self.buffers: dict[Place, Place] = {}
-        self.needs = Needs()
+        self.buffers: dict[ir.Place, ir.Place] = {}
+        self.needs = ir.Needs()
         self.constants = {value for value, _ in program.constants}
         self.given = {*program.inputs, *self.constants}
         self.makers = Makers(program)
         self.passing = only_passing(program)
-        loops = [node for node in walk(program.body) if isinstance(node, Repeat | Pipeline | While)]
+        loops = [node for node in ir.walk(program.body) if isinstance(node, _Loop)]
         # What goes on to the next iteration has its place already, and so has what waits in FIFOs.
         self.leaving = {carry.leaving for node in loops for carry in node.carry}
-        self.leaving.update(
-            value
-            for node in loops
-            if isinstance(node, Pipeline)
-            for fifo in node.fifos
-            for value in (fifo.values if fifo.depth else ())
-        )
+        for node in loops:
+            if isinstance(node, ir.Pipeline):
+                self.leaving.update(value for _, value in _waiting(node))
         self.remotely = in_streaming_memory(program)
 
     def body(
-        self, steps: Sequence[Node], results: set[Place], entering: frozenset[Place] = frozenset()
+        self,
+        steps: Sequence[ir.Node],
+        results: set[ir.Place],
+        entering: frozenset[ir.Place] = frozenset(),
     ) -> None:
         """Walks the steps of a body, after which only `results` are needed.
 
         The memory of loop variables, `entering`, is not given back, but may be taken over.
         """
-        flat = Steps(opened(steps))
-        dead = dead_after(flat, results, self.needs, entering)
+        flat = ir.Sequence(ir.opened(steps))
+        dead = ir.dead_after(flat, results, self.needs, entering)
         for node, dying in zip(flat.steps, dead, strict=True):
             self._node(node, set(dying))
             for place in set(dying) - entering:
                 self._drop(place)
 
-    def _node(self, node: Node, dying: set[Place]) -> None:
+    def _node(self, node: ir.Node, dying: set[ir.Place]) -> None:
         match node:
-            case Execute():
+            case ir.Execute():
                 self._execute(node, dying)
-            case Copy() if HOST in (node.source, node.target):
+            case ir.Copy() if HOST in (node.source, node.target):
                 self._host_copy(node)
-            case Copy():
+            case ir.Copy():
                 name, origin = f"copy {node.source} -> {node.target}", self.makers.line(node.values)
                 self.memory[node.source].step(name, origin)
                 self._add(((value, node.target) for value in node.values), "copy", name, origin)
-            case Store():
+            case ir.Store():
                 self._store(node)
-            case Load() if (node.value, node.ipu) in self.passing:
+            case ir.Load() if (node.value, node.ipu) in self.passing:
                 pass
-            case Load():
+            case ir.Load():
                 name = "remote load" if node.storage.remote else "all-gather"
-                self._add(births(node), "load", name, self.makers.line((node.value, node.kept)))
-            case StreamIn():
-                self._add(births(node), "stream-in", f"stream-in {node.queue.name}", node.origin)
-            case StreamOut():
+                self._add(ir.births(node), "load", name, self.makers.line((node.value, node.kept)))
+            case ir.StreamIn():
+                self._add(ir.births(node), "stream-in", f"stream-in {node.queue.name}", node.origin)
+            case ir.StreamOut():
                 self.memory[node.ipu].step(f"stream-out {node.queue.name}", node.origin)
-            case Repeat():
+            case ir.Repeat():
                 self._repeat(node, dying)
-            case Pipeline():
+            case ir.Pipeline():
                 self._pipeline(node, dying)
-            case While():
+            case ir.While():
                 self._carried(node, dying)
                 self.body(node.condition.steps, {(node.predicate, HOST)})
-                self._iteration(node.body, node)
-            case Switch():
+                self._iteration(node)
+            case ir.Switch():
                 self._switch(node)
             case _:
-                self._add(births(node), type(node).__name__.lower())
+                self._add(ir.births(node), type(node).__name__.lower())
 
     # Buffers
 
     def _live(
-        self, place: Place, operation: str, category: str = "activations", origin: str = ""
+        self, place: ir.Place, operation: str, category: str = "activations", origin: str = ""
     ) -> Live:
         value, ipu = place
         name = describe(shape(self.program.avals[value]))
         return Live(name, operation, origin, self.lies(value, ipu), category, value)
 
     def _add(
-        self, places: Iterable[Place], operation: str, name: str = "", origin: str = ""
+        self, places: Iterable[ir.Place], operation: str, name: str = "", origin: str = ""
     ) -> None:
         """Values arrive, those of an IPU in one step."""
         held = [place for place in places if place[1] != HOST]
@@ -181,19 +161,19 @@ class _Walker:
         for ipu in dict.fromkeys(ipu for _, ipu in held):
             self.memory[ipu].step(name or operation, origin)
 
-    def _new(self, place: Place, live: Live) -> None:
+    def _new(self, place: ir.Place, live: Live) -> None:
         self._begin(place, live)
         self.memory[place[1]].step(live.operation, live.origin)
 
-    def _begin(self, place: Place, live: Live) -> None:
+    def _begin(self, place: ir.Place, live: Live) -> None:
         self.buffers[place] = place
         self.memory[place[1]].add(place, live)
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: ir.Place) -> None:
         if place[1] != HOST and self.buffers.pop(place, None) == place:
             self.memory[place[1]].drop(place)
 
-    def _take(self, place: Place, heir: Place, live: Live) -> None:
+    def _take(self, place: ir.Place, heir: ir.Place, live: Live) -> None:
         """Gives the memory of a value that nobody needs any more to another."""
         owner = self.buffers.get(place, place)
         if owner == place and owner not in self.always[place[1]]:
@@ -204,7 +184,7 @@ class _Walker:
 
     # Nodes
 
-    def _host_copy(self, node: Copy) -> None:
+    def _host_copy(self, node: ir.Copy) -> None:
         if node.target == HOST:
             return
         for value in node.values:
@@ -217,23 +197,23 @@ class _Walker:
                 self.always[node.target][place] = self._live(place, *kind)
                 self.buffers[place] = place
 
-    def _execute(self, node: Execute, dying: set[Place]) -> None:
+    def _execute(self, node: ir.Execute, dying: set[ir.Place]) -> None:
         cost, memory = self.kernels[id(node)], self.memory[node.ipu]
         reads = [(value, node.ipu) for value in node.reads]
         away = frozenset(i for i, read in enumerate(reads) if read in dying)
         alive, in_place = cost.life.giving(away)
-        taking: list[tuple[Place, Place, Live]] = []
-        going_on: dict[int, tuple[Place, Live]] = {}
-        moved: list[tuple[Place, Live]] = []
-        found = zip(node.writes, cost.results, strict=True)
-        made_by = zip(in_place, cost.life.results, _makers(node.kernel), strict=True)
-        for (value, left), (operand, owner, eqn) in zip(found, made_by, strict=True):
-            place = (value, node.ipu)
-            operation = eqn.primitive.name if eqn is not None else "copy"
-            live = self._live(place, operation, origin=user_line(eqn) if eqn is not None else "")
+        taking: list[tuple[ir.Place, ir.Place, Live]] = []
+        going_on: dict[int, tuple[ir.Place, Live]] = {}
+        moved: list[tuple[ir.Place, Live]] = []
+        places = [(value, node.ipu) for value in node.writes]
+        owners = zip(in_place, cost.life.results, strict=True)
+        results = zip(places, cost.results, owners, makers_of(node.kernel), strict=True)
+        for place, laid, (operand, owner), eqn in results:
+            made_by = ("copy", "") if eqn is None else (eqn.primitive.name, user_line(eqn))
+            live = self._live(place, made_by[0], origin=made_by[1])
             if operand is None:
                 made = alive.left.get(owner)
-                if made is not None and left.order == live.laid.order:
+                if made is not None and laid.order == live.laid.order:
                     going_on[made] = place, live
                 else:
                     moved.append((place, live))
@@ -249,15 +229,15 @@ class _Walker:
         for place, live in moved:
             self._new(place, live)
 
-    def _switch(self, node: Switch) -> None:
-        for branch in node.branches:
-            places = set(zip(branch.results, node.ipus, strict=True))
-            self.body(branch.body.steps, places)
-            for place in places & _born_in(branch.body):
+    def _switch(self, node: ir.Switch) -> None:
+        for branch in ir.bodies(node):
+            results = set(branch.results)
+            self.body(branch.sequence.steps, results)
+            for place in results & _born_in(branch):
                 self._drop(place)
-        self._add(births(node), "cond", origin=node.origin)
+        self._add(ir.births(node), "cond", origin=node.origin)
 
-    def _store(self, node: Store) -> None:
+    def _store(self, node: ir.Store) -> None:
         place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])
         bytes_ = kept_bytes(whole, node.storage, self.program.replicas)
         origin = self.makers.line((node.value, node.kept))
@@ -273,29 +253,25 @@ class _Walker:
 
     # Loops
 
-    def _repeat(self, node: Repeat, dying: set[Place]) -> None:
+    def _repeat(self, node: ir.Repeat, dying: set[ir.Place]) -> None:
         self._carried(node, dying)
         self._add(((s.stacked, s.ipu) for s in node.stacks), "stack", origin=node.origin)
         self._add(((s.element, s.ipu) for s in node.slices), "slice", origin=node.origin)
-        self._iteration(node.body, node)
+        self._iteration(node)
         for sliced in node.slices:
             self._drop((sliced.element, sliced.ipu))
 
-    def _pipeline(self, node: Pipeline, dying: set[Place]) -> None:
+    def _pipeline(self, node: ir.Pipeline, dying: set[ir.Place]) -> None:
         self._carried(node, dying)
         waiting = self._fifos(node)
-        self._iteration(node.body, node)
+        self._iteration(node)
         for place in waiting:
             self._drop(place)
 
-    def _carried(self, node: Repeat | Pipeline | While, dying: set[Place]) -> None:
+    def _carried(self, node: _Loop, dying: set[ir.Place]) -> None:
         """Loop variables take over the memory of what they start with, if they may."""
-        steps = [step for body in bodies(node) for step in body.sequence.steps]
-        others = {place for step in steps for place in self.needs(step)}
+        others = set(needs(dc.replace(node, carry=()), self.needs))
         others.update((carry.leaving, carry.ipu) for carry in node.carry)
-        if isinstance(node, Repeat):
-            others.update((s.element, s.ipu) for s in node.stacks)
-            others.update((s.stacked, s.ipu) for s in node.slices)
         for carry in reversed(node.carry):
             initial, entering = (carry.initial, carry.ipu), (carry.entering, carry.ipu)
             if initial in self.remotely:
@@ -308,15 +284,14 @@ class _Walker:
                 self._new(entering, live)
             others.add(initial)
 
-    def _variable(self, place: Place, node: Repeat | Pipeline | While) -> Live:
+    def _variable(self, place: ir.Place, node: _Loop) -> Live:
         return self._live(place, "loop variable", "variables", node.origin)
 
-    def _iteration(self, body: Steps, node: Repeat | Pipeline | While) -> None:
-        leaving = {(carry.leaving, carry.ipu) for carry in node.carry}
-        stacked = {(s.element, s.ipu) for s in node.stacks} if isinstance(node, Repeat) else set()
+    def _iteration(self, node: _Loop) -> None:
+        body = ir.bodies(node)[-1]
+        results, born = set(body.results), _born_in(body)
         entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
-        self.body(body.steps, leaving | stacked, entering)
-        own = _born_in(body)
+        self.body(body.sequence.steps, results, entering)
         for carry in node.carry:
             variable, left, final = (
                 (value, carry.ipu) for value in (carry.entering, carry.leaving, carry.final)
@@ -326,42 +301,38 @@ class _Walker:
             live = self._variable(final, node)
             if variable in self.buffers:  # what the iteration leaves is copied there
                 self._take(variable, final, live)
-            elif left in self.buffers and left in own | entering:
+            elif left in self.buffers and left in born | entering:
                 self._take(left, final, live)  # in the variable's own memory already
             else:
                 self._new(final, live)
-        for place in (leaving | stacked) & own:
+        for place in results & born:
             self._drop(place)
 
-    def _fifos(self, node: Pipeline) -> list[Place]:
+    def _fifos(self, node: ir.Pipeline) -> list[ir.Place]:
         """Memory of what waits between the tasks of a pipeline; gives what must be dropped."""
-        remote = {s.kept: s for s in walk(node.body) if isinstance(s, Store) and s.storage.remote}
-        waiting: list[Place] = []
-        for fifo in node.fifos:
-            for value in fifo.values if fifo.depth else ():
-                place = (value, fifo.ipu)
+        stores = (step for step in ir.walk(node.body) if isinstance(step, ir.Store))
+        remote = {store.kept: store.storage for store in stores if store.storage.remote}
+        waiting: list[ir.Place] = []
+        for fifo, value in _waiting(node):
+            if value in remote:
                 whole = shape(self.program.avals[value])
-                if value in remote:
-                    self.remote[fifo.ipu] += fifo.depth * kept_bytes(
-                        whole, remote[value].storage, self.program.replicas
-                    )
-                    continue
-                live = self._live(place, f"fifo of {fifo.depth}", "fifos", node.origin)
-                mapping = live.laid.mapping
-                deep = dc.replace(mapping, element_bytes=mapping.element_bytes * fifo.depth)
-                key = (ValueId(-1 - len(waiting)), fifo.ipu)
-                self._new(key, dc.replace(live, laid=Laid(deep, live.laid.view)))
-                waiting.append(key)
+                kept = kept_bytes(whole, remote[value], self.program.replicas)
+                self.remote[fifo.ipu] += fifo.depth * kept
+                continue
+            live = self._live((value, fifo.ipu), f"fifo of {fifo.depth}", "fifos", node.origin)
+            mapping = live.laid.mapping
+            deep = dc.replace(mapping, element_bytes=mapping.element_bytes * fifo.depth)
+            key = (ValueId(-1 - len(waiting)), fifo.ipu)
+            self._new(key, dc.replace(live, laid=Laid(deep, live.laid.view)))
+            waiting.append(key)
         return waiting
 
 
-def _makers(kernel: Kernel) -> list[JaxprEqn | None]:
-    """The equation that makes each result of a kernel."""
-    jaxpr = kernel.jaxpr.jaxpr
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    return [None if isinstance(a, Literal) else makers.get(a) for a in jaxpr.outvars]
+def _waiting(pipeline: ir.Pipeline) -> list[tuple[ir.Fifo, ValueId]]:
+    """The FIFOs that hold anything, with each of their values."""
+    return [(fifo, value) for fifo in pipeline.fifos if fifo.depth for value in fifo.values]
 
 
-def _born_in(body: Steps) -> set[Place]:
+def _born_in(body: ir.Body) -> set[ir.Place]:
     """The places at which the steps of a body leave values."""
-    return {place for node in body.steps for place in births(node)}
+    return {place for node in body.sequence.steps for place in ir.births(node)}

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from lowering.ir.program import Copy, Execute, Load, Node, Pipeline, Program, Repeat, Store, While
-from lowering.ir.tree import Place, walk
+from lowering import ir
 from lowering.machine.cost import Shape
 from lowering.ops.storage import Storage
 from lowering.units import HOST
 
 
-def in_streaming_memory(program: Program) -> set[Place]:
+def in_streaming_memory(program: ir.Program) -> set[ir.Place]:
     """What is stored remotely, under the names of loop variables too."""
-    found: set[Place] = set()
-    for node in walk(program.body):
+    stored: set[ir.Place] = set()
+    for node in ir.walk(program.body):
         match node:
-            case Store() if node.storage.remote:
-                found.add((node.kept, node.ipu))
-            case Repeat() | Pipeline() | While():
+            case ir.Store() if node.storage.remote:
+                stored.add((node.kept, node.ipu))
+            case ir.Repeat() | ir.Pipeline() | ir.While():
                 for carry in node.carry:
-                    if (carry.initial, carry.ipu) in found:
-                        found.add((carry.entering, carry.ipu))
-                        found.add((carry.final, carry.ipu))
+                    if (carry.initial, carry.ipu) in stored:
+                        stored |= {(carry.entering, carry.ipu), (carry.final, carry.ipu)}
             case _:
                 pass
-    return found
+    return stored
 
 
 def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:
@@ -31,23 +29,23 @@ def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:
     return -(-whole.bytes // replicas) if storage.sharded else whole.bytes
 
 
-def only_passing(program: Program) -> set[Place]:
+def only_passing(program: ir.Program) -> set[ir.Place]:
     """Places of arguments that go straight to streaming memory, and of results from there."""
-    readers: dict[Place, list[Node]] = {}
-    loads: set[Place] = set()
-    for node in walk(program.body):
+    readers: dict[ir.Place, list[ir.Node]] = {}
+    loads: set[ir.Place] = set()
+    for node in ir.walk(program.body):
         match node:
-            case Store():
+            case ir.Store():
                 readers.setdefault((node.value, node.ipu), []).append(node)
-            case Load():
+            case ir.Load():
                 loads.add((node.value, node.ipu))
-            case Copy():
+            case ir.Copy():
                 for value in node.values:
                     readers.setdefault((value, node.source), []).append(node)
-            case Execute():
+            case ir.Execute():
                 for value in node.reads:
                     readers.setdefault((value, node.ipu), []).append(node)
-            case Repeat() | Pipeline() | While():
+            case ir.Repeat() | ir.Pipeline() | ir.While():
                 for carry in node.carry:
                     readers.setdefault((carry.initial, carry.ipu), []).append(node)
             case _:
@@ -55,11 +53,11 @@ def only_passing(program: Program) -> set[Place]:
     stored = {
         place
         for place, nodes in readers.items()
-        if place[0] in program.inputs and all(isinstance(node, Store) for node in nodes)
+        if place[0] in program.inputs and all(isinstance(node, ir.Store) for node in nodes)
     }
     leaving = {
         place
         for place in loads
-        if all(isinstance(n, Copy) and n.target == HOST for n in readers.get(place, ()))
+        if all(isinstance(n, ir.Copy) and n.target == HOST for n in readers.get(place, ()))
     }
     return stored | leaving

@@ -14,12 +14,6 @@ from lowering.schedules import Phase, Schedule
 from lowering.schedules.simulate import bubble, phases
 from lowering.schedules.ticks import runs_of
 
-_TRACE_PHASES = {
-    Phase.FORWARD: PHASES.index("fwd"),
-    Phase.BACKWARD: PHASES.index("bwd"),
-    Phase.WEIGHTS: PHASES.index("bwd"),
-}
-
 TaskKind: TypeAlias = tuple[int, Phase]
 """A stage and what a task does for it."""
 
@@ -69,9 +63,7 @@ class Timeline:
 
 
 def pipeline_timeline(
-    schedule: Schedule,
-    cycles: Mapping[TaskKind, int],
-    tick_cost: int | np.ndarray = 0,
+    schedule: Schedule, cycles: Mapping[TaskKind, int], tick_cost: int | np.ndarray = 0
 ) -> Timeline:
     """Runs a schedule with costs: a tick lasts as long as its slowest IPU, and its fixed cost.
 
@@ -108,13 +100,14 @@ def pipeline_timeline(
     busy = per_stage @ member
     number = np.arange(len(tick_cycles), dtype=np.int32)
     ticks = np.repeat(number, rounds.by_tick(rounds.lengths))
+    words = ["fwd" if phase is Phase.FORWARD else "bwd" for _, phase in bodies]
     return Timeline(
         bodies=bodies,
         which=which,
         start=tick_start[ticks] + rounds.by_task(within),
         stage=stage_of[which],
         micro_batch=rounds.micro_batches(),
-        phase=np.array([_TRACE_PHASES[phase] for _, phase in bodies], dtype=np.int8)[which],
+        phase=np.array([PHASES.index(word) for word in words], dtype=np.int8)[which],
         tick=ticks,
         tick_start=tick_start,
         tick_work=tick_work,
@@ -127,9 +120,7 @@ def pipeline_timeline(
     )
 
 
-def tick_patterns(
-    schedule: Schedule,
-) -> tuple[tuple[tuple[TaskKind, ...], ...], np.ndarray]:
+def tick_patterns(schedule: Schedule) -> tuple[tuple[tuple[TaskKind, ...], ...], np.ndarray]:
     """The ticks that differ in more than their micro-batches.
 
     A pipeline has few of them, however many ticks it has, so what a tick transfers need only be
@@ -142,8 +133,8 @@ def tick_patterns(
     ticks = [tick for run in runs_of(schedule.ticks) for tick in run.ticks]
     looks = [tuple((stage, phase) for stage, phase, _ in tick) for tick in ticks]
     numbers = {look: i for i, look in enumerate(dict.fromkeys(looks))}
-    found = np.array([numbers[look] for look in looks], dtype=np.int32)
-    return tuple(numbers), _Rounds(schedule, bodies_of(schedule)).by_tick(found)
+    pattern_of = np.array([numbers[look] for look in looks], dtype=np.int32)
+    return tuple(numbers), _Rounds(schedule, bodies_of(schedule)).by_tick(pattern_of)
 
 
 def bodies_of(schedule: Schedule) -> tuple[TaskKind, ...]:

@@ -4,26 +4,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from lowering.ir.program import (
-    Copy,
-    Execute,
-    HostCall,
-    Load,
-    Node,
-    Pipeline,
-    Program,
-    Repeat,
-    Store,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Task,
-    While,
-)
-from lowering.ir.program import Sequence as Steps
-from lowering.ir.tree import walk
+from lowering import ir
 from lowering.machine import trace as tr
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
@@ -40,8 +22,8 @@ from lowering.machine.programs.lines import lines_of
 from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
-from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, TaskKey, run_pipeline
-from lowering.machine.programs.timeline import bodies_of
+from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, run_pipeline
+from lowering.machine.programs.timeline import TaskKind, bodies_of
 from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
 from lowering.ops.tasks import Kind
 from lowering.schedules import Phase as TaskPhase
@@ -97,7 +79,7 @@ def time_program(timer: Timer) -> Timing:
 class Timer:
     """One walk."""
 
-    def __init__(self, program: Program, options: ModelOptions) -> None:
+    def __init__(self, program: ir.Program, options: ModelOptions) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
         self.layouts = SharedLayouts(program)
         self.kernels: dict[int, KernelCost] = {}
@@ -105,7 +87,7 @@ class Timer:
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
         self._moves = Moves(program, options, self.account)
-        self._known: dict[Any, KernelCost] = {}
+        self._known: dict[object, KernelCost] = {}
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -123,41 +105,41 @@ class Timer:
         """All IPUs, free at cycle 0."""
         return [0] * (self.program.ipus * (2 if self.options.overlaps_io else 1))
 
-    def sequence(self, body: Steps, clock: Clock) -> Part:
+    def sequence(self, body: ir.Sequence, clock: Clock) -> Part:
         """Times steps, and sets the clock forward."""
         return joined(self._node(node, clock) for node in body.steps)
 
-    def _node(self, node: Node, clock: Clock) -> Part:
+    def _node(self, node: ir.Node, clock: Clock) -> Part:
         match node:
-            case Execute():
+            case ir.Execute():
                 return self._execute(node, clock)
-            case Copy():
+            case ir.Copy():
                 return self._moves.copy(node, clock)
-            case Load() | Store():
+            case ir.Load() | ir.Store():
                 return self._moves.storage(node, clock)
-            case StreamIn() | StreamOut():
+            case ir.StreamIn() | ir.StreamOut():
                 return self._moves.stream(node, clock)
-            case HostCall():
+            case ir.HostCall():
                 self._assume(node.kernel.origin, f"the host's `{node.name}` takes no time")
                 return self._moves.call(node)
-            case Task():
+            case ir.Task():
                 return self._task(node, clock)
-            case Pipeline():
+            case ir.Pipeline():
                 return self._pipeline(node, clock)
-            case Repeat():
+            case ir.Repeat():
                 return self._repeat(node, clock)
-            case While():
+            case ir.While():
                 return self._while(node, clock)
-            case Switch():
+            case ir.Switch():
                 return self._switch(node, clock)
-            case Steps():
+            case ir.Sequence():
                 return self.sequence(node, clock)
 
     # Kernels
 
-    def _execute(self, node: Execute, clock: Clock) -> Part:
-        given = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
-        cost = self._kernel_cost(node, given)
+    def _execute(self, node: ir.Execute, clock: Clock) -> Part:
+        operands = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
+        cost = self._kernel_cost(node, operands)
         self.kernels[id(node)] = cost
         for value, laid in zip(node.reads, cost.operands, strict=True):
             self.layouts.settle((value, node.ipu), laid)
@@ -182,17 +164,17 @@ class Timer:
                 parts.append(self._moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
         return joined(parts)
 
-    def _kernel_cost(self, node: Execute, given: tuple[Laid | None, ...]) -> KernelCost:
+    def _kernel_cost(self, node: ir.Execute, operands: tuple[Laid | None, ...]) -> KernelCost:
         """Kernels that are alike, lines included, are modelled once."""
         plans = self._plans[-1]
         closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
         alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
-        key = (*alike, given, plans, replicas)
+        key = (*alike, operands, plans, replicas)
         if key not in self._known:
             listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(listing, given, self.target, replicas)
+            self._known[key] = model_kernel(listing, operands, self.target, replicas)
         return self._known[key]
 
     def laid(self, value: ValueId, ipu: IpuId) -> Laid:
@@ -209,7 +191,7 @@ class Timer:
     def _assume(self, origin: str, what: str) -> None:
         self.assumptions[f"{origin or 'a loop'}: {what}"] = None
 
-    def _repeat(self, node: Repeat, clock: Clock) -> Part:
+    def _repeat(self, node: ir.Repeat, clock: Clock) -> Part:
         count = node.count
         if count is None:
             self._assume(node.origin, "only values tell how often it runs; taken as once")
@@ -217,42 +199,31 @@ class Timer:
         inside = self.new_clock()
         with self.account.repeated(count):
             body = self._iteration(node, inside)
-        period, start = max(inside), max(clock)
-        clock[:] = [start + period * count] * len(clock)
-        tree = ProgramNode(
-            kind="repeat",
-            name="repeat",
-            origin=node.origin,
-            cycles=period,
-            count=count,
-            children=body.nodes,
-        )
-        return Part(((start, tr.loop(tr.group(body.traces), count, period)),), (tree,))
+        period = max(inside)
+        start = _together(clock, period * count)
+        ran = Part(((start, tr.loop(tr.group(body.traces), count, period)),), body.nodes)
+        return ran.under("repeat", "repeat", node.origin, period).times(count)
 
-    def _iteration(self, node: Repeat, clock: Clock) -> Part:
+    def _iteration(self, node: ir.Repeat, clock: Clock) -> Part:
         """The body of a loop, and what its slices, stacks and variables need beside it."""
-        parts = [self.sequence(node.body, clock)]
-
-        def move(ipu: IpuId, name: str, laid: Laid) -> None:
-            parts.append(self._moves.on_ipu(ipu, name, node.origin, laid, clock))
-
-        for sliced in node.slices:
-            move(sliced.ipu, "slice", self.laid(sliced.element, sliced.ipu))
-        for stack in node.stacks:
-            move(stack.ipu, "stack", self.laid(stack.element, stack.ipu))
+        body = self.sequence(node.body, clock)
+        moves = [("slice", s.ipu, self.laid(s.element, s.ipu)) for s in node.slices]
+        moves += [("stack", s.ipu, self.laid(s.element, s.ipu)) for s in node.stacks]
         for carry in node.carry:
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
-                move(carry.ipu, "rearrange loop variable", entering)
-        return joined(parts)
+                moves.append(("rearrange loop variable", carry.ipu, entering))
+        origin = node.origin
+        on_ipu = (self._moves.on_ipu(ipu, name, origin, laid, clock) for name, ipu, laid in moves)
+        return joined([body, *on_ipu])
 
-    def _while(self, node: While, clock: Clock) -> Part:
+    def _while(self, node: ir.While, clock: Clock) -> Part:
         self._assume(node.origin, "only values tell how often it runs; taken as once")
         before = list(clock)
         once = joined([self.sequence(node.condition, clock), self.sequence(node.body, clock)])
         return once.under("while", "while", node.origin, _between(before, clock))
 
-    def _switch(self, node: Switch, clock: Clock) -> Part:
+    def _switch(self, node: ir.Switch, clock: Clock) -> Part:
         """The slowest branch."""
         before = list(clock)
         ways: list[tuple[Clock, Part, Totals]] = []
@@ -263,50 +234,43 @@ class Timer:
         taken = max(range(len(ways)), key=lambda i: max(ways[i][0]))
         clock[:], part, totals = ways[taken]
         self.account.include(totals)
-        branches = tuple(
-            ProgramNode(
-                kind="sequence",
-                name=f"branch {i}",
-                cycles=_between(before, after),
-                count=int(i == taken),
-                children=way.nodes,
-            )
+        branches = joined(
+            way.under("sequence", f"branch {i}", "", _between(before, after)).times(int(i == taken))
             for i, (after, way, _) in enumerate(ways)
         )
-        cycles = _between(before, clock)
-        return Part(part.traces, branches).under("switch", "switch", node.origin, cycles)
+        whole = Part(part.traces, branches.nodes)
+        return whole.under("switch", "switch", node.origin, _between(before, clock))
 
     # Pipelines
 
-    def _task(self, node: Task, clock: Clock) -> Part:
+    def _task(self, node: ir.Task, clock: Clock) -> Part:
         body = self._task_body(node)
-        start = max(clock)
-        clock[:] = [start + body.cycles] * len(clock)
+        start = _together(clock, body.cycles)
         stage, phase = node.spec.stage, _PHASES.get(node.spec.kind, "bwd")
         name = phase if stage < 0 else f"stage {stage} {phase}"
         trace = tr.tasks([body.trace], [0], [0], [max(stage, tr.NONE)], [tr.NONE], [phase])
         return Part(((start, trace),), body.nodes).under("task", name, node.origin, body.cycles)
 
-    def _task_body(self, node: Task) -> Body:
+    def _task_body(self, node: ir.Task) -> Body:
         self._plans.append(stage_options(node.spec, self._plans[-1]))
         clock = self.new_clock()
         part = self.sequence(node.body, clock)
         self._plans.pop()
         return Body(tr.group(part.traces), max(clock), part.nodes, node.origin)
 
-    def _pipeline(self, node: Pipeline, clock: Clock) -> Part:
+    def _pipeline(self, node: ir.Pipeline, clock: Clock) -> Part:
         schedule = node.schedule
-        bodies: dict[TaskKey, Body] = {}
-        flows: dict[TaskKey, list[Flow]] = {}
-        key: TaskKey | None = None
+        bodies: dict[TaskKind, Body] = {}
+        flows: dict[TaskKind, list[Flow]] = {}
+        key: TaskKind | None = None
         parts: list[Part] = []
         for step in node.body.steps:
             match step:
-                case Task():
+                case ir.Task():
                     key = (step.spec.stage, TaskPhase(step.spec.kind.value))
                     with self.account.repeated(schedule.micro_batches):
                         bodies[key] = self._task_body(step)
-                case Copy() if key is not None and HOST not in (step.source, step.target):
+                case ir.Copy() if key is not None and HOST not in (step.source, step.target):
                     flow = (step.source, step.target, self._moves.bytes_of(step.values))
                     flows.setdefault(key, []).append(flow)
                 case _:
@@ -314,8 +278,7 @@ class Timer:
         for idle in bodies_of(schedule):  # a stage without gradients has no backward task
             bodies.setdefault(idle, Body(tr.group(()), 0))
         run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
-        start = max(clock)
-        clock[:] = [start + run.profile.cycles] * len(clock)
+        start = _together(clock, run.profile.cycles)
         for ipu, total in run.transfers.items():
             self.account.add(ipu, TRANSFERS, total)
         if self.pipeline is None:
@@ -323,6 +286,13 @@ class Timer:
         ran = Part(((start, run.trace),), run.nodes)
         parts.append(ran.under("pipeline", node.name, node.origin, run.profile.cycles))
         return joined(parts)
+
+
+def _together(clock: Clock, cycles: int) -> int:
+    """All IPUs wait for each other, and for so long; gives when that began."""
+    start = max(clock)
+    clock[:] = [start + cycles] * len(clock)
+    return start
 
 
 def _title(nodes: Sequence[ProgramNode]) -> str:
@@ -339,9 +309,9 @@ def _between(before: Clock, after: Clock) -> int:
     return max((end for _, end in moved), default=0) - min((start for start, _ in moved), default=0)
 
 
-def _all_reduced(program: Program, ipu: int) -> int:
+def _all_reduced(program: ir.Program, ipu: int) -> int:
     """Bytes of all-reduces in the kernels of an IPU; 0 if there is only one replica."""
     if program.replicas == 1:
         return 0
-    kernels = (n.kernel for n in walk(program.body) if isinstance(n, Execute) and n.ipu == ipu)
-    return sum(all_reduced_bytes(kernel.jaxpr.jaxpr) for kernel in kernels)
+    runs = (node for node in ir.walk(program.body) if isinstance(node, ir.Execute))
+    return sum(all_reduced_bytes(run.kernel.jaxpr.jaxpr) for run in runs if run.ipu == ipu)

@@ -10,23 +10,19 @@ from lowering.avals import size_in_bytes
 from lowering.jaxpr import Jaxpr, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
-from lowering.machine.transfers.collectives import (
-    all_gather_cycles,
-    all_reduce_cycles,
-    all_to_all_cycles,
-)
+from lowering.machine.transfers import collectives
 
 _Cycles = Callable[[Target, float, int, int], int]
 
 
 def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int) -> int:
-    return all_gather_cycles(target, own_bytes * replicas, replicas, ipus)
+    return collectives.all_gather_cycles(target, own_bytes * replicas, replicas, ipus)
 
 
 _CYCLES: dict[str, _Cycles] = {
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), all_reduce_cycles),
+    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), collectives.all_reduce_cycles),
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gathered),
-    "all_to_all": all_to_all_cycles,
+    "all_to_all": collectives.all_to_all_cycles,
 }
 
 
@@ -58,17 +54,17 @@ class Collectives:
         own_bytes = sum(shape.bytes for shape in operation.operands)
         if rule is None or self.replicas == 1 or not own_bytes:
             return 0
-        together = max(own_bytes, self.merged_bytes if rule is all_reduce_cycles else 0)
+        together = max(own_bytes, self.merged_bytes if rule is collectives.all_reduce_cycles else 0)
         whole = rule(self.target, together, self.replicas, self.ipus_per_replica)
         return math.ceil(whole * own_bytes / together)
 
 
 def all_reduced_bytes(jaxpr: Jaxpr) -> int:
     """Bytes of the all-reduces in a jaxpr and its bodies, which may go as one."""
-    own = sum(
+    outside = sum(
         size_in_bytes(atom.aval)
         for eqn in jaxpr.eqns
-        if _CYCLES.get(eqn.primitive.name) is all_reduce_cycles
+        if _CYCLES.get(eqn.primitive.name) is collectives.all_reduce_cycles
         for atom in eqn.invars
     )
-    return own + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return outside + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))

@@ -19,18 +19,14 @@ from __future__ import annotations
 import math
 
 from lowering.machine.target import Target
-from lowering.machine.transfers.links import (
-    INTER_IPU_CYCLES,
-    external_sync_cycles,
-    link_bytes_per_cycle,
-)
+from lowering.machine.transfers import links
 
 
 def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -> float:
     """What one IPU can send around its ring, both ways together, while all others do so too."""
     if replicas == 2 and ipus_per_replica == 1:
-        return link_bytes_per_cycle(target, "neighbour")  # both ways are the same links
-    return 2 * link_bytes_per_cycle(target, "along") / ipus_per_replica
+        return links.link_bytes_per_cycle(target, "neighbour")  # both ways are the same links
+    return 2 * links.link_bytes_per_cycle(target, "along") / ipus_per_replica
 
 
 def all_reduce_cycles(
@@ -84,5 +80,5 @@ def _cycles(target: Target, replicas: int, ipus_per_replica: int, steps: int, se
     if replicas == 1 or not sent:
         return 0
     bandwidth = ring_bytes_per_cycle(target, replicas, ipus_per_replica)
-    sync = external_sync_cycles(target, replicas * ipus_per_replica)
-    return steps * (sync + INTER_IPU_CYCLES) + math.ceil(sent / bandwidth)
+    sync = links.external_sync_cycles(target, replicas * ipus_per_replica)
+    return steps * (sync + links.INTER_IPU_CYCLES) + math.ceil(sent / bandwidth)

@@ -115,10 +115,7 @@ def link_bytes_per_cycle(target: Target, kind: LinkKind) -> float:
 
 
 def inter_ipu_cycles(
-    target: Target,
-    flows: Sequence[tuple[int, int, float]],
-    *,
-    fixed_cycles: int = INTER_IPU_CYCLES,
+    target: Target, flows: Sequence[tuple[int, int, float]], *, fixed_cycles: int = INTER_IPU_CYCLES
 ) -> int:
     """An exchange between IPUs, its syncs not counted: the busiest link sets the time.
 
