@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import abc
-import dataclasses as dc
 import itertools
 import types
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
+from ipujax.estimators.beginning import Beginning
 from ipujax.estimators.checks import check
 from ipujax.estimators.data import DataSet
 from ipujax.estimators.export import receivers_of, write, zeros
-from ipujax.estimators.folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFolder
+from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.hooks import HookCallback, SessionRunHook
 from ipujax.estimators.journal import Journal, write_scores
 from ipujax.estimators.mode import Mode, Settings
-from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labels
+from ipujax.estimators.model_fn import ByName
 from ipujax.estimators.predictions import examples, features_of, of_keys
 from ipujax.estimators.saver import Saver
 from ipujax.estimators.scores import Scores, unstacked
@@ -29,6 +28,10 @@ from ipujax.host.files import StrPath
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import TrainState
 from ipujax.training.state import Tree
+
+if TYPE_CHECKING:
+    from ipujax.report.report import Report
+    from ipujax.targets import Target
 
 
 class Estimator(abc.ABC):
@@ -63,15 +66,11 @@ class Estimator(abc.ABC):
         if params is not None and not isinstance(params, dict):
             raise check.refuse(f"params is {params!r}, but must be a dict", "give a dict")
         self._model_fn = model_fn
-        self._settings = Settings(config, dict(params or {}))
+        check.function(init_fn, "init_fn", optional=True)
+        self._settings = Settings(config, dict(params or {}), batch_sizes)
         self._folder = ModelFolder(model_dir, config)
-        self._warm_start_from = warm_start_from
-        if init_fn is not None:
-            check.function(init_fn, "init_fn")
-        self._init_fn = init_fn
-        self._batch_sizes = batch_sizes
+        self._beginning = Beginning(self._folder, init_fn, warm_start_from, self._settings.seed)
         self._modes: dict[str, Mode] = {}
-        self._latest: tuple[str | None, TrainState] | None = None
 
     # --- the original's interface ---------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class Estimator(abc.ABC):
                 self._saver(mode, data),
             ]
             state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
-            self._latest = self.latest_checkpoint(), mode.users(state)
+            self._beginning.remember(self.latest_checkpoint(), mode.users(state))
         return self
 
     def evaluate(
@@ -255,11 +254,41 @@ class Estimator(abc.ABC):
         self._configure()
         programs: dict[str, tuple[Mode, TrainState, Tree]] = {}
         for key in sorted(structs, key=MODES.index, reverse=True):
-            state = self._folder.restore(
-                path, self._made(zeros(structs[key])), (VARIABLES, STATE, STEP)
-            )
+            state = self._beginning.state(path, zeros(structs[key]))
             programs[key] = self._mode(key), state, structs[key]
         return write(export_dir_base, programs, assets_extra, as_text)
+
+    def report(
+        self,
+        mode: str = ModeKeys.TRAIN,
+        input_fn: Callable[..., Any] | None = None,
+        target: str | Target | None = None,
+    ) -> Report:
+        """What a mode's device loop would cost on a chip.
+
+        Args:
+          mode: whose program.
+          input_fn: None for the program that ran last; otherwise the program for the first
+            element of this data set is modelled, without compiling or running it.
+          target: as in `Executable.report`.
+
+        Raises:
+          EstimatorError: (a `ValueError`) neither a program that ran nor an `input_fn`.
+        """
+        check.one_of(mode, MODES, "the mode to report")
+        if input_fn is not None:
+            self._configure()
+            data = DataSet(self._call(input_fn, mode))
+            made, state = self._prepared(mode, self.latest_checkpoint(), data)
+            steps = self.config.ipu_run_config.iterations_per_loop // made.step_size
+            return made.loop.trace(state, data, steps).lower().report(target)
+        loop = self._modes[mode].loop if mode in self._modes else None
+        if loop is None or loop.executable is None:
+            raise check.refuse(
+                f"nothing has run in mode {mode!r}, so that there is no program to report",
+                "run it first, or give an input_fn whose first element says the shapes",
+            )
+        return loop.executable.report(target)
 
     # --- what the kinds of estimators differ in -------------------------------------------------
 
@@ -296,7 +325,7 @@ class Estimator(abc.ABC):
         """The elements of the data set that `input_fn` gives."""
         offered = {
             "mode": mode,
-            "params": self._params(mode),
+            "params": self._settings.params_of(mode),
             "config": self.config,
             "input_context": None,
         }
@@ -308,43 +337,14 @@ class Estimator(abc.ABC):
             )
         return iterate(data)
 
-    def _params(self, mode: str) -> dict[str, Any]:
-        """What the user's functions are given in a mode."""
-        size = self._batch_sizes.get(mode)
-        if size is None:
-            return self.params
-        config = self.config
-        copies = config.num_worker_replicas if mode == ModeKeys.TRAIN else 1
-        copies *= config.ipu_run_config.num_replicas
-        if check.integer(size, f"the batch size of {mode}", at_least=1) % copies:
-            raise check.refuse(
-                f"the batch size of {mode} is {size}, which cannot be divided by {copies} workers "
-                "and replicas",
-                f"give a multiple of {copies}",
-            )
-        return self.params | {"batch_size": size // copies}
-
     def _prepared(self, key: str, path: str | None, data: DataSet) -> tuple[Mode, TrainState]:
-        """A mode with its loop, and the state to begin with: that of a checkpoint, or a new one."""
-        element = data.first()
-        mode = self._mode(key)
-        trains = key == ModeKeys.TRAIN
-        if self._latest is not None and self._latest[0] == path:
-            state = self._latest[1]
-            return mode, mode.prepared(dc.replace(state, **({} if trains else _FORGET)), element)
-        state = self._initial(element, path)
-        if path is not None:
-            state = self._folder.restore(path, state, (VARIABLES, STATE, STEP))
-        prepared = mode.prepared(state, element)
-        if path is not None and trains:
-            began = dc.replace(state, optimizer_state=prepared.optimizer_state)
-            began = self._folder.restore(path, began, (OPTIMIZER,))
-            prepared = dc.replace(prepared, optimizer_state=began.optimizer_state)
-        return mode, prepared
+        """A mode with its loop, and the state to begin with."""
+        element, mode = data.first(), self._mode(key)
+        return mode, self._beginning.prepared(mode, path, element)
 
     def _mode(self, key: str) -> Mode:
         if key not in self._modes:
-            self._modes[key] = self._new_mode(Settings(self.config, self._params(key)), key)
+            self._modes[key] = self._new_mode(self._settings, key)
         return self._modes[key]
 
     def _path(self, asked: str | None) -> str | None:
@@ -363,12 +363,7 @@ class Estimator(abc.ABC):
     def _left(self, max_steps: int, path: str | None) -> int:
         """Steps until there are so many in all, in whole device loops."""
         per_loop = self.config.ipu_run_config.iterations_per_loop
-        done = 0
-        if self._latest is not None and self._latest[0] == path:
-            done = self._latest[1].step
-        elif path is not None:
-            done = self._folder.step_of(path)
-        return max(0, -(-(max_steps - done) // per_loop)) * per_loop
+        return max(0, -(-(max_steps - self._beginning.step(path)) // per_loop)) * per_loop
 
     @staticmethod
     def _loop_steps(mode: Mode, steps: int | None) -> int | None:
@@ -377,23 +372,6 @@ class Estimator(abc.ABC):
     def _saver(self, mode: Mode, data: DataSet) -> Saver:
         config = self.config
         steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
+        if not config.is_chief:  # somebody else does it
+            steps = seconds = None
         return Saver(self._folder, mode, data, steps, seconds)
-
-    def _initial(self, element: Tree, path: str | None) -> TrainState:
-        """What `init_fn` gives; with the variables of another checkpoint, if there is none yet."""
-        made = self._made(element)
-        if self._warm_start_from is None or path is not None:
-            return made
-        return self._folder.restore(self._warm_start_from, made, (VARIABLES,))
-
-    def _made(self, element: Tree) -> TrainState:
-        if self._init_fn is None:
-            return TrainState({})
-        features, _ = features_and_labels(*body_arguments(element))
-        made = self._init_fn(jax.random.key(self._settings.seed), features)
-        if isinstance(made, tuple) and len(made) == 2 and not hasattr(made, "_fields"):
-            return TrainState(made[0], state=made[1])
-        return TrainState(made)
-
-
-_FORGET = {"optimizer_state": None}

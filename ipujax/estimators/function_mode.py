@@ -126,7 +126,7 @@ class FunctionMode(Mode):
 
     def __init__(self, mode: str, function: ByName, settings: Settings):
         super().__init__(mode, settings)
-        fixed = {"params": settings.params, "config": settings.config}
+        fixed = {"params": settings.params_of(mode), "config": settings.config}
         self._model = FunctionModel(function, mode, fixed, settings.seed)
         self._form: Hashable = None
         self._inputs = _step_of if function.takes("global_step") else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipujax.estimators.checks import check
@@ -24,10 +24,28 @@ class Settings:
     Attributes:
       config: how it runs.
       params: what the user's functions are given.
+      batch_sizes: of some modes, over all replicas and workers.
     """
 
     config: RunConfig
     params: dict[str, Any]
+    batch_sizes: Mapping[str, int | None]
+
+    def params_of(self, mode: str) -> dict[str, Any]:
+        """What the user's functions are given in a mode."""
+        size = self.batch_sizes.get(mode)
+        if size is None:
+            return dict(self.params)
+        config = self.config
+        copies = config.num_worker_replicas if mode == ModeKeys.TRAIN else 1
+        copies *= config.ipu_run_config.num_replicas
+        if check.integer(size, f"the batch size of {mode}", at_least=1) % copies:
+            raise check.refuse(
+                f"the batch size of {mode} is {size}, which cannot be divided by {copies} workers "
+                "and replicas",
+                f"give a multiple of {copies}",
+            )
+        return self.params | {"batch_size": size // copies}
 
     @property
     def seed(self) -> int:

@@ -110,7 +110,7 @@ class PipelineMode(Mode):
         settings = self.settings
         spec: object = self._function(
             mode=self.mode,
-            params=settings.params,
+            params=settings.params_of(self.mode),
             config=settings.config,
             global_step=np.int32(step),
         )

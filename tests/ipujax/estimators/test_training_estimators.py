@@ -232,3 +232,36 @@ def test_dictionaries_of_features_and_labels(tmp_path: Path) -> None:
     estimator = IPUEstimator(model_fn, config=config(tmp_path))
     assert estimator.evaluate(of([element]))["loss_again"] == 2.5
     assert list(estimator.predict(of([element]))) == [3.0]
+
+
+def test_a_mode_can_be_modelled_with_and_without_a_run(tmp_path: Path) -> None:
+    estimator = linear_estimator(tmp_path, iterations=2)
+    with pytest.raises(ValueError, match="nothing has run in mode 'train'"):
+        estimator.report()
+    modelled = estimator.report(input_fn=of(regression()))
+    estimator.train(of(regression()), steps=2)
+    assert estimator.report().cycles == modelled.cycles
+    evaluated = estimator.report(ModeKeys.EVAL, of(regression()))
+    assert evaluated.cycles < modelled.cycles
+
+
+def test_curves_are_written_for_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    estimator = linear_estimator(tmp_path, iterations=2, log_step_count_steps=4)
+    estimator.train(of(regression()), steps=12)
+    estimator.evaluate(of(regression()), name="held_out")
+    files = {path.parent.name for path in tmp_path.rglob("events.out.tfevents.*")}
+    assert files == {tmp_path.name, "eval_held_out"}
+    training = next(tmp_path.glob("events.out.tfevents.*")).read_bytes()
+    assert training.count(b"loss") == 3
+    assert training.count(b"global_step/sec") == 2
+    held_out = next(Path(estimator.eval_dir("held_out")).iterdir()).read_bytes()
+    assert {b"loss", b"error"} <= {name for name in (b"loss", b"error") if name in held_out}
+
+
+def test_only_the_chief_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, '
+    monkeypatch.setenv("TF_CONFIG", cluster + '"task": {"type": "worker", "index": 0}}')
+    estimator = linear_estimator(tmp_path)
+    estimator.train(of(regression()), steps=2)
+    assert estimator.latest_checkpoint() is None
