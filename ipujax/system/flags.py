@@ -22,7 +22,7 @@ from ipujax.errors import FlagError
 from ipujax.system.config_schema import documentation
 from ipujax.system.log import get_logger
 
-_VARIABLE = "TF_POPLAR_FLAGS"
+VARIABLE = "TF_POPLAR_FLAGS"
 
 
 class SyntheticDataCategory(enum.Enum):
@@ -136,7 +136,7 @@ def poplar_flags() -> PoplarFlags:
       FlagError: if it holds an unknown flag, a value that its flag does not take, or
         `--synthetic_data_initializer` without synthetic data.
     """
-    return _parse(os.environ.get(_VARIABLE, ""))
+    return _parse(os.environ.get(VARIABLE, ""))
 
 
 def flags_key() -> tuple[Any, ...]:
@@ -153,10 +153,10 @@ def _parse(text: str) -> PoplarFlags:
     except absl_flags.UnrecognizedFlagError as unknown:
         raise FlagError(_unknown(unknown.flagname)) from None
     except absl_flags.Error as wrong:
-        raise FlagError(f"{_VARIABLE} holds {text!r}: {wrong}") from None
+        raise FlagError(f"{VARIABLE} holds {text!r}: {wrong}") from None
     if rest:
         raise FlagError(
-            f"{_VARIABLE} holds {rest[0]!r}, which is no flag; flags are written --name or "
+            f"{VARIABLE} holds {rest[0]!r}, which is no flag; flags are written --name or "
             "--name=value, with blanks between them"
         )
     named = values.flag_values_dict()
@@ -173,11 +173,11 @@ def _parse(text: str) -> PoplarFlags:
 def _warn_of_inert(flags: PoplarFlags) -> None:
     for name, why in _INERT.items():
         if getattr(flags, name) != _DEFAULTS[name]:
-            get_logger().warning("%s: --%s has no effect: %s", _VARIABLE, name, why)
+            get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, why)
 
 
 def _help() -> str:
-    lines = [f"Flags of {_VARIABLE}, as --name or --name=value:"]
+    lines = [f"Flags of {VARIABLE}, as --name or --name=value:"]
     _, docs = documentation(PoplarFlags)
     for name, default in _DEFAULTS.items():
         shown = "" if default == () else default
@@ -189,7 +189,7 @@ def _words(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as broken:
-        raise FlagError(f"{_VARIABLE} holds {text!r}, which cannot be split: {broken}") from None
+        raise FlagError(f"{VARIABLE} holds {text!r}, which cannot be split: {broken}") from None
     for word in words:
         # absl would act on these two itself: read a file, or let an unknown flag pass.
         name = word.lstrip("-").partition("=")[0]
@@ -247,7 +247,7 @@ def _check(flags: PoplarFlags) -> None:
 
 def _unknown(name: str) -> str:
     near = _did_you_mean(name, list(_DEFAULTS), "--")
-    return f"{_VARIABLE} holds the unknown flag --{name}{near}"
+    return f"{VARIABLE} holds the unknown flag --{name}{near}"
 
 
 def _did_you_mean(name: str, known: list[str], prefix: str = "") -> str:
