@@ -50,12 +50,10 @@ class IPUInfeedQueue(Queue):
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
     ):
-        if replication_factor != 1:
-            deprecated(type(self), "replication_factor", "it follows from the program")
-        if data_to_prefetch != 1:
-            deprecated(type(self), "data_to_prefetch", "use prefetch_depth")
-        if feed_name is not None:
-            deprecated(type(self), "feed_name", "names are generated")
+        replicated = replication_factor != 1
+        deprecated(self, replicated, "replication_factor", "it follows from the program")
+        deprecated(self, data_to_prefetch != 1, "data_to_prefetch", "use prefetch_depth")
+        deprecated(self, feed_name is not None, "feed_name", "names are generated")
         if not callable(dataset) and not hasattr(dataset, "__iter__"):
             raise FeedError(
                 f"an infeed takes an iterable of elements or a callable that gives one, not "
