@@ -30,6 +30,8 @@ PAUSE_SECONDS = 0.0001
 PATIENCE = 1 / 8
 # How many elements are read at a time for a loop that takes them one by one.
 AHEAD = 8
+# How many results may wait to be computed before somebody waits for them.
+WAITING = 64
 
 Leaf = jax.Array | np.ndarray | np.generic
 
@@ -257,8 +259,8 @@ def of_the_loop(
 class Collector:
     """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
-    def __init__(self, queue: Outfeed, replicas: int, depth: int = 64):
-        self._queue, self._replicas, self._depth = queue, replicas, depth
+    def __init__(self, queue: Outfeed, replicas: int):
+        self._queue, self._replicas = queue, replicas
         self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
@@ -267,14 +269,13 @@ class Collector:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
         with self._lock:
             self._pending.append((structure, leaves, count))
-            while len(self._pending) > self._depth or (self._pending and self._is_ready()):
-                self.deliver()
+            self.deliver()
 
-    def deliver_ready(self) -> bool:
-        """Delivers what has been computed; whether nothing is waiting then."""
+    def deliver(self, waiting: int = WAITING) -> bool:
+        """Delivers what has been computed, and all but so many others; whether none is left."""
         with self._lock:
-            while self._pending and self._is_ready():
-                self.deliver()
+            while len(self._pending) > waiting or (self._pending and self._is_ready()):
+                self._deliver_oldest()
             return not self._pending
 
     def _is_ready(self) -> bool:
@@ -282,25 +283,14 @@ class Collector:
         leaves: list[Any] = [x for x in self._pending[0][1] if isinstance(x, jax.Array)]
         return all(leaf.is_ready() for leaf in leaves)
 
-    def flush(self) -> None:
-        """Delivers all that is waiting."""
-        with self._lock:
-            while self.deliver():
-                pass
-
-    def deliver(self) -> bool:
-        """Delivers the oldest of what is waiting, once it is computed; false if nothing is."""
-        if not self._pending:
-            return False
+    def _deliver_oldest(self) -> None:
         structure, leaves, count = self._pending.popleft()
         arrays = [np.asarray(leaf) for leaf in leaves]
         if count is None:
-            self._queue.collect(structure, [a[np.newaxis] for a in arrays], self._replicas, 1)
-            return True
+            arrays, count = [a[np.newaxis] for a in arrays], 1
         # A view would keep the whole buffer alive for its first few entries.
         kept = [a if len(a) == count else a[:count].copy() for a in arrays]
         self._queue.collect(structure, kept, self._replicas, count)
-        return True
 
 
 class Session:
@@ -389,9 +379,9 @@ class Session:
 
     def deliver(self) -> bool:
         """Delivers all results that have been computed; whether there are no others."""
-        return all([collector.deliver_ready() for collector in self._collectors.values()])
+        return all([collector.deliver() for collector in self._collectors.values()])
 
     def flush(self) -> None:
         """Delivers all results, once they are computed."""
         for collector in self._collectors.values():
-            collector.flush()
+            collector.deliver(waiting=0)
