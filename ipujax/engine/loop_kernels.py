@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -69,7 +70,7 @@ class LoopKernel:
 def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
     """Many iterations, whose loop variables are donated."""
     donated = tuple(range(1, 1 + len(loop.node.carry)))
-    return _kernel(loop, loop.chunk, capacity, donate_argnums=donated)
+    return _kernel(loop, partial(loop.chunk, capacity), capacity, donate_argnums=donated)
 
 
 def of_steps(loop: StreamedLoop) -> LoopKernel:

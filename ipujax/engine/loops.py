@@ -79,21 +79,12 @@ class StreamedLoop:
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
-        kernels = [step for step in steps if isinstance(step, ir.Execute)]
-        self.kernel = kernels[0] if kernels else None
-        self.ipu = next(
-            (c.ipu for c in (*node.carry, *self.ins, *self.outs, *kernels)), ir.IpuId(0)
-        )
-        self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
-        entering = {c.entering for c in node.carry}
-        taken = {value for step in self.ins for value in step.writes}
-        made = set(self.kernel.writes) if self.kernel else set[int]()
-        used = (
-            *(self.kernel.reads if self.kernel else ()),
-            *(c.leaving for c in node.carry),
-            *(value for step in self.outs for value in step.reads),
-        )
-        inside = entering | taken | made
+        self.kernels = [step for step in steps if isinstance(step, ir.Execute)]
+        users = (*node.carry, *self.ins, *self.outs, *self.kernels)
+        self.ipu = next((user.ipu for user in users), ir.IpuId(0))
+        self.by_step = any(slow_inside_loops(step.kernel.jaxpr) for step in self.kernels)
+        inside = {*(c.entering for c in node.carry), *ir.writes(node.body)}
+        used = (*ir.reads(node.body), *(c.leaving for c in node.carry))
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
         self.fitting = 0  # iterations of a chunk, by the last measurement
         self.lent = [] if self.by_step else [c for c in node.carry if not self.is_ours(c)]
@@ -120,11 +111,10 @@ class StreamedLoop:
         values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
         for step, leaves in zip(self.ins, elements, strict=True):
             values.update(zip(step.writes, leaves, strict=True))
-        if self.kernel is not None:
-            closed = self.kernel.kernel.jaxpr
-            operands = [values[value] for value in self.kernel.reads]
+        for kernel in self.kernels:
+            closed, operands = kernel.kernel.jaxpr, [values[value] for value in kernel.reads]
             results = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-            values.update(zip(self.kernel.writes, results, strict=True))
+            values.update(zip(kernel.writes, results, strict=True))
         leaving = [values[c.leaving] for c in self.node.carry]
         return leaving, [[values[v] for v in step.reads] for step in self.outs]
 
@@ -134,20 +124,12 @@ class StreamedLoop:
         leaving, sent = self.iteration(carry, consts, elements)
         return [count, *leaving, *(leaf for leaves in sent for leaf in leaves)]
 
-    def chunk(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
+    def chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """`count` iterations; elements and results have a leading axis of the chunk's capacity.
 
         Gives `count` back as well: ready when the chunk is, and never donated.
         """
         carry, consts, buffers = self.split(flat)
-        capacity = next(
-            (
-                leaf.shape[0] // (step.count or 1)
-                for step, leaves in zip(self.ins, buffers, strict=True)
-                for leaf in leaves
-            ),
-            self.capacity,
-        )
         spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
         sent = [
             [

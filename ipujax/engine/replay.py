@@ -292,8 +292,8 @@ class Machine:
             trips = lambda values: node.count or 0  # noqa: E731
         if is_streamable(node):
             return StreamedLoop(self, node, trips)
-        ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
-        body = self.sequence(node.body, ends)
+        (inside,) = ir.bodies(node)
+        body = self.sequence(inside.sequence, inside.results)
         rows = Rows(self, node)
 
         def run(values: Values, session: Session) -> None:
@@ -334,18 +334,14 @@ class Machine:
     def switch(self, node: ir.Switch) -> Step:
         """Runs the branch that the host reads an index for."""
         index = self.scalar(node.index, "a condition", node.origin)
-        targets = list(zip(node.writes, node.ipus, strict=True))
-        branches = [
-            (self.sequence(b.body, list(zip(b.results, node.ipus, strict=True))), b.results)
-            for b in node.branches
-        ]
+        targets = list(ir.births(node))
+        branches = [(self.sequence(b.sequence, b.results), b.results) for b in ir.bodies(node)]
 
         def run(values: Values, session: Session) -> None:
             chosen = min(max(int(index(values)), 0), len(branches) - 1)
             body, results = branches[chosen]
             body(values, session)
-            for (write, ipu), result in zip(targets, results, strict=True):
-                values[write, ipu] = values[result, ipu]
+            values.update(zip(targets, [values[place] for place in results], strict=True))
 
         return run
 
