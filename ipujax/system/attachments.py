@@ -3,6 +3,9 @@
 `gc-monitor` reads them. Virtual IPUs are not exclusive, so nothing is locked, and trouble with
 these files never stops a program: it is logged and forgotten, at level DEBUG unless somebody else
 could have caused it.
+
+The files are in a folder of this user's own among temporary ones, or where `IPUJAX_RUNTIME_DIR`
+says: to share it between processes with other temporary folders, or if its name is taken.
 """
 
 from __future__ import annotations
