@@ -23,7 +23,7 @@ from ipujax.engine import loop_kernels
 from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, row_shape, taken, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Feeder, Session, exhausted, of_the_loop
+from ipujax.host.feeds import Session, exhausted, of_the_loop
 from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
@@ -189,15 +189,13 @@ class StreamedLoop:
 
     def __call__(self, values: Values, session: Session) -> None:
         """Runs the whole loop."""
-        count = int(self.trips(values))
-        carry = self.own(values)
-        feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in self.ins]
+        run = _Run(self, values, session)
         try:
-            carry = _Run(self, values, session, feeders, count, carry).finish(carry)
+            run.finish()
         finally:
-            for feeder in feeders:
+            for feeder in run.feeders:
                 feeder.close()
-        for c, value in zip(self.node.carry, carry, strict=True):
+        for c, value in zip(self.node.carry, run.carry, strict=True):
             values[c.final, c.ipu] = value
 
     def constants(self, values: Values) -> list[jax.Array]:
@@ -223,36 +221,33 @@ class _Run:
     """One execution of a streamed loop: how far it is, and how large its chunks are now.
 
     Attributes:
+      feeders: what reads each infeed.
+      carry: the loop variables after the iterations that have been dispatched.
       consts: what the loop reads but does not change, and its loop over single elements.
     """
 
-    def __init__(
-        self,
-        loop: StreamedLoop,
-        values: Values,
-        session: Session,
-        feeders: list[Feeder],
-        count: int,
-        carry: list[jax.Array],
-    ):
-        self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
-        own = [loop] if loop.single is None else [loop, loop.single]
-        self.consts = {each: each.constants(values) for each in own}
+    def __init__(self, loop: StreamedLoop, values: Values, session: Session):
+        self.loop, self.session = loop, session
+        self.count = int(loop.trips(values))
+        self.carry = loop.own(values)
+        self.feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in loop.ins]
+        loops = [loop] if loop.single is None else [loop, loop.single]
+        self.consts = {each: each.constants(values) for each in loops}
         # What the user has committed to a device was compiled otherwise by jit.
-        held = itertools.chain(carry, *self.consts.values())
+        held = itertools.chain(self.carry, *self.consts.values())
         self.direct = loop.placement.is_default and not any(x.committed for x in held)
-        fitting = [capacity for capacity in loop.capacities if capacity >= count]
+        fitting = [capacity for capacity in loop.capacities if capacity >= self.count]
         self.capacity = fitting[0] if fitting else loop.capacities[-1]
         # A short loop that is run again needs no small chunks to find out how long it takes.
-        self.size = loop.fitting if loop.fitting >= count else 1
+        self.size = loop.fitting if loop.fitting >= self.count else 1
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
         self.running: collections.deque[jax.Array] = collections.deque()
         self.clock = time.perf_counter()
 
-    def finish(self, carry: list[jax.Array]) -> list[jax.Array]:
-        """Runs all iterations; gives the loop variables after them."""
+    def finish(self) -> None:
+        """Runs all iterations."""
         self.request()
         while self.done < self.count:
             if len(self.planned) < 2:  # a chunk may run in several pieces, as its elements come
@@ -260,18 +255,18 @@ class _Run:
             waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
-                carry = self.dispatch(ready, carry)
+                self.dispatch(ready)
             else:
-                carry, ready = self.one_by_one(carry), 1
+                self.one_by_one()
+                ready = 1
             self.done += ready
             self.planned[0] -= ready
             if not self.planned[0]:
                 self.planned.popleft()
             self.session.interrupts.check()
             self.adapt(ready)
-        return carry
 
-    def one_by_one(self, carry: list[jax.Array]) -> list[jax.Array]:
+    def one_by_one(self) -> None:
         """An iteration whose elements have not come all at once: through what is there, in turn."""
         single, (feeder, *_) = self.loop.single, self.feeders
         taken = 0
@@ -279,12 +274,11 @@ class _Run:
             waited = [f.wait() for f in self.feeders]
             ready = min(feeder.each - taken, *waited)
             if not ready or single is None:
-                self.stop(waited, carry, taken)
+                self.stop(waited, taken)
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
             kernel = single.chunk_kernels[self.capacity * feeder.each]
-            carry = self.launch(single, kernel, ready, carry, leaves)
+            self.launch(single, kernel, ready, leaves)
             taken += ready
-        return carry
 
     def request(self) -> None:
         """Has the next chunk's elements fetched."""
@@ -295,38 +289,31 @@ class _Run:
             for feeder in self.feeders:
                 feeder.request(size * feeder.each, self.capacity * feeder.each)
 
-    def dispatch(self, ready: int, carry: list[jax.Array]) -> list[jax.Array]:
+    def dispatch(self, ready: int) -> None:
         """Sends off the next iterations: one chunk, or step by step."""
         step_kernel = self.loop.step_kernel
         if step_kernel is None:
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-            kernel = self.loop.chunk_kernels[self.capacity]
-            return self.launch(self.loop, kernel, ready, carry, leaves)
+            self.launch(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
+            return
         for _ in range(ready):
             leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            carry = self.launch(self.loop, step_kernel, None, carry, leaves)
-        return carry
+            self.launch(self.loop, step_kernel, None, leaves)
 
     def launch(
-        self,
-        loop: StreamedLoop,
-        kernel: LoopKernel,
-        count: int | None,
-        carry: list[jax.Array],
-        leaves: list[np.ndarray],
-    ) -> list[jax.Array]:
+        self, loop: StreamedLoop, kernel: LoopKernel, count: int | None, leaves: list[np.ndarray]
+    ) -> None:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
         run = kernel.direct if self.direct else kernel
-        token, *results = run(count or 1, (*carry, *self.consts[loop]), leaves)
+        token, *results = run(count or 1, (*self.carry, *self.consts[loop]), leaves)
         self.running.append(token)
-        carry, sent = results[: len(carry)], results[len(carry) :]
+        self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
-            own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            element, sent = sent[: len(step.reads)], sent[len(step.reads) :]
             kept = None if count is None else loop.kept(step, count)
-            self.session.collector(step.queue).send(step.structure, own, kept)
+            self.session.collector(step.queue).send(step.structure, element, kept)
         for feeder in self.feeders:
             feeder.completed()
-        return carry
 
     def adapt(self, ready: int) -> None:
         """Waits for an earlier chunk, and sizes the next for about `CHUNK_SECONDS`."""
@@ -338,7 +325,7 @@ class _Run:
         self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, waited: list[int], carry: list[jax.Array], taken: int) -> NoReturn:
+    def stop(self, waited: list[int], taken: int) -> NoReturn:
         """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
         feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
         # As of one iteration, to be made the whole loop's.
@@ -346,9 +333,8 @@ class _Run:
         error = exhausted(feeder.queue, asked, there, feeder.error, replicas)
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
-            error = of_the_loop(
-                error, structure, self.count, self.done, carry[: structure.num_leaves], replicas
-            )
+            variables = self.carry[: structure.num_leaves]
+            error = of_the_loop(error, structure, self.count, self.done, variables, replicas)
         raise error
 
 

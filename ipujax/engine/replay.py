@@ -178,8 +178,7 @@ class Machine:
             change = load
         else:
             source, target = (node.value, ipu), (node.kept, ipu)
-            aval = self.program.avals[node.value]
-            change = Storing(node.storage, aval, self.placement, ipu, self.compilation)
+            change = Storing(self, node)
 
         def run(values: Values, session: Session) -> None:
             del session
