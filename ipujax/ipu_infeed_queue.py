@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ipujax.errors import FeedError, OutOfRangeError
-from ipujax.host.elements import Elements, Reader, Synthetic
+from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
@@ -110,11 +110,15 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[jaxpr.Aval]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
+        return self._form.avals
+
+    @property
+    def _form(self) -> Form:
         elements = self._elements
-        error = elements.peek() if elements.avals is None else None
-        if elements.avals is None:
+        error = elements.peek() if elements.form is None else None
+        if elements.form is None:
             raise exhausted(self, 1, 0, error)
-        return elements.avals
+        return elements.form
 
     def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
@@ -122,13 +126,13 @@ class IPUInfeedQueue(Queue):
         Args:
           loop: the pytree structure of the loop's variables.
         """
-        structure = self._structure_known()
+        structure = self._form.structure
         self._dequeued = True
         return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What an element becomes, with avals in the place of arrays."""
-        return _arguments(self._structure_known(), self.avals)
+        return _arguments(self._form.structure, self.avals)
 
     @property
     def reader(self) -> Reader:
@@ -188,11 +192,7 @@ class IPUInfeedQueue(Queue):
                 rows = self.rows(1)
             except OutOfRangeError:
                 raise exhausted(self, count, number, None) from None
-            yield jax.tree.unflatten(self._structure_known(), [row[0] for row in rows])
-
-    def _structure_known(self) -> Any:
-        _ = self.avals
-        return self._elements.structure
+            yield jax.tree.unflatten(self._form.structure, [row[0] for row in rows])
 
     def _initialize(self) -> None:
         with self.changed:
