@@ -13,8 +13,7 @@ from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
-from ipujax.system.flags import poplar_flags
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from ipujax.system.flags import SyntheticDataCategory, poplar_flags
 from lowering import jaxpr, ops
 
 
@@ -174,10 +173,8 @@ class IPUInfeedQueue(Queue):
                     f"infeed `{self.name}` was first used with {self._replicas} replica(s), now "
                     f"with {replicas}; use one queue for each replication factor"
                 )
-            synthetic = (
-                use_synthetic_data_for(SyntheticDataCategory.Infeed)
-                or poplar_flags().null_data_feed
-            )
+            flags = poplar_flags()
+            synthetic = flags.synthetic(SyntheticDataCategory.Infeed) or flags.null_data_feed
             if synthetic and self._synthetic is None:
                 self._synthetic = Synthetic([synthetic_array(aval) for aval in self.avals])
             elif not synthetic:

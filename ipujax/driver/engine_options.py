@@ -26,9 +26,8 @@ def obey(program: auto_report.Reportable, given: Mapping[str, object]) -> None:
         return
     report = program.report()
     if not report.memory.fits:
-        from ipujax.report.presentation.text import (
-            out_of_memory,  # the machine model, which most runs need not
-        )
+        # Late: it needs the machine model, which most runs do not.
+        from ipujax.report.presentation.text import out_of_memory
 
         text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
         raise OutOfMemoryError(text, report=report)

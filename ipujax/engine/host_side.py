@@ -101,11 +101,11 @@ def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     ]
 
     def run(values: Values) -> list[jax.Array]:
-        found = {value: values[value, HOST] for value in outputs}
+        arrays = {value: values[value, HOST] for value in outputs}
         for group, first in firsts:
-            rows = first(*(placement.leading(found[value].array) for value in group))
-            found.update(zip(group, jax.device_put(rows, device), strict=True))
-        return [found[value] for value in outputs]
+            rows = first(*(placement.leading(arrays[value].array) for value in group))
+            arrays.update(zip(group, jax.device_put(rows, device), strict=True))
+        return [arrays[value] for value in outputs]
 
     return run
 
@@ -115,15 +115,14 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
     placement, host = machine.placement, _host()
     is_shared = node.once or placement.replicas == 1
     own = [placement.replicas > 1 and value not in machine.shared for value in node.reads]
+    function = _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared)
+    structs = [
+        _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
+        for value, is_own in zip(node.reads, own, strict=True)
+    ]
+    kernel = machine.compilation.add(function, structs)
     reads = [(value, HOST) for value in node.reads]
     writes = [(value, HOST) for value in node.writes]
-    kernel = machine.compilation.add(
-        _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared),
-        [
-            _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
-            for value, is_own in zip(node.reads, own, strict=True)
-        ],
-    )
 
     def operand(value: jax.Array | PerReplica) -> jax.Array | np.ndarray:
         if not isinstance(value, PerReplica):
@@ -132,11 +131,11 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
 
     def run(values: Values, session: Session) -> None:
         del session
-        given = [operand(values[place]) for place in reads]
+        operands = [operand(values[place]) for place in reads]
         if not _is_at_home(placement):
-            given = jax.device_put(given, host)
+            operands = jax.device_put(operands, host)
         with jax.default_device(host):
-            results = kernel(*given)
+            results = kernel(*operands)
         kept = results if is_shared else [PerReplica(_dealt(y, placement)) for y in results]
         values.update(zip(writes, kept, strict=True))
 

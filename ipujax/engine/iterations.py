@@ -106,12 +106,11 @@ def _writing(machine: Machine, s: ir.Stack) -> Compiled:
 
 
 def _blank(machine: Machine, s: ir.Stack) -> Compiled:
-    struct, is_default = machine.struct(s.stacked, s.ipu), machine.placement.is_default
-    home = None if is_default else machine.placement.sharding(s.ipu)
+    struct = machine.struct(s.stacked, s.ipu)
     return machine.compilation.add(
         lambda: [_typed(jnp.zeros(struct.shape, struct.dtype), struct.weak_type)],
         [],
-        out_shardings=home,
+        out_shardings=struct.sharding,
     )
 
 

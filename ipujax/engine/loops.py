@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine import loop_kernels
-from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, row_shape, taken, with_row
+from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from ipujax.host.feeds import Session, exhausted, of_the_loop
@@ -40,7 +40,7 @@ CHUNK_BYTES = 1 << 20
 
 Values = dict[ir.Place, Any]
 """What is at a place: an array, a `Stored`, or on the host also a `PerReplica`."""
-State = tuple[list[jax.Array], list[list[jax.Array]]]
+State = tuple[list[jax.Array], list[jax.Array]]
 
 
 def is_streamable(node: ir.Repeat) -> bool:
@@ -79,6 +79,8 @@ class StreamedLoop:
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
+        self.taken = [(step, value) for step in self.ins for value in step.writes]
+        self.sent = [(step, value) for step in self.outs for value in step.reads]
         self.kernels = [step for step in steps if isinstance(step, ir.Execute)]
         users = (*node.carry, *self.ins, *self.outs, *self.kernels)
         self.ipu = next((user.ipu for user in users), ir.IpuId(0))
@@ -103,26 +105,23 @@ class StreamedLoop:
 
     # --- what one iteration does ----------------------------------------------------------------
 
-    def iteration(
-        self, carry: Arrays, consts: Arrays, elements: Sequence[Arrays]
-    ) -> tuple[list[jax.Array], list[list[jax.Array]]]:
-        """The loop variables after one iteration, and what it sends to each outfeed."""
+    def iteration(self, carry: Arrays, consts: Arrays, elements: Arrays) -> State:
+        """The loop variables after one iteration, and what it sends."""
         values = dict(zip(self.consts, consts, strict=True))
         values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
-        for step, leaves in zip(self.ins, elements, strict=True):
-            values.update(zip(step.writes, leaves, strict=True))
+        values.update(zip((value for _, value in self.taken), elements, strict=True))
         for kernel in self.kernels:
             closed, operands = kernel.kernel.jaxpr, [values[value] for value in kernel.reads]
             results = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
             values.update(zip(kernel.writes, results, strict=True))
         leaving = [values[c.leaving] for c in self.node.carry]
-        return leaving, [[values[v] for v in step.reads] for step in self.outs]
+        return leaving, [values[value] for _, value in self.sent]
 
     def step(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """One iteration on flat operands; elements have no leading axis. Gives `count` back."""
         carry, consts, elements = self.split(flat)
         leaving, sent = self.iteration(carry, consts, elements)
-        return [count, *leaving, *(leaf for leaves in sent for leaf in leaves)]
+        return [count, *leaving, *sent]
 
     def chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """`count` iterations; elements and results have a leading axis of the chunk's capacity.
@@ -132,41 +131,32 @@ class StreamedLoop:
         carry, consts, buffers = self.split(flat)
         spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
         sent = [
-            [
-                jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
-                for leaf in leaves
-            ]
-            for step, leaves in zip(self.outs, spec, strict=True)
+            jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
+            for (step, _), leaf in zip(self.sent, spec, strict=True)
         ]
 
         def body(index: jax.Array, state: State) -> State:
             carry, sent = state
             carry, results = self.iteration(carry, consts, self.rows(buffers, index))
-            sent = [
-                [with_row(step, old, new, index) for old, new in zip(whole, row, strict=True)]
-                for step, whole, row in zip(self.outs, sent, results, strict=True)
-            ]
-            return carry, sent
+            rows = zip(self.sent, sent, results, strict=True)
+            return carry, [with_row(step, whole, row, index) for (step, _), whole, row in rows]
 
         carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
-        return [count, *carry, *(leaf for leaves in sent for leaf in leaves)]
+        return [count, *carry, *sent]
 
-    def rows(self, buffers: Sequence[Arrays], index: Index) -> list[list[jax.Array]]:
+    def rows(self, buffers: Arrays, index: Index) -> list[jax.Array]:
         """What one iteration takes of each buffer."""
-        return [
-            [taken(leaf, index, step.count) for leaf in leaves]
-            for step, leaves in zip(self.ins, buffers, strict=True)
-        ]
+        leaves = zip(self.taken, buffers, strict=True)
+        return [element(leaf, index, step.count) for (step, _), leaf in leaves]
 
     @property
     def capacity(self) -> int:
         """Iterations of one chunk at most, for loops of any length."""
         each = max([step.count or 1 for step in self.ins], default=1)
         depths = [(step.queue.prefetch_depth or CHUNK_ELEMENTS) // each for step in self.ins]
-        streamed = [v for step in self.ins for v in step.writes]
-        streamed += [v for step in self.outs for v in step.reads]
-        known = self.machine.program.avals
-        size = max([size_in_bytes(known[value]) for value in streamed], default=0)
+        avals = self.machine.program.avals
+        sizes = [size_in_bytes(avals[value]) for _, value in (*self.taken, *self.sent)]
+        size = max(sizes, default=0)
         fitting = CHUNK_BYTES // (max(size, 1) * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
 
@@ -174,16 +164,11 @@ class StreamedLoop:
         """Results of a chunk that its outfeed wants: all of them, or the last."""
         return 1 if step.queue.keeps_last else capacity * (step.count or 1)
 
-    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, list[list[jax.Array]]]:
-        """Loop variables, constants, and the leaves of each infeed, among flat operands."""
+    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        """Loop variables, constants, and the leaves of infeeds, among flat operands."""
         first = len(self.node.carry)
         second = first + len(self.consts)
-        rest = list(flat[second:])
-        elements: list[list[jax.Array]] = []
-        for step in self.ins:
-            elements.append(rest[: len(step.writes)])
-            rest = rest[len(step.writes) :]
-        return flat[:first], flat[first:second], elements
+        return flat[:first], flat[first:second], flat[second:]
 
     # --- running --------------------------------------------------------------------------------
 
@@ -301,17 +286,17 @@ class _Run:
             self.launch(self.loop, step_kernel, None, leaves)
 
     def launch(
-        self, loop: StreamedLoop, kernel: LoopKernel, count: int | None, leaves: list[np.ndarray]
+        self, loop: StreamedLoop, kernel: LoopKernel, count: int | None, elements: list[np.ndarray]
     ) -> None:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
         run = kernel.direct if self.direct else kernel
-        token, *results = run(count or 1, (*self.carry, *self.consts[loop]), leaves)
+        token, *results = run(count or 1, (*self.carry, *self.consts[loop]), elements)
         self.running.append(token)
         self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
-            element, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
             kept = None if count is None else loop.kept(step, count)
-            self.session.collector(step.queue).send(step.structure, element, kept)
+            self.session.collector(step.queue).send(step.structure, leaves, kept)
         for feeder in self.feeders:
             feeder.completed()
 

@@ -74,8 +74,8 @@ class AttachedProcess:
 
 def runtime_dir() -> pathlib.Path:
     """The folder of the files: `IPUJAX_RUNTIME_DIR`, or one for this user among temporary files."""
-    given = os.environ.get(_VARIABLE)
-    return pathlib.Path(given or f"{tempfile.gettempdir()}/ipujax-{_user()}")
+    named = os.environ.get(_VARIABLE)
+    return pathlib.Path(named or f"{tempfile.gettempdir()}/ipujax-{_user()}")
 
 
 def publish(attachments: Sequence[Attachment]) -> None:
@@ -84,13 +84,8 @@ def publish(attachments: Sequence[Attachment]) -> None:
     A folder that others have a say in is not used, with a warning: gc-monitor is a convenience, and
     the program can do without.
     """
-    process = AttachedProcess(
-        os.getpid(),
-        os.path.basename(sys.executable or "python"),
-        _user(),
-        time.time(),
-        tuple(attachments),
-    )
+    command = os.path.basename(sys.executable or "python")
+    process = AttachedProcess(os.getpid(), command, _user(), time.time(), tuple(attachments))
     record = {**dataclasses.asdict(process), "started": _start_ticks(process.pid)}
     try:
         with _folder(make=True) as folder:
@@ -119,14 +114,14 @@ def attached_processes() -> list[AttachedProcess]:
     """
     try:
         with _folder() as folder:
-            found = [_look(folder, name) for name in folder.names() if name.endswith(".json")]
+            processes = [_look(folder, name) for name in folder.names() if name.endswith(".json")]
     except ForeignFolderError as error:
         _warn_of_folder("attached processes are not known", str(error))
         return []
     except OSError as error:
         _logger.debug("could not look for attached processes: %s", error)
         return []
-    return sorted((each for each in found if each is not None), key=lambda process: process.pid)
+    return sorted(filter(None, processes), key=lambda process: process.pid)
 
 
 def _folder(make: bool = False) -> AbstractContextManager[OwnFolder]:
@@ -174,14 +169,10 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
       TypeError: something is of another type.
       ValueError: a number or a text that cannot be.
     """
-    attachments = tuple(
-        Attachment(
-            _text(each["device"]),
-            _whole(each["device_id"]),
-            tuple(_whole(ipu) for ipu in each["ipus"]),
-        )
-        for each in record["attachments"]
-    )
+    attachments: list[Attachment] = []
+    for each in record["attachments"]:
+        ipus = tuple(map(_whole, each["ipus"]))
+        attachments.append(Attachment(_text(each["device"]), _whole(each["device_id"]), ipus))
     since = record["since"]
     if type(since) not in (int, float) or not 0 <= since < _LATEST:
         raise ValueError(f"{since!r} is no time")
@@ -190,7 +181,8 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
     pid = _whole(record["pid"])
     if not 0 < pid <= _LAST_PID:  # others are groups of processes
         raise ValueError(f"{pid} is no process")
-    return AttachedProcess(pid, _text(record["command"]), _text(record["user"]), since, attachments)
+    command, user = _text(record["command"]), _text(record["user"])
+    return AttachedProcess(pid, command, user, since, tuple(attachments))
 
 
 def _text(value: object) -> str:

@@ -92,7 +92,7 @@ class VirtualSystem:
         self._lock = threading.RLock()
         self._devices: tuple[LogicalDevice, ...] | None = None
         self._in_force: object = None  # what tells the configuration from others
-        self._attached: dict[str, LogicalDevice] = {}
+        self._attached: dict[str, attachments.Attachment] = {}
         self._seeds: dict[str, DeviceSeed] = {}
 
     @property
@@ -181,15 +181,11 @@ class VirtualSystem:
             device = self.device(device.name)  # a device of an older configuration attaches no more
             if device.name in self._attached:
                 return
-            self._attached[device.name] = device
+            attachment = attachments.Attachment(device.name, device.device_id, device.ipus)
+            self._attached[device.name] = attachment
             ipus = "IPU" if device.num_ipus == 1 else "IPUs"
             get_logger().info("Device %s attached to %s: %d", device.name, ipus, device.device_id)
-            attachments.publish(
-                [
-                    attachments.Attachment(each.name, each.device_id, each.ipus)
-                    for each in self._attached.values()
-                ]
-            )
+            attachments.publish(list(self._attached.values()))
 
     def detach_all(self) -> None:
         """Detaches all devices; each attaches again at its next run."""
