@@ -48,13 +48,11 @@ def is_streamable(node: ir.Repeat) -> bool:
     steps = [s for s in node.body.steps if isinstance(s, (ir.Execute, ir.StreamIn, ir.StreamOut))]
     if len(steps) < len(node.body.steps) or node.slices or node.stacks:
         return False
+    kernels = [step for step in steps if isinstance(step, ir.Execute)]
     counted = any(getattr(step, "count", None) is not None for step in steps)
-    if counted and any(
-        slow_inside_loops(step.kernel.jaxpr) for step in steps if isinstance(step, ir.Execute)
-    ):
+    if counted and any(slow_inside_loops(step.kernel.jaxpr) for step in kernels):
         return False
-    kernels = sum(isinstance(step, ir.Execute) for step in steps)
-    return kernels <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
+    return len(kernels) <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
 
 
 class StreamedLoop:

@@ -145,20 +145,17 @@ def _look(folder: OwnFolder, name: str) -> AttachedProcess | None:
         if _is_alive(process.pid, record["started"]):
             return process
         folder.remove(name)
+        return None
     except FileNotFoundError:  # taken away meanwhile, by its process
         return None
     except UnfitFileError as error:
-        _warn_of_file(runtime_dir() / name, str(error))
+        why = str(error)
     except OSError as error:
-        _warn_of_file(runtime_dir() / name, f"cannot be read: {error.strerror}")
+        why = f"cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"[:_SHOWN]
-        _warn_of_file(runtime_dir() / name, f"tells of no attached process: {reason}")
+        why = "tells of no attached process: " + f"{type(error).__name__}: {error}"[:_SHOWN]
+    _logger.warning("%r is passed over, as it %s", str(runtime_dir() / name), why)
     return None
-
-
-def _warn_of_file(path: pathlib.Path, why: str) -> None:
-    _logger.warning("%r is passed over, as it %s", str(path), why)
 
 
 def _process(record: dict[str, Any]) -> AttachedProcess:
