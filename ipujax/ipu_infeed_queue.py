@@ -219,9 +219,6 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
 
 
 def _checked_depth(depth: int | None) -> int | None:
-    if depth is None:
-        return None
-    check.integer(depth, "prefetch_depth")
-    if not 0 < depth < 256:
+    if depth is not None and not 0 < check.integer(depth, "prefetch_depth") < 256:
         raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
     return depth

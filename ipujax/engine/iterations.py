@@ -59,8 +59,8 @@ def iterate(
             raise
         # A `while_loop` counts its iterations in a variable before the user's.
         first = 0 if isinstance(node, ir.Repeat) else 1
-        own = node.carry[first : first + node.loop.num_leaves]
-        carried = [load(values[c.entering, c.ipu]) for c in own]
+        users = node.carry[first : first + node.loop.num_leaves]
+        carried = [load(values[c.entering, c.ipu]) for c in users]
         raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
 
 

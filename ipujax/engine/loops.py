@@ -23,7 +23,7 @@ from ipujax.engine import loop_kernels
 from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session, exhausted, of_the_loop
+from ipujax.host.feeds import Session, of_the_loop
 from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
@@ -311,9 +311,7 @@ class _Run:
     def stop(self, waited: list[int], taken: int) -> NoReturn:
         """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
         feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
-        # As of one iteration, to be made the whole loop's.
-        asked, there = feeder.each * replicas, taken * replicas + feeder.left
-        error = exhausted(feeder.queue, asked, there, feeder.error, replicas)
+        error = feeder.exhausted(feeder.each, taken)  # one iteration's, to be the whole loop's
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
             variables = self.carry[: structure.num_leaves]

@@ -147,8 +147,8 @@ class Placement:
             )
 
         def local(*operands: jax.Array) -> list[jax.Array]:
-            own = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
-            results = function(*own)
+            mine = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
+            results = function(*mine)
             return [_expanded(y, axis) for y, axis in zip(results, out_axes, strict=True)]
 
         return jax.shard_map(

@@ -107,7 +107,7 @@ class Feeder:
         A busy device is worth waiting for: `most` iterations (by default all) are waited for as
         long as they keep coming, or earlier ones are being computed. Once all results are out and
         the data set has nothing ready, `least` do. Fewer means that the data set has ended;
-        `error` says more.
+        `exhausted` says more.
         """
         fetch, start = self._fetches[0], time.monotonic()
         wanted = fetch.count - fetch.used if most is None else most
@@ -119,7 +119,7 @@ class Feeder:
             if self._session.deliver():
                 wanted = least
             pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
-        return self.ready
+        return fetch.filled // self._replicas - fetch.used
 
     def _arrive(self, fetch: Fetch, iterations: int, seconds: float) -> bool:
         with self._session.interrupts.handled_at_once():
@@ -130,22 +130,15 @@ class Feeder:
         """Iterations that were asked for and that no kernel has been given."""
         return sum(fetch.count - fetch.used for fetch in self._fetches)
 
-    @property
-    def ready(self) -> int:
-        """Iterations of the oldest request that can run now, without waiting."""
-        fetch = self._fetches[0]
-        return fetch.filled // self._replicas - fetch.used
+    def exhausted(self, count: int, taken: int = 0) -> BaseException:
+        """What to raise if an iteration wants `count` elements and gets `taken`, and what is left.
 
-    @property
-    def left(self) -> int:
-        """Elements of the oldest request that no kernel has been given."""
-        fetch = self._fetches[0]
-        return fetch.filled - fetch.used * self._replicas
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the data set raised, if that ended the oldest request."""
-        return self._fetches[0].done.result()
+        That is not enough, as `wait` said of the oldest request.
+        """
+        fetch, replicas = self._fetches[0], self._replicas
+        available = fetch.filled + (taken - fetch.used) * replicas
+        error = fetch.done.result()
+        return exhausted(self.queue, count * replicas, available, error, replicas)
 
     def leaves(self, count: int) -> list[np.ndarray]:
         """The next `count` iterations' elements, `[capacity, (replicas,) *shape]` for each leaf.
@@ -250,10 +243,10 @@ def of_the_loop(
       replicas: copies of the graph.
     """
     each = error.requested
-    asked, given = (iterations or done + 1) * each, done * each + error.available
+    asked, available = (iterations or done + 1) * each, done * each + error.available
     leaves = [x if replicas == 1 else x[0] for x in carried]
     variables = jax.tree.unflatten(structure, leaves)
-    return exhausted(error.infeed, asked, given, None, replicas, variables)
+    return exhausted(error.infeed, asked, available, None, replicas, variables)
 
 
 class Collector:
@@ -366,8 +359,7 @@ class Session:
             feeder.request(wanted, wanted)
         self._is_waiting = True
         if feeder.wait(least=wanted, most=wanted) < wanted:
-            asked = wanted * self.replicas
-            raise exhausted(feeder.queue, asked, feeder.left, feeder.error, self.replicas)
+            raise feeder.exhausted(wanted)
         self._is_waiting = False
         return feeder.element() if count is None else feeder.leaves(count)
 

@@ -164,16 +164,12 @@ def _parse(text: str) -> PoplarFlags:
     named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
     flags = PoplarFlags(**named)
     _check(flags)
-    _warn_of_inert(flags)
-    if flags.help:
-        print(_help())
-    return flags
-
-
-def _warn_of_inert(flags: PoplarFlags) -> None:
     for name, why in _INERT.items():
         if getattr(flags, name) != _DEFAULTS[name]:
             get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, why)
+    if flags.help:
+        print(_help())
+    return flags
 
 
 def _help() -> str:
