@@ -14,7 +14,7 @@ from ipujax.engine.compilation import Compiled
 from ipujax.engine.loops import Values
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session, of_the_loop
+from ipujax.host.feeds import Session
 from lowering import ir
 
 if TYPE_CHECKING:
@@ -60,8 +60,9 @@ def iterate(
         # A `while_loop` counts its iterations in a variable before the user's.
         first = 0 if isinstance(node, ir.Repeat) else 1
         users = node.carry[first : first + node.loop.num_leaves]
-        carried = [load(values[c.entering, c.ipu]) for c in users]
-        raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
+        leaves = [load(values[c.entering, c.ipu]) for c in users]
+        carried = jax.tree.unflatten(node.loop, leaves)
+        raise session.of_the_loop(error, count, done, carried) from None
 
 
 class Rows:

@@ -23,7 +23,7 @@ from ipujax.engine import loop_kernels
 from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session, of_the_loop
+from ipujax.host.feeds import Session
 from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
@@ -310,12 +310,12 @@ class _Run:
 
     def stop(self, waited: list[int], taken: int) -> NoReturn:
         """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
-        feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
+        feeder = self.feeders[waited.index(0)]
         error = feeder.exhausted(feeder.each, taken)  # one iteration's, to be the whole loop's
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
-            variables = self.carry[: structure.num_leaves]
-            error = of_the_loop(error, structure, self.count, self.done, variables, replicas)
+            carried = jax.tree.unflatten(structure, self.carry[: structure.num_leaves])
+            error = self.session.of_the_loop(error, self.count, self.done, carried)
         raise error
 
 

@@ -224,31 +224,6 @@ def exhausted(
     )
 
 
-def of_the_loop(
-    error: OutOfRangeError,
-    structure: Any,
-    iterations: int | None,
-    done: int,
-    carried: Sequence[jax.Array],
-    replicas: int,
-) -> BaseException:
-    """The error of one iteration as the whole loop's: what all iterations asked for and got.
-
-    Args:
-      error: from iteration `done`, counting from 0.
-      structure: of the loop's variables.
-      iterations: of the whole loop; None where nobody knows.
-      done: complete iterations.
-      carried: the flat loop variables after them, of all replicas, and no others.
-      replicas: copies of the graph.
-    """
-    each = error.requested
-    asked, available = (iterations or done + 1) * each, done * each + error.available
-    leaves = [x if replicas == 1 else x[0] for x in carried]
-    variables = jax.tree.unflatten(structure, leaves)
-    return exhausted(error.infeed, asked, available, None, replicas, variables)
-
-
 class Collector:
     """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
@@ -368,6 +343,22 @@ class Session:
         for feeder in self._feeders.values():
             feeder.completed()
         self.interrupts.check()
+
+    def of_the_loop(
+        self, error: OutOfRangeError, iterations: int | None, done: int, carried: Any
+    ) -> BaseException:
+        """The error of one iteration as the whole loop's: what all iterations asked for and got.
+
+        Args:
+          error: from iteration `done`, counting from 0.
+          iterations: of the whole loop; None where nobody knows.
+          done: complete iterations.
+          carried: the loop variables after them, of all replicas.
+        """
+        each, replicas = error.requested, self.replicas
+        asked, available = (iterations or done + 1) * each, done * each + error.available
+        firsts = carried if replicas == 1 else jax.tree.map(lambda x: x[0], carried)
+        return exhausted(error.infeed, asked, available, None, replicas, firsts)
 
     def deliver(self) -> bool:
         """Delivers all results that have been computed; whether there are no others."""

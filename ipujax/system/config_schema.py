@@ -340,10 +340,10 @@ class ConfigNode:
                 yield f"{indent}{name} = {value!r}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], shown: str = "'{}'") -> str:
     """What to add to a message about a name that does not exist: the nearest, or ''."""
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f"; did you mean {shown.format(close[0])}?" if close else ""
 
 
 def walk(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:

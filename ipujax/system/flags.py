@@ -8,7 +8,6 @@ every call and parsed when it has changed.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import functools
 import os
@@ -19,7 +18,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from ipujax.errors import FlagError
-from ipujax.system.config_schema import documentation
+from ipujax.system.config_schema import did_you_mean, documentation
 from ipujax.system.log import get_logger
 
 VARIABLE = "TF_POPLAR_FLAGS"
@@ -214,9 +213,10 @@ def _categories(names: list[str]) -> tuple[str, ...]:
     known = [category.name.lower() for category in SyntheticDataCategory]
     for name in names:
         if name.lower() not in known:
+            near = did_you_mean(name.lower(), known, "{}")
             raise FlagError(
-                f"--synthetic_data_categories names {name!r}{_did_you_mean(name.lower(), known)}; "
-                f"the categories are {', '.join(known)}"
+                f"--synthetic_data_categories names {name!r}{near}; the categories are "
+                f"{', '.join(known)}"
             )
     return tuple(name.lower() for name in names)
 
@@ -242,10 +242,5 @@ def _check(flags: PoplarFlags) -> None:
 
 
 def _unknown(name: str) -> str:
-    near = _did_you_mean(name, list(_DEFAULTS), "--")
+    near = did_you_mean(name, _DEFAULTS, "--{}")
     return f"{VARIABLE} holds the unknown flag --{name}{near}"
-
-
-def _did_you_mean(name: str, known: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
