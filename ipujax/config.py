@@ -107,7 +107,8 @@ def configure_ipu_system(
     """Configures the system; devices that connect `ALWAYS` attach now.
 
     The configuration is copied: changing `config` later changes nothing until it is configured
-    again.
+    again. Configuring again what is in force keeps devices and compiled programs; random numbers
+    start anew. (In force, too, are the `TF_POPLAR_FLAGS` and `POPLAR_ENGINE_OPTIONS` of then.)
 
     Args:
       config: what to configure.

@@ -32,6 +32,10 @@ class UnknownOptionError(ConfigError, AttributeError):
     """
 
 
+class MissingAttributeError(IPUError, AttributeError):
+    """An object was asked for something that it does not have."""
+
+
 class NotThereYetError(IPUError, ModuleNotFoundError):
     """A module of the original, or one that is planned, that ipujax does not have yet."""
 

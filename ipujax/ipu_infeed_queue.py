@@ -9,12 +9,11 @@ import jax
 import numpy as np
 
 from ipujax.errors import FeedError, OutOfRangeError
-from ipujax.host.elements import Elements, Reader, Synthetic
+from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
-from ipujax.system.flags import poplar_flags
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from ipujax.system.flags import SyntheticDataCategory, poplar_flags
 from lowering import jaxpr, ops
 
 
@@ -50,12 +49,10 @@ class IPUInfeedQueue(Queue):
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
     ):
-        if replication_factor != 1:
-            deprecated(type(self), "replication_factor", "it follows from the program")
-        if data_to_prefetch != 1:
-            deprecated(type(self), "data_to_prefetch", "use prefetch_depth")
-        if feed_name is not None:
-            deprecated(type(self), "feed_name", "names are generated")
+        replicated = replication_factor != 1
+        deprecated(self, replicated, "replication_factor", "it follows from the program")
+        deprecated(self, data_to_prefetch != 1, "data_to_prefetch", "use prefetch_depth")
+        deprecated(self, feed_name is not None, "feed_name", "names are generated")
         if not callable(dataset) and not hasattr(dataset, "__iter__"):
             raise FeedError(
                 f"an infeed takes an iterable of elements or a callable that gives one, not "
@@ -112,11 +109,15 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[jaxpr.Aval]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
+        return self._form.avals
+
+    @property
+    def _form(self) -> Form:
         elements = self._elements
-        error = elements.peek() if elements.avals is None else None
-        if elements.avals is None:
+        error = elements.peek() if elements.form is None else None
+        if elements.form is None:
             raise exhausted(self, 1, 0, error)
-        return elements.avals
+        return elements.form
 
     def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
@@ -124,13 +125,13 @@ class IPUInfeedQueue(Queue):
         Args:
           loop: the pytree structure of the loop's variables.
         """
-        structure = self._structure_known()
+        structure = self._form.structure
         self._dequeued = True
         return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What an element becomes, with avals in the place of arrays."""
-        return _arguments(self._structure_known(), self.avals)
+        return _arguments(self._form.structure, self.avals)
 
     @property
     def reader(self) -> Reader:
@@ -172,10 +173,8 @@ class IPUInfeedQueue(Queue):
                     f"infeed `{self.name}` was first used with {self._replicas} replica(s), now "
                     f"with {replicas}; use one queue for each replication factor"
                 )
-            synthetic = (
-                use_synthetic_data_for(SyntheticDataCategory.Infeed)
-                or poplar_flags().null_data_feed
-            )
+            flags = poplar_flags()
+            synthetic = flags.synthetic(SyntheticDataCategory.Infeed) or flags.null_data_feed
             if synthetic and self._synthetic is None:
                 self._synthetic = Synthetic([synthetic_array(aval) for aval in self.avals])
             elif not synthetic:
@@ -190,11 +189,7 @@ class IPUInfeedQueue(Queue):
                 rows = self.rows(1)
             except OutOfRangeError:
                 raise exhausted(self, count, number, None) from None
-            yield jax.tree.unflatten(self._structure_known(), [row[0] for row in rows])
-
-    def _structure_known(self) -> Any:
-        _ = self.avals
-        return self._elements.structure
+            yield jax.tree.unflatten(self._form.structure, [row[0] for row in rows])
 
     def _initialize(self) -> None:
         with self.changed:
@@ -224,9 +219,6 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
 
 
 def _checked_depth(depth: int | None) -> int | None:
-    if depth is None:
-        return None
-    check.integer(depth, "prefetch_depth")
-    if not 0 < depth < 256:
+    if depth is not None and not 0 < check.integer(depth, "prefetch_depth") < 256:
         raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
     return depth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses as dc
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -60,14 +61,13 @@ class IPUOutfeedQueue(Queue):
                 f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "
                 "loop, or with accumulate_outfeed in a pipeline"
             )
-        if replication_factor is not None:
-            deprecated(type(self), "replication_factor", "it follows from the program")
-        if feed_name is not None:
-            deprecated(type(self), "feed_name", "names are generated")
+        replicated = replication_factor is not None
+        deprecated(self, replicated, "replication_factor", "it follows from the program")
+        deprecated(self, feed_name is not None, "feed_name", "names are generated")
         super().__init__(feed_name, device_ordinal)
         self.outfeed_mode = mode
         self._blocks: collections.deque[_Block] = collections.deque()
-        self._expected: _Block | None = None
+        self._expected: _Form | None = None
         self._fresh = False  # whether there is an element that iterating has not yielded
         self._discards = False
 
@@ -94,7 +94,7 @@ class IPUOutfeedQueue(Queue):
         arrays = [self._array(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         tracing.note_enqueue(self, line)
-        self._expected = _Block.empty(structure, [jax.typeof(array) for array in arrays])
+        self._expected = _Form(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
     def _array(self, leaf: Any) -> Any:
@@ -122,22 +122,19 @@ class IPUOutfeedQueue(Queue):
             been enqueued yet, or synthetic data is used.
         """
         with events.span("dequeue", self.name):
-            return self._dequeue(wait_for_completion)
-
-    def _dequeue(self, wait_for_completion: bool) -> Any:
-        with self.changed:
-            while wait_for_completion and self.running:
-                self.changed.wait()
-            if self._expected is None:
-                raise UnusedOutfeedError(
-                    f"outfeed `{self.name}` was dequeued, but no traced function enqueues to it; "
-                    "call enqueue inside the compiled function, and run or lower that first"
-                )
-            if self.keeps_last:
-                return self._last()
-            blocks, self._blocks = list(self._blocks), collections.deque()
-            self._fresh = False
-        return _joined(blocks or [self._expected])
+            with self.changed:
+                while wait_for_completion and self.running:
+                    self.changed.wait()
+                if self._expected is None:
+                    raise UnusedOutfeedError(
+                        f"outfeed `{self.name}` was dequeued, but no traced function enqueues to "
+                        "it; call enqueue inside the compiled function, and run or lower that first"
+                    )
+                if self.keeps_last:
+                    return self._last()
+                blocks, self._blocks = self._blocks, collections.deque()
+                self._fresh = False
+            return _joined(blocks or [self._expected.without_elements()])
 
     def __iter__(self) -> Iterator[Any]:
         """Yields one element after the other; waits for more while a program that enqueues runs.
@@ -179,7 +176,7 @@ class IPUOutfeedQueue(Queue):
     def expect(self, replicas: int) -> None:
         """A program that enqueues here was lowered for this many copies of the graph."""
         if self._expected is not None and replicas > 1:
-            self._expected = self._expected.without_elements(replicas)
+            self._expected = dc.replace(self._expected, replicas=replicas)
 
     def collect(
         self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
@@ -231,26 +228,29 @@ class IPUOutfeedQueue(Queue):
             self._fresh = False
 
 
+@dc.dataclass(frozen=True)
+class _Form:
+    """What all elements have in common: their structure, and the leaves of one replica."""
+
+    structure: Any
+    avals: Sequence[jaxpr.Aval]
+    replicas: int = 1
+
+    def without_elements(self) -> _Block:
+        """No elements of this form."""
+        lead = (0,) if self.replicas == 1 else (0, self.replicas)
+        arrays = [np.empty((*lead, *aval.shape), aval.dtype) for aval in self.avals]
+        return _Block(self.structure, arrays, self.replicas, 0)
+
+
+@dc.dataclass(frozen=True)
 class _Block:
     """Consecutive elements of one structure, stacked."""
 
-    def __init__(self, structure: Any, arrays: list[np.ndarray], replicas: int, count: int):
-        self.structure, self.arrays = structure, arrays
-        self.replicas, self.count = replicas, count
-
-    @classmethod
-    def empty(cls, structure: Any, avals: Sequence[Any]) -> _Block:
-        """No elements, of the given shapes and dtypes."""
-        return cls(structure, [np.empty((0, *aval.shape), aval.dtype) for aval in avals], 1, 0)
-
-    def without_elements(self, replicas: int) -> _Block:
-        """No elements, with an axis of replicas."""
-        shapes = [a.shape[1 if self.replicas == 1 else 2 :] for a in self.arrays]
-        arrays = [
-            np.empty((0, replicas, *shape), a.dtype)
-            for shape, a in zip(shapes, self.arrays, strict=True)
-        ]
-        return _Block(self.structure, arrays, replicas, 0)
+    structure: Any
+    arrays: list[np.ndarray]
+    replicas: int
+    count: int
 
     def first(self) -> tuple[Any, _Block | None]:
         """The first element, and a block of the others if there are any."""

@@ -37,16 +37,17 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
     """
     if isinstance(roots, (_jaxpr.ClosedJaxpr, _jaxpr.Jaxpr)):
         whole = _opened(roots)
-        found: list[Any] = [a for a in whole.outvars if not isinstance(a, _jaxpr.Literal)]
+        chosen: list[Any] = [a for a in whole.outvars if not isinstance(a, _jaxpr.Literal)]
     else:
         if jaxpr is None:
             raise ConfigTypeError(
                 "dependencies() needs the jaxpr of its roots: dependencies(roots, jaxpr=closed)"
             )
         whole = _opened(jaxpr)
-        single = isinstance(roots, (_jaxpr.JaxprEqn, _jaxpr.Var))
-        found = [roots] if single else list(_checked_iterable(roots))
-    indices = {index for root in found for index in _indices(root, whole)}
+        if isinstance(roots, (_jaxpr.JaxprEqn, _jaxpr.Var)):
+            roots = [roots]
+        chosen = list(_check.instance(roots, Iterable, "roots", "equations or variables"))
+    indices = {index for root in chosen for index in _indices(root, whole)}
     return [whole.eqns[index] for index in ancestors(whole, indices)]
 
 
@@ -85,15 +86,15 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
       ConfigTypeError: (a `TypeError`) if `o` is no equation.
     """
     _check.text(attr_name, "the attr_name of has_attr")
-    found = marks.read(_jaxpr.name_stack(_equation(o)))
+    mark = marks.read(_jaxpr.name_stack(_equation(o)))
     scopes = {
-        **dict.fromkeys(_SHARD_NAMES, found.shard),
-        marks.OUTSIDE: found.outside,
-        marks.JIT_SCOPE: found.jit_scope,
-        marks.UNIT: found.unit,
+        **dict.fromkeys(_SHARD_NAMES, mark.shard),
+        marks.OUTSIDE: mark.outside,
+        marks.JIT_SCOPE: mark.jit_scope,
+        marks.UNIT: mark.unit,
     }
-    attributes = dict(found.attributes)
-    return attr_name in o.params or attr_name in attributes or scopes.get(attr_name) is not None
+    attributes = {*o.params, *dict(mark.attributes)}
+    return attr_name in attributes or scopes.get(attr_name) is not None
 
 
 def propagate_sharding(g: Any) -> Any:
@@ -139,10 +140,6 @@ def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
     raise _check.other_than("a jaxpr, as jax.make_jaxpr(fn)(*args) gives", jaxpr, "jaxpr")
 
 
-def _checked_iterable(roots: Any) -> Iterable[Any]:
-    return _check.instance(roots, Iterable, "roots", "equations or variables")
-
-
 def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
     """The equation that a root is or comes from; none for an argument or a constant."""
     if isinstance(root, _jaxpr.Var):
@@ -152,7 +149,7 @@ def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
         if root in (*jaxpr.invars, *jaxpr.constvars):
             return []
     else:
-        found = [i for i, eqn in enumerate(jaxpr.eqns) if eqn is _equation(root)]
-        if found:
-            return found
+        indices = [i for i, eqn in enumerate(jaxpr.eqns) if eqn is _equation(root)]
+        if indices:
+            return indices
     raise ConfigError(f"the root {root!r} is not of the jaxpr that was given with it")

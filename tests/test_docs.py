@@ -22,6 +22,7 @@ ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, r
 MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
 HARDWARE = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
 HEADINGS = re.findall(r"^## (.+)$", HARDWARE, re.MULTILINE)
+VARIABLE = re.compile(r'"((?:TF|POPLAR|IPUJAX)_[A-Z_]+)"')
 CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?")
 PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
@@ -78,6 +79,13 @@ def test_modules_of_the_table_come_with_the_package(module: str) -> None:
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
 def test_migration_names_attributes_that_exist(attribute: str) -> None:
     assert ipujax.config.IPUConfig().get_attribute_metadata(attribute).name == attribute
+
+
+def test_migration_lists_the_variables_of_the_environment() -> None:
+    sources = (file.read_text(encoding="utf-8") for file in (ROOT / "ipujax").rglob("*.py"))
+    read = {name for text in sources for name in VARIABLE.findall(text)}
+    assert "IPUJAX_RUNTIME_DIR" in read
+    assert read == set(re.findall(r"^\| `([A-Z_]+)` \|", MIGRATION, re.MULTILINE))
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -111,20 +111,20 @@ class Refs:
           ConfigTypeError: (a `TypeError`) arguments that were Refs are not, or the other way round.
           ConfigError: (a `ValueError`) one Ref is given twice.
         """
-        given = {i: value for i, value in enumerate(inputs) if is_ref(value)}
-        if tuple(given) != self.positions:
+        refs = {i: value for i, value in enumerate(inputs) if is_ref(value)}
+        if tuple(refs) != self.positions:
             raise ConfigTypeError(
                 f"the program was lowered with Refs as inputs {list(self.positions)}, and those "
-                f"given are {list(given)}",
+                f"given are {list(refs)}",
                 fix="call the function that ipu.compile returned, or lower again",
             )
-        if len(set(map(id, given.values()))) < len(given):
+        if len(set(map(id, refs.values()))) < len(refs):
             raise ConfigError(
                 "a program was given one Ref twice: as two arguments, or as an argument of a "
                 "function that closes over it",
                 fix="give it once",
             )
-        return list(given.values())
+        return list(refs.values())
 
 
 @dc.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine.choose import check_engine
+from ipujax.errors import MissingAttributeError
 from ipujax.scopes import current_device
 from ipujax.system.devices import SYSTEM
 from lowering import jaxpr
@@ -78,26 +79,15 @@ def compile(
     check_engine(engine)
     statics = _positions(static_argnums, "static_argnums")
     donated = _positions(donate_argnums, "donate_argnums")
-    if fn is None:
-        return functools.partial(
-            compile,
-            device=device,
-            engine=engine,
-            static_argnums=statics,
-            donate_argnums=donated,
-            name=name,
-        )
-    check.function(fn, "fn of ipu.compile")
-    if device is DEFAULT_DEVICE:  # the very object: nobody passed a device
-        device = current_device() or device
-    settings = Settings(
-        device=device,
-        engine=engine,
-        static=Static.of(fn, statics),
-        donate_argnums=donated,
-        name=name or _name_of(fn),
-    )
-    return CompiledFunction(fn, settings)
+
+    def compiled(fn: Callable[..., object]) -> CompiledFunction:
+        check.function(fn, "fn of ipu.compile")
+        # The very object: nobody passed a device.
+        home = (current_device() or device) if device is DEFAULT_DEVICE else device
+        static = Static.of(fn, statics)
+        return CompiledFunction(fn, Settings(home, engine, static, donated, name or _name_of(fn)))
+
+    return compiled if fn is None else compiled(fn)
 
 
 class _BoundFunction:
@@ -146,11 +136,13 @@ class CompiledFunction:
 
     def __getattr__(self, name: str) -> NoReturn:
         """Says where that is which programs have and functions have not."""
-        kind = type(self).__name__
-        fix = ""
-        if name in ("report", "as_text"):
-            fix = f"\n  fix:   lower it for arguments first: .lower(*args).{name}()"
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}{fix}", name=name, obj=self)
+        of_programs = name in ("report", "as_text")
+        missing = MissingAttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}",
+            fix=f"lower it for arguments first: .lower(*args).{name}()" if of_programs else None,
+        )
+        missing.name, missing.obj = name, self  # for Python, which suggests a name that is like it
+        raise missing
 
     @property
     def program_name(self) -> str:

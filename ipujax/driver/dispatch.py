@@ -45,17 +45,15 @@ class Calls:
         self.generation = SYSTEM.generation
         self._lower, self._settings = lower, settings
         self._executables: dict[Hashable, Executable] = {}
+        self._jitted: Callable[..., object] | None = None
         # With an executable cache, what is compiled must be known program by program.
-        host_driven = settings.engine == "replay" or executable_cache.activate()
-        self._jitted = None if host_driven else self._jit()
-
-    def _jit(self) -> Callable[..., object]:
-        return jax.jit(
-            self._inline,
-            static_argnums=self._settings.static.numbers,
-            static_argnames=self._settings.static.names,
-            donate_argnums=self._settings.donate_argnums,
-        )
+        if settings.engine != "replay" and not executable_cache.activate():
+            self._jitted = jax.jit(
+                self._inline,
+                static_argnums=settings.static.numbers,
+                static_argnames=settings.static.names,
+                donate_argnums=settings.donate_argnums,
+            )
 
     def run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Runs the function for some arguments; compiles it first if they are of a new kind."""

@@ -81,12 +81,7 @@ def tell_replicas(
     """Logs, once for a function and a configuration, how many replicas nobody has asked for."""
     del generation  # tells configurations apart
     get_logger().info(
-        "Program `%s` runs as %d replicas, each with elements of its own from infeeds, "
-        "since it uses %d IPU%s and %s has %d",
-        settings.name,
-        replicas,
-        ipus,
-        "s" * (ipus > 1),
-        device.name,
-        device.num_ipus,
+        f"Program `{settings.name}` runs as {replicas} replicas, each with elements of its own "
+        f"from infeeds, since it uses {ipus} IPU{'s' * (ipus > 1)} and {device.name} has "
+        f"{device.num_ipus}"
     )

@@ -40,11 +40,11 @@ def trace_function(
     functools.update_wrapper(traced, fn, updated=())
     static = settings.static
     structs = jax.tree.map(struct, static.split(args, kwargs)[1])
-    given, named = static.joined(args, kwargs, structs)
+    positional, named = static.joined(args, kwargs, structs)
     jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
     try:
         with events.span("trace", settings.name):
-            trace = jitted.trace(*given, **named)
+            trace = jitted.trace(*positional, **named)
     except jax.errors.UnexpectedTracerError as leak:
         raise _leaked(settings.name, "\n" + str(leak).partition("\n")[0]) from leak
     _check_leaks(settings.name, trace)

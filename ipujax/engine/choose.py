@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import jax
 
 from ipujax.engine.lanes import cores_of
@@ -86,10 +88,10 @@ def _overlapped_in(node: ir.Pipeline) -> tuple[float, int]:
     kernels = 0
     for task in node.body.steps:
         if isinstance(task, ir.Task):
-            own = [n.kernel for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
+            steps = [n.kernel for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
             phase = schedules.Phase(task.spec.kind.value)
-            seconds[phase][task.spec.stage] = sum(map(_seconds, own))
-            kernels += len(own)
+            seconds[phase][task.spec.stage] = sum(map(_seconds, steps))
+            kernels += len(steps)
     total = schedule.micro_batches * sum(map(sum, seconds.values()))
     makespan = schedules.simulate(schedule, seconds).makespan
     return total - makespan, schedule.micro_batches * kernels
@@ -100,18 +102,12 @@ def _overlapped_seconds(program: ir.Program) -> tuple[float, int]:
 
     Over one pass of the program, pipelines left aside.
     """
-    inside = {
-        id(kernel)
-        for node in _pipelines(program.body)
-        for kernel in ir.walk(node.body)
-        if isinstance(kernel, ir.Execute)
-    }
     kernels = 0
     total = 0.0
     finish: dict[int, float] = {}
     free = dict.fromkeys(range(program.ipus), 0.0)
-    for node in ir.walk(program.body):
-        if isinstance(node, ir.Execute) and id(node) not in inside:
+    for node in _outside_pipelines(program.body):
+        if isinstance(node, ir.Execute):
             kernels += 1
             seconds = _seconds(node.kernel)
             ready = max((finish.get(value, 0.0) for value in node.reads), default=0.0)
@@ -120,3 +116,11 @@ def _overlapped_seconds(program: ir.Program) -> tuple[float, int]:
             finish.update(dict.fromkeys(node.writes, end))
             total += seconds
     return total - max(free.values(), default=0.0), kernels
+
+
+def _outside_pipelines(body: ir.Sequence) -> Iterator[ir.Node]:
+    for node in body.steps:
+        if not isinstance(node, ir.Pipeline):
+            yield node
+            for inner in ir.bodies(node):
+                yield from _outside_pipelines(inner.sequence)

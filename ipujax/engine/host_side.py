@@ -47,12 +47,12 @@ class Arguments:
         if donated:
             self.take_over = machine.compilation.add(_same, [structs], donate_argnums=0)
 
-    def __call__(self, given: Sequence[Any]) -> list[jax.Array]:
+    def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """The arguments as arrays of JAX's that stay as they are.
 
         NumPy's, which their owner may write to, are copied; donated ones are taken from theirs.
         """
-        arrays = list(given)
+        arrays = list(arguments)
         others = [n for n, array in enumerate(arrays) if not isinstance(array, jax.Array)]
         copies = jax.device_put([_copied(arrays[n]) for n in others])
         for number, copy in zip(others, copies, strict=True):
@@ -70,9 +70,9 @@ class Arguments:
         return take_over(arrays)
 
 
-def _copied(given: Any) -> Any:
+def _copied(argument: Any) -> Any:
     """A copy of an array; Python's numbers stay what they are, and so of weak types."""
-    return np.array(given) if isinstance(given, np.ndarray) else given
+    return np.array(argument) if isinstance(argument, np.ndarray) else argument
 
 
 def _same(arrays: list[jax.Array]) -> list[jax.Array]:
@@ -88,24 +88,23 @@ def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     outputs, device = program.outputs, jax.devices()[0]
     copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
     sources = {value: node.source for node in copies for value in node.values}
-    own: dict[Device, list[ir.ValueId]] = defaultdict(list)  # by the device of replica 0
-    if placement.replicas > 1:
-        for value in dict.fromkeys(outputs):
-            if value not in machine.shared:
-                own[placement.devices[sources[value]] if value in sources else _host()].append(
-                    value
-                )
+    by_home: dict[Device, list[ir.ValueId]] = defaultdict(list)  # where replica 0 has them
+    for value in dict.fromkeys(outputs):
+        if placement.replicas > 1 and value not in machine.shared:
+            home = placement.devices[sources[value]] if value in sources else _host()
+            by_home[home].append(value)
+    leading, avals = placement.leading_struct, program.avals
     firsts = [
-        (values, machine.compilation.add(_firsts, _leading_structs(machine, values, home)))
-        for home, values in own.items()
+        (values, machine.compilation.add(_firsts, [leading(avals[v], home) for v in values]))
+        for home, values in by_home.items()
     ]
 
     def run(values: Values) -> list[jax.Array]:
-        found = {value: values[value, HOST] for value in outputs}
+        arrays = {value: values[value, HOST] for value in outputs}
         for group, first in firsts:
-            rows = first(*(placement.leading(found[value].array) for value in group))
-            found.update(zip(group, jax.device_put(rows, device), strict=True))
-        return [found[value] for value in outputs]
+            rows = first(*(placement.leading(arrays[value].array) for value in group))
+            arrays.update(zip(group, jax.device_put(rows, device), strict=True))
+        return [arrays[value] for value in outputs]
 
     return run
 
@@ -115,15 +114,14 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
     placement, host = machine.placement, _host()
     is_shared = node.once or placement.replicas == 1
     own = [placement.replicas > 1 and value not in machine.shared for value in node.reads]
+    function = _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared)
+    structs = [
+        _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
+        for value, is_own in zip(node.reads, own, strict=True)
+    ]
+    kernel = machine.compilation.add(function, structs)
     reads = [(value, HOST) for value in node.reads]
     writes = [(value, HOST) for value in node.writes]
-    kernel = machine.compilation.add(
-        _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared),
-        [
-            _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
-            for value, is_own in zip(node.reads, own, strict=True)
-        ],
-    )
 
     def operand(value: jax.Array | PerReplica) -> jax.Array | np.ndarray:
         if not isinstance(value, PerReplica):
@@ -132,11 +130,11 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
 
     def run(values: Values, session: Session) -> None:
         del session
-        given = [operand(values[place]) for place in reads]
+        operands = [operand(values[place]) for place in reads]
         if not _is_at_home(placement):
-            given = jax.device_put(given, host)
+            operands = jax.device_put(operands, host)
         with jax.default_device(host):
-            results = kernel(*given)
+            results = kernel(*operands)
         kept = results if is_shared else [PerReplica(_dealt(y, placement)) for y in results]
         values.update(zip(writes, kept, strict=True))
 
@@ -160,13 +158,6 @@ def _is_at_home(placement: Placement) -> bool:
 
 def _firsts(*rows: jax.Array) -> list[jax.Array]:
     return [row[0] for row in rows]
-
-
-def _leading_structs(
-    machine: Machine, values: Sequence[ir.ValueId], device: Device
-) -> list[jax.ShapeDtypeStruct]:
-    avals = machine.program.avals
-    return [machine.placement.leading_struct(avals[value], device) for value in values]
 
 
 def _host_struct(

@@ -14,7 +14,7 @@ from ipujax.engine.compilation import Compiled
 from ipujax.engine.loops import Values
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session, of_the_loop
+from ipujax.host.feeds import Session
 from lowering import ir
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ def iterate(
             raise
         # A `while_loop` counts its iterations in a variable before the user's.
         first = 0 if isinstance(node, ir.Repeat) else 1
-        own = node.carry[first : first + node.loop.num_leaves]
-        carried = [load(values[c.entering, c.ipu]) for c in own]
-        raise of_the_loop(error, node.loop, count, done, carried, session.replicas) from None
+        users = node.carry[first : first + node.loop.num_leaves]
+        leaves = [load(values[c.entering, c.ipu]) for c in users]
+        carried = jax.tree.unflatten(node.loop, leaves)
+        raise session.of_the_loop(error, count, done, carried) from None
 
 
 class Rows:
@@ -106,12 +107,11 @@ def _writing(machine: Machine, s: ir.Stack) -> Compiled:
 
 
 def _blank(machine: Machine, s: ir.Stack) -> Compiled:
-    struct, is_default = machine.struct(s.stacked, s.ipu), machine.placement.is_default
-    home = None if is_default else machine.placement.sharding(s.ipu)
+    struct = machine.struct(s.stacked, s.ipu)
     return machine.compilation.add(
         lambda: [_typed(jnp.zeros(struct.shape, struct.dtype), struct.weak_type)],
         [],
-        out_shardings=home,
+        out_shardings=struct.sharding,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -69,7 +70,7 @@ class LoopKernel:
 def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
     """Many iterations, whose loop variables are donated."""
     donated = tuple(range(1, 1 + len(loop.node.carry)))
-    return _kernel(loop, loop.chunk, capacity, donate_argnums=donated)
+    return _kernel(loop, partial(loop.chunk, capacity), capacity, donate_argnums=donated)
 
 
 def of_steps(loop: StreamedLoop) -> LoopKernel:
@@ -85,8 +86,7 @@ def _kernel(
 ) -> LoopKernel:
     placement, machine = loop.placement, loop.machine
     avals = machine.program.avals
-    leaves = [(step, avals[value]) for step in loop.ins for value in step.writes]
-    results = sum(len(step.reads) for step in loop.outs)
+    leaves = [(step, avals[value]) for step, value in loop.taken]
     lead: Axis = 0 if capacity is None else 1
     held = [
         machine.struct(value, loop.ipu)
@@ -95,7 +95,7 @@ def _kernel(
     count = placement.struct(np.int32(1), loop.ipu, None)
     elements = [placement.struct(_rows(step, a, capacity), loop.ipu, lead) for step, a in leaves]
     in_axes: list[Axis] = [None, *[0] * len(held), *[lead] * len(leaves)]
-    out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[lead] * results]
+    out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[lead] * len(loop.sent)]
     whole = placement.replicated(function, loop.ipu, in_axes, out_axes)
     return LoopKernel(
         machine.compilation.add(whole, [count, *held, *elements], **options),
@@ -111,7 +111,7 @@ def _rows(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int | None) -> jaxpr.Av
     return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
 
 
-def taken(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
+def element(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
     """An iteration's element, or its `count` stacked ones."""
     if count is None:
         return lax.dynamic_index_in_dim(leaf, index, keepdims=False)

@@ -20,10 +20,10 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine import loop_kernels
-from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, row_shape, taken, with_row
+from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Feeder, Session, exhausted, of_the_loop
+from ipujax.host.feeds import Session
 from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ CHUNK_BYTES = 1 << 20
 
 Values = dict[ir.Place, Any]
 """What is at a place: an array, a `Stored`, or on the host also a `PerReplica`."""
-State = tuple[list[jax.Array], list[list[jax.Array]]]
+State = tuple[list[jax.Array], list[jax.Array]]
 
 
 def is_streamable(node: ir.Repeat) -> bool:
@@ -48,13 +48,11 @@ def is_streamable(node: ir.Repeat) -> bool:
     steps = [s for s in node.body.steps if isinstance(s, (ir.Execute, ir.StreamIn, ir.StreamOut))]
     if len(steps) < len(node.body.steps) or node.slices or node.stacks:
         return False
+    kernels = [step for step in steps if isinstance(step, ir.Execute)]
     counted = any(getattr(step, "count", None) is not None for step in steps)
-    if counted and any(
-        slow_inside_loops(step.kernel.jaxpr) for step in steps if isinstance(step, ir.Execute)
-    ):
+    if counted and any(slow_inside_loops(step.kernel.jaxpr) for step in kernels):
         return False
-    kernels = sum(isinstance(step, ir.Execute) for step in steps)
-    return kernels <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
+    return len(kernels) <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
 
 
 class StreamedLoop:
@@ -79,21 +77,14 @@ class StreamedLoop:
         steps = node.body.steps
         self.ins = [step for step in steps if isinstance(step, ir.StreamIn)]
         self.outs = [step for step in steps if isinstance(step, ir.StreamOut)]
-        kernels = [step for step in steps if isinstance(step, ir.Execute)]
-        self.kernel = kernels[0] if kernels else None
-        self.ipu = next(
-            (c.ipu for c in (*node.carry, *self.ins, *self.outs, *kernels)), ir.IpuId(0)
-        )
-        self.by_step = self.kernel is not None and slow_inside_loops(self.kernel.kernel.jaxpr)
-        entering = {c.entering for c in node.carry}
-        taken = {value for step in self.ins for value in step.writes}
-        made = set(self.kernel.writes) if self.kernel else set[int]()
-        used = (
-            *(self.kernel.reads if self.kernel else ()),
-            *(c.leaving for c in node.carry),
-            *(value for step in self.outs for value in step.reads),
-        )
-        inside = entering | taken | made
+        self.taken = [(step, value) for step in self.ins for value in step.writes]
+        self.sent = [(step, value) for step in self.outs for value in step.reads]
+        self.kernels = [step for step in steps if isinstance(step, ir.Execute)]
+        users = (*node.carry, *self.ins, *self.outs, *self.kernels)
+        self.ipu = next((user.ipu for user in users), ir.IpuId(0))
+        self.by_step = any(slow_inside_loops(step.kernel.jaxpr) for step in self.kernels)
+        inside = {*(c.entering for c in node.carry), *ir.writes(node.body)}
+        used = (*ir.reads(node.body), *(c.leaving for c in node.carry))
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
         self.fitting = 0  # iterations of a chunk, by the last measurement
         self.lent = [] if self.by_step else [c for c in node.carry if not self.is_ours(c)]
@@ -112,79 +103,58 @@ class StreamedLoop:
 
     # --- what one iteration does ----------------------------------------------------------------
 
-    def iteration(
-        self, carry: Arrays, consts: Arrays, elements: Sequence[Arrays]
-    ) -> tuple[list[jax.Array], list[list[jax.Array]]]:
-        """The loop variables after one iteration, and what it sends to each outfeed."""
+    def iteration(self, carry: Arrays, consts: Arrays, elements: Arrays) -> State:
+        """The loop variables after one iteration, and what it sends."""
         values = dict(zip(self.consts, consts, strict=True))
         values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
-        for step, leaves in zip(self.ins, elements, strict=True):
-            values.update(zip(step.writes, leaves, strict=True))
-        if self.kernel is not None:
-            closed = self.kernel.kernel.jaxpr
-            operands = [values[value] for value in self.kernel.reads]
+        values.update(zip((value for _, value in self.taken), elements, strict=True))
+        for kernel in self.kernels:
+            closed, operands = kernel.kernel.jaxpr, [values[value] for value in kernel.reads]
             results = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-            values.update(zip(self.kernel.writes, results, strict=True))
+            values.update(zip(kernel.writes, results, strict=True))
         leaving = [values[c.leaving] for c in self.node.carry]
-        return leaving, [[values[v] for v in step.reads] for step in self.outs]
+        return leaving, [values[value] for _, value in self.sent]
 
     def step(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """One iteration on flat operands; elements have no leading axis. Gives `count` back."""
         carry, consts, elements = self.split(flat)
         leaving, sent = self.iteration(carry, consts, elements)
-        return [count, *leaving, *(leaf for leaves in sent for leaf in leaves)]
+        return [count, *leaving, *sent]
 
-    def chunk(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
+    def chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """`count` iterations; elements and results have a leading axis of the chunk's capacity.
 
         Gives `count` back as well: ready when the chunk is, and never donated.
         """
         carry, consts, buffers = self.split(flat)
-        capacity = next(
-            (
-                leaf.shape[0] // (step.count or 1)
-                for step, leaves in zip(self.ins, buffers, strict=True)
-                for leaf in leaves
-            ),
-            self.capacity,
-        )
         spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
         sent = [
-            [
-                jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
-                for leaf in leaves
-            ]
-            for step, leaves in zip(self.outs, spec, strict=True)
+            jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
+            for (step, _), leaf in zip(self.sent, spec, strict=True)
         ]
 
         def body(index: jax.Array, state: State) -> State:
             carry, sent = state
             carry, results = self.iteration(carry, consts, self.rows(buffers, index))
-            sent = [
-                [with_row(step, old, new, index) for old, new in zip(whole, row, strict=True)]
-                for step, whole, row in zip(self.outs, sent, results, strict=True)
-            ]
-            return carry, sent
+            rows = zip(self.sent, sent, results, strict=True)
+            return carry, [with_row(step, whole, row, index) for (step, _), whole, row in rows]
 
         carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
-        return [count, *carry, *(leaf for leaves in sent for leaf in leaves)]
+        return [count, *carry, *sent]
 
-    def rows(self, buffers: Sequence[Arrays], index: Index) -> list[list[jax.Array]]:
+    def rows(self, buffers: Arrays, index: Index) -> list[jax.Array]:
         """What one iteration takes of each buffer."""
-        return [
-            [taken(leaf, index, step.count) for leaf in leaves]
-            for step, leaves in zip(self.ins, buffers, strict=True)
-        ]
+        leaves = zip(self.taken, buffers, strict=True)
+        return [element(leaf, index, step.count) for (step, _), leaf in leaves]
 
     @property
     def capacity(self) -> int:
         """Iterations of one chunk at most, for loops of any length."""
         each = max([step.count or 1 for step in self.ins], default=1)
         depths = [(step.queue.prefetch_depth or CHUNK_ELEMENTS) // each for step in self.ins]
-        streamed = [v for step in self.ins for v in step.writes]
-        streamed += [v for step in self.outs for v in step.reads]
-        known = self.machine.program.avals
-        size = max([size_in_bytes(known[value]) for value in streamed], default=0)
+        avals = self.machine.program.avals
+        sizes = [size_in_bytes(avals[value]) for _, value in (*self.taken, *self.sent)]
+        size = max(sizes, default=0)
         fitting = CHUNK_BYTES // (max(size, 1) * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
 
@@ -192,30 +162,23 @@ class StreamedLoop:
         """Results of a chunk that its outfeed wants: all of them, or the last."""
         return 1 if step.queue.keeps_last else capacity * (step.count or 1)
 
-    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, list[list[jax.Array]]]:
-        """Loop variables, constants, and the leaves of each infeed, among flat operands."""
+    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        """Loop variables, constants, and the leaves of infeeds, among flat operands."""
         first = len(self.node.carry)
         second = first + len(self.consts)
-        rest = list(flat[second:])
-        elements: list[list[jax.Array]] = []
-        for step in self.ins:
-            elements.append(rest[: len(step.writes)])
-            rest = rest[len(step.writes) :]
-        return flat[:first], flat[first:second], elements
+        return flat[:first], flat[first:second], flat[second:]
 
     # --- running --------------------------------------------------------------------------------
 
     def __call__(self, values: Values, session: Session) -> None:
         """Runs the whole loop."""
-        count = int(self.trips(values))
-        carry = self.own(values)
-        feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in self.ins]
+        run = _Run(self, values, session)
         try:
-            carry = _Run(self, values, session, feeders, count, carry).finish(carry)
+            run.finish()
         finally:
-            for feeder in feeders:
+            for feeder in run.feeders:
                 feeder.close()
-        for c, value in zip(self.node.carry, carry, strict=True):
+        for c, value in zip(self.node.carry, run.carry, strict=True):
             values[c.final, c.ipu] = value
 
     def constants(self, values: Values) -> list[jax.Array]:
@@ -241,36 +204,33 @@ class _Run:
     """One execution of a streamed loop: how far it is, and how large its chunks are now.
 
     Attributes:
+      feeders: what reads each infeed.
+      carry: the loop variables after the iterations that have been dispatched.
       consts: what the loop reads but does not change, and its loop over single elements.
     """
 
-    def __init__(
-        self,
-        loop: StreamedLoop,
-        values: Values,
-        session: Session,
-        feeders: list[Feeder],
-        count: int,
-        carry: list[jax.Array],
-    ):
-        self.loop, self.session, self.feeders, self.count = loop, session, feeders, count
-        own = [loop] if loop.single is None else [loop, loop.single]
-        self.consts = {each: each.constants(values) for each in own}
+    def __init__(self, loop: StreamedLoop, values: Values, session: Session):
+        self.loop, self.session = loop, session
+        self.count = int(loop.trips(values))
+        self.carry = loop.own(values)
+        self.feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in loop.ins]
+        loops = [loop] if loop.single is None else [loop, loop.single]
+        self.consts = {each: each.constants(values) for each in loops}
         # What the user has committed to a device was compiled otherwise by jit.
-        held = itertools.chain(carry, *self.consts.values())
+        held = itertools.chain(self.carry, *self.consts.values())
         self.direct = loop.placement.is_default and not any(x.committed for x in held)
-        fitting = [capacity for capacity in loop.capacities if capacity >= count]
+        fitting = [capacity for capacity in loop.capacities if capacity >= self.count]
         self.capacity = fitting[0] if fitting else loop.capacities[-1]
         # A short loop that is run again needs no small chunks to find out how long it takes.
-        self.size = loop.fitting if loop.fitting >= count else 1
+        self.size = loop.fitting if loop.fitting >= self.count else 1
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
         self.running: collections.deque[jax.Array] = collections.deque()
         self.clock = time.perf_counter()
 
-    def finish(self, carry: list[jax.Array]) -> list[jax.Array]:
-        """Runs all iterations; gives the loop variables after them."""
+    def finish(self) -> None:
+        """Runs all iterations."""
         self.request()
         while self.done < self.count:
             if len(self.planned) < 2:  # a chunk may run in several pieces, as its elements come
@@ -278,18 +238,18 @@ class _Run:
             waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
-                carry = self.dispatch(ready, carry)
+                self.dispatch(ready)
             else:
-                carry, ready = self.one_by_one(carry), 1
+                self.one_by_one()
+                ready = 1
             self.done += ready
             self.planned[0] -= ready
             if not self.planned[0]:
                 self.planned.popleft()
             self.session.interrupts.check()
             self.adapt(ready)
-        return carry
 
-    def one_by_one(self, carry: list[jax.Array]) -> list[jax.Array]:
+    def one_by_one(self) -> None:
         """An iteration whose elements have not come all at once: through what is there, in turn."""
         single, (feeder, *_) = self.loop.single, self.feeders
         taken = 0
@@ -297,12 +257,11 @@ class _Run:
             waited = [f.wait() for f in self.feeders]
             ready = min(feeder.each - taken, *waited)
             if not ready or single is None:
-                self.stop(waited, carry, taken)
+                self.stop(waited, taken)
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
             kernel = single.chunk_kernels[self.capacity * feeder.each]
-            carry = self.launch(single, kernel, ready, carry, leaves)
+            self.launch(single, kernel, ready, leaves)
             taken += ready
-        return carry
 
     def request(self) -> None:
         """Has the next chunk's elements fetched."""
@@ -313,38 +272,31 @@ class _Run:
             for feeder in self.feeders:
                 feeder.request(size * feeder.each, self.capacity * feeder.each)
 
-    def dispatch(self, ready: int, carry: list[jax.Array]) -> list[jax.Array]:
+    def dispatch(self, ready: int) -> None:
         """Sends off the next iterations: one chunk, or step by step."""
         step_kernel = self.loop.step_kernel
         if step_kernel is None:
             leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-            kernel = self.loop.chunk_kernels[self.capacity]
-            return self.launch(self.loop, kernel, ready, carry, leaves)
+            self.launch(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
+            return
         for _ in range(ready):
             leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            carry = self.launch(self.loop, step_kernel, None, carry, leaves)
-        return carry
+            self.launch(self.loop, step_kernel, None, leaves)
 
     def launch(
-        self,
-        loop: StreamedLoop,
-        kernel: LoopKernel,
-        count: int | None,
-        carry: list[jax.Array],
-        leaves: list[np.ndarray],
-    ) -> list[jax.Array]:
+        self, loop: StreamedLoop, kernel: LoopKernel, count: int | None, elements: list[np.ndarray]
+    ) -> None:
         """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
         run = kernel.direct if self.direct else kernel
-        token, *results = run(count or 1, (*carry, *self.consts[loop]), leaves)
+        token, *results = run(count or 1, (*self.carry, *self.consts[loop]), elements)
         self.running.append(token)
-        carry, sent = results[: len(carry)], results[len(carry) :]
+        self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
-            own, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
             kept = None if count is None else loop.kept(step, count)
-            self.session.collector(step.queue).send(step.structure, own, kept)
+            self.session.collector(step.queue).send(step.structure, leaves, kept)
         for feeder in self.feeders:
             feeder.completed()
-        return carry
 
     def adapt(self, ready: int) -> None:
         """Waits for an earlier chunk, and sizes the next for about `CHUNK_SECONDS`."""
@@ -356,17 +308,14 @@ class _Run:
         self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, waited: list[int], carry: list[jax.Array], taken: int) -> NoReturn:
+    def stop(self, waited: list[int], taken: int) -> NoReturn:
         """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
-        feeder, replicas = self.feeders[waited.index(0)], self.session.replicas
-        # As of one iteration, to be made the whole loop's.
-        asked, there = feeder.each * replicas, taken * replicas + feeder.left
-        error = exhausted(feeder.queue, asked, there, feeder.error, replicas)
+        feeder = self.feeders[waited.index(0)]
+        error = feeder.exhausted(feeder.each, taken)  # one iteration's, to be the whole loop's
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
-            error = of_the_loop(
-                error, structure, self.count, self.done, carry[: structure.num_leaves], replicas
-            )
+            carried = jax.tree.unflatten(structure, self.carry[: structure.num_leaves])
+            error = self.session.of_the_loop(error, self.count, self.done, carried)
         raise error
 
 

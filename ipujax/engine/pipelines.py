@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import jax
@@ -32,20 +33,22 @@ class PipelinedLoop:
         self.node, self.schedule = node, node.schedule
         bodies = _tasks(node.body)
         needs = ir.Needs()
-        inside = {place for body in bodies.values() for place in _births(body)}
+        read = {phase: needs(body) for phase, body in bodies.items()}
+        born = {phase: frozenset(ir.births(body)) for phase, body in bodies.items()}
+        self.inside = frozenset[ir.Place]().union(*born.values())
         entering = {(c.entering, c.ipu) for c in node.carry}
-        read = {p: frozenset(q for s in body for q in needs(s)) for p, body in bodies.items()}
-        self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - inside - entering)
+        self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - self.inside - entering)
         self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
-        touched = {p: read[p] | frozenset(_births(bodies[p])) for p in bodies}
-        self.touched, self.inside = touched, inside
+        self.touched = {phase: read[phase] | born[phase] for phase in bodies}
         self.lanes = self._lanes(machine)
         # What comes from the host, as a literal does, is not the pipeline's to overwrite.
-        lent = [c for c in node.carry if machine.is_hosted(c.initial)]
+        lent: defaultdict[ir.IpuId, list[ir.Carry]] = defaultdict(list)
+        for c in node.carry:
+            if machine.is_hosted(c.initial):
+                lent[c.ipu].append(c)
         self.lent = [
-            [c for c in lent if c.ipu == ipu] for ipu in dict.fromkeys(c.ipu for c in lent)
+            (carry, machine.copying([c.initial for c in carry], ipu)) for ipu, carry in lent.items()
         ]
-        self.copies = [machine.copying([c.initial for c in own], own[0].ipu) for own in self.lent]
         taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
         self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
 
@@ -57,13 +60,13 @@ class PipelinedLoop:
         """
         operations = [task.operations for task in self.tasks.values()]
         mean = sum(operations) / max(len(operations), 1)
-        ipus = sorted({ipu for own in self.schedule.ipus for ipu in own})
+        ipus = sorted({ipu for stage in self.schedule.ipus for ipu in stage})
         count = min(MAXIMUM_LANES, cores_of(machine.placement), len(ipus))
         if count < 2 or mean < LANE_OPERATIONS:
             return [frozenset(range(self.schedule.stages))]
         lanes: list[set[int]] = [set() for _ in range(count)]
-        for stage, own in enumerate(self.schedule.ipus):
-            lanes[ipus.index(own[0]) * count // len(ipus)].add(stage)
+        for stage, (ipu, *_) in enumerate(self.schedule.ipus):
+            lanes[ipus.index(ipu) * count // len(ipus)].add(stage)
         return [frozenset(stages) for stages in lanes if stages]
 
     def steps(self, stages: Collection[int]) -> Iterator[Step]:
@@ -122,29 +125,29 @@ class _Run:
 
     def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
         self.loop, self.session = loop, session
-        own: dict[ir.ValueId, jax.Array] = {}
-        for lent, copy in zip(loop.lent, loop.copies, strict=True):
-            copies = copy(*(values[c.initial, c.ipu] for c in lent))
-            own.update(zip((c.entering for c in lent), copies, strict=True))
+        copies: dict[ir.ValueId, jax.Array] = {}
+        for lent, copy in loop.lent:
+            arrays = copy(*(values[c.initial, c.ipu] for c in lent))
+            copies.update(zip((c.entering for c in lent), arrays, strict=True))
         carry = loop.node.carry
-        self.buffers = [own.get(c.entering, values.get((c.initial, c.ipu))) for c in carry]
+        self.buffers = [copies.get(c.entering, values.get((c.initial, c.ipu))) for c in carry]
         self.shared = {place: values[place] for place in loop.outside}
         self.under_way: dict[int, Values] = {}
 
     def do(self, step: Step) -> None:
         """Runs a task, and drops what its micro-batch does not need any more."""
         number = step.task.micro_batch
-        own = self.under_way.get(number)
-        if own is None:
-            own = self.under_way[number] = dict(self.shared)
+        values = self.under_way.get(number)
+        if values is None:
+            values = self.under_way[number] = dict(self.shared)
         is_last = number == self.loop.schedule.micro_batches - 1
         try:
-            step.runner(own, self.buffers, self.session, is_last)
+            step.runner(values, self.buffers, self.session, is_last)
         except OutOfRangeError as error:
             raise self.exhausted(error, number) from None
         for place in step.dead:
-            own.pop(place, None)
-        if len(own) == len(self.shared):
+            values.pop(place, None)
+        if len(values) == len(self.shared):
             del self.under_way[number]
             for queue in self.loop.infeeds:
                 self.session.feeder(queue).completed(1)
@@ -189,13 +192,9 @@ class _Task:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        body: Sequence[ir.Node],
-        loop: ir.Pipeline,
-        read: Collection[ir.Place],
+        self, machine: Machine, body: ir.Sequence, loop: ir.Pipeline, read: Collection[ir.Place]
     ):
-        born = set(_births(body))
+        born = set(ir.births(body))
         self.adds: list[tuple[ir.Place, ir.Place, int]] = []
         self.leaves: list[tuple[ir.Place, int]] = []
         for number, c in enumerate(loop.carry):
@@ -204,10 +203,11 @@ class _Task:
                 self.adds.append((entering, leaving, number))
             elif leaving in born:
                 self.leaves.append((leaving, number))
-        kernels = (node.kernel for node in ir.opened(body) if isinstance(node, ir.Execute))
+        nodes = ir.opened(body.steps)
+        kernels = (node.kernel for node in nodes if isinstance(node, ir.Execute))
         self.operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
         donated = frozenset(place for place, _, _ in self.adds)
-        self.steps = [machine.step(node, donated) for node in ir.opened(body)]
+        self.steps = [machine.step(node, donated) for node in nodes]
 
     def __call__(
         self, values: Values, buffers: list[jax.Array | None], session: Session, is_last: bool
@@ -225,17 +225,13 @@ class _Task:
                 buffers[number] = values[place]
 
 
-def _tasks(body: ir.Sequence) -> dict[Phase, list[ir.Node]]:
+def _tasks(body: ir.Sequence) -> dict[Phase, ir.Sequence]:
     """The steps of each task, the copies in front of it among them."""
-    tasks: dict[Phase, list[ir.Node]] = {}
+    tasks: dict[Phase, ir.Sequence] = {}
     waiting: list[ir.Node] = []
     for node in body.steps:
         waiting.append(node)
         if isinstance(node, ir.Task):
-            tasks[node.spec.stage, node.spec.kind] = waiting
+            tasks[node.spec.stage, node.spec.kind] = ir.Sequence(tuple(waiting))
             waiting = []
     return tasks
-
-
-def _births(body: Sequence[ir.Node]) -> list[ir.Place]:
-    return [place for node in body for place in ir.births(node)]

@@ -93,14 +93,11 @@ class Placement:
     def to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
         """Brings a host array to an IPU's devices: what each replica has, or one for all."""
         with events.span("load", f"ipu {ipu}"):
-            return self._to_device(array, ipu)
-
-    def _to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
-        if isinstance(array, PerReplica):
-            return jax.device_put(array.array, self.sharding(ipu))
-        if self.is_default and not getattr(array, "committed", False):
-            return array
-        return _committed(array, self.sharding(ipu, None))
+            if isinstance(array, PerReplica):
+                return jax.device_put(array.array, self.sharding(ipu))
+            if self.is_default and not getattr(array, "committed", False):
+                return array
+            return _committed(array, self.sharding(ipu, None))
 
     def move(self, array: jax.Array, ipu: int) -> jax.Array:
         """Brings an array from another IPU."""
@@ -150,8 +147,8 @@ class Placement:
             )
 
         def local(*operands: jax.Array) -> list[jax.Array]:
-            own = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
-            results = function(*own)
+            mine = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
+            results = function(*mine)
             return [_expanded(y, axis) for y, axis in zip(results, out_axes, strict=True)]
 
         return jax.shard_map(

@@ -16,7 +16,7 @@ import numpy as np
 from ipujax import events
 from ipujax.engine import host_side
 from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.iterations import Rows, advance, enter, finish, iterate
+from ipujax.engine.iterations import Rows, Step, advance, enter, finish, iterate
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
@@ -24,8 +24,6 @@ from ipujax.engine.storage import Storing, load
 from ipujax.errors import EnqueueError
 from ipujax.host.feeds import Session
 from lowering import HOST, ir, jaxpr, structure_key
-
-Step = Callable[[Values, Session], None]
 
 
 class Machine:
@@ -45,8 +43,8 @@ class Machine:
         # Whoever reads what an optimizer has put away gets it as it was.
         self.stored = {node.kept for node in ir.walk(program.body) if isinstance(node, ir.Store)}
         self._homes = ir.homes(program)
-        given = {program.inputs[number] for number in donated}
-        kept = {*program.inputs, *(value for value, _ in program.constants)} - given
+        spare = {program.inputs[number] for number in donated}
+        kept = {*program.inputs, *(value for value, _ in program.constants)} - spare
         self.spare = ir.carried_once(program) - kept
         self._needs = ir.Needs(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
@@ -58,9 +56,8 @@ class Machine:
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """Runs the program once on flat arguments; gives flat results."""
-        given = self._arguments(arguments)
         places = [(value, HOST) for value in self.program.inputs]
-        values: Values = dict(zip(places, given, strict=True))
+        values: Values = dict(zip(places, self._arguments(arguments), strict=True))
         values.update(((value, HOST), data) for value, data in self._constants)
         with Session(self.placement.replicas, self.infeeds, self.outfeeds) as session:
             self._run(values, session)
@@ -136,22 +133,21 @@ class Machine:
     def _kernel(self, node: ir.Execute, donated: Collection[ir.Place] = ()) -> Compiled:
         """The compiled kernel; equal kernels, such as those of repeated layers, share one."""
         closed, placement = node.kernel.jaxpr, self.placement
-        given = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
+        spare = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
         where = None if placement.is_default else placement.sharding(node.ipu)
-        key = (structure_key(closed), given, where)
+        key = (structure_key(closed), spare, where)
         if key not in self._kernels:
 
             def kernel(*operands: jax.Array) -> list[jax.Array]:
                 return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
-            axes: list[Axis] = [0] * len(node.reads)
-            out: list[Axis] = [0] * len(node.writes)
-            whole = placement.replicated(kernel, node.ipu, axes, out)
+            in_axes, out_axes = [0] * len(node.reads), [0] * len(node.writes)
+            whole = placement.replicated(kernel, node.ipu, in_axes, out_axes)
             # A kernel that reads nothing would run wherever JAX likes.
             home = None if node.reads else where
             structs = [placement.struct(aval, node.ipu) for aval in node.kernel.in_avals]
             self._kernels[key] = self.compilation.add(
-                whole, structs, donate_argnums=given, out_shardings=home
+                whole, structs, donate_argnums=spare, out_shardings=home
             )
         return self._kernels[key]
 
@@ -172,14 +168,11 @@ class Machine:
 
     def store_or_load(self, node: ir.Load | ir.Store) -> Step:
         """Puts a value away, or brings it back."""
-        ipu = node.ipu
+        kept, value = (node.kept, node.ipu), (node.value, node.ipu)
         if isinstance(node, ir.Load):
-            source, target = (node.kept, ipu), (node.value, ipu)
-            change = load
+            source, target, change = kept, value, load
         else:
-            source, target = (node.value, ipu), (node.kept, ipu)
-            aval = self.program.avals[node.value]
-            change = Storing(node.storage, aval, self.placement, ipu, self.compilation)
+            source, target, change = value, kept, Storing(self, node)
 
         def run(values: Values, session: Session) -> None:
             del session
@@ -216,8 +209,8 @@ class Machine:
         """A function that gives each replica what is there for all of them; None if one has it."""
         if not values or self.placement.replicas == 1:
             return None
-        axes: list[Axis] = [None] * len(values)
-        whole = self.placement.replicated(lambda *xs: list(xs), ipu, axes, [0] * len(values))
+        shared, each = [None] * len(values), [0] * len(values)
+        whole = self.placement.replicated(lambda *xs: list(xs), ipu, shared, each)
         return self.compilation.add(whole, [self.struct(value, ipu, None) for value in values])
 
     def stream_in(self, node: ir.StreamIn) -> Step:
@@ -238,9 +231,9 @@ class Machine:
         self, structs: Sequence[jax.ShapeDtypeStruct], ipu: ir.IpuId
     ) -> Callable[..., list[jax.Array]]:
         """A function that brings NumPy's arrays to an IPU; jit does it faster than `device_put`."""
-        given = [jax.ShapeDtypeStruct(struct.shape, struct.dtype) for struct in structs]
+        homeless = [jax.ShapeDtypeStruct(struct.shape, struct.dtype) for struct in structs]
         homes = tuple(struct.sharding for struct in structs)
-        carrier = self.compilation.add(lambda *xs: xs, given, out_shardings=homes)
+        carrier = self.compilation.add(lambda *xs: xs, homeless, out_shardings=homes)
 
         def bring(*arrays: np.ndarray) -> list[jax.Array]:
             with events.span("load", f"ipu {ipu}"):
@@ -292,8 +285,8 @@ class Machine:
             trips = lambda values: node.count or 0  # noqa: E731
         if is_streamable(node):
             return StreamedLoop(self, node, trips)
-        ends = [(c.leaving, c.ipu) for c in node.carry] + [(s.element, s.ipu) for s in node.stacks]
-        body = self.sequence(node.body, ends)
+        (inside,) = ir.bodies(node)
+        body = self.sequence(inside.sequence, inside.results)
         rows = Rows(self, node)
 
         def run(values: Values, session: Session) -> None:
@@ -334,18 +327,14 @@ class Machine:
     def switch(self, node: ir.Switch) -> Step:
         """Runs the branch that the host reads an index for."""
         index = self.scalar(node.index, "a condition", node.origin)
-        targets = list(zip(node.writes, node.ipus, strict=True))
-        branches = [
-            (self.sequence(b.body, list(zip(b.results, node.ipus, strict=True))), b.results)
-            for b in node.branches
-        ]
+        targets = list(ir.births(node))
+        branches = [(self.sequence(b.sequence, b.results), b.results) for b in ir.bodies(node)]
 
         def run(values: Values, session: Session) -> None:
             chosen = min(max(int(index(values)), 0), len(branches) - 1)
             body, results = branches[chosen]
             body(values, session)
-            for (write, ipu), result in zip(targets, results, strict=True):
-                values[write, ipu] = values[result, ipu]
+            values.update(zip(targets, [values[place] for place in results], strict=True))
 
         return run
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.engine.compilation import Compilation, Compiled
+from ipujax.engine.compilation import Compiled
 from ipujax.engine.placement import Placement
 from ipujax.errors import OptimizerError
-from lowering import jaxpr, ops
+from lowering import ir
+
+if TYPE_CHECKING:
+    from ipujax.engine.replay import Machine
 
 _REMOTE = "pinned_host"
 
@@ -37,35 +40,26 @@ class Storing:
     """Puts away one value of an IPU; one that is sharded must be equal on all replicas.
 
     Args:
-      storage: how the value is kept.
-      aval: its shape and dtype, per replica.
-      placement: the devices of the program.
-      ipu: the IPU that it belongs to.
-      compilation: gets what this takes.
+      machine: runs the program, and gets what this compiles.
+      node: says of the value what it is, where it belongs, and how it is kept.
     """
 
-    def __init__(
-        self,
-        storage: ops.Storage,
-        aval: jaxpr.Aval,
-        placement: Placement,
-        ipu: int,
-        compilation: Compilation,
-    ):
+    def __init__(self, machine: Machine, node: ir.Store):
+        placement, ipu = machine.placement, node.ipu
+        aval, replicas = machine.program.avals[node.value], placement.replicas
         self.shape, self.ipu = aval.shape, ipu
         self.sharding = placement.sharding(ipu)
-        self.remote = storage.remote and _has_remote_memory(placement, ipu)
+        self.remote = node.storage.remote and _has_remote_memory(placement, ipu)
         self.slices: Compiled | None = None
         self.whole: Compiled | None = None
-        if storage.sharded and placement.replicas > 1:
-            replicas = placement.replicas
+        if node.storage.sharded and replicas > 1:
             part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // replicas),), aval.dtype)
-            self.slices = compilation.add(
+            self.slices = machine.compilation.add(
                 functools.partial(_slices, replicas),
                 [placement.struct(aval, ipu)],
                 out_shardings=(self.sharding, None),
             )
-            self.whole = compilation.add(
+            self.whole = machine.compilation.add(
                 functools.partial(_whole, self.shape),
                 [placement.struct(part, ipu)],
                 out_shardings=self.sharding,
@@ -113,8 +107,8 @@ def _slices(replicas: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`[replicas, *shape]` -> `[replicas, elements / replicas]`, padded; whether all were equal."""
     flat = array.reshape(replicas, -1)
     padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
-    own = padded.reshape(replicas, replicas, -1)
-    return own[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
+    parts = padded.reshape(replicas, replicas, -1)
+    return parts[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
 
 
 def _agree(array: jax.Array) -> jax.Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -57,23 +56,18 @@ class Reader(Protocol):
 
 
 @dc.dataclass(frozen=True, eq=False)
-class _Form:
+class Form:
     """What all elements have in common.
 
     Attributes:
       structure: the pytree structure.
-      given: the first element's own dtypes.
-      expected: shape and dtype of each leaf on the device.
+      dtypes: the first element's own dtypes.
+      avals: shape and dtype of each leaf on the device.
     """
 
     structure: Any
-    given: list[np.dtype]
-    expected: list[tuple[tuple[int, ...], np.dtype]]
-
-    @functools.cached_property
-    def avals(self) -> list[jaxpr.Aval]:
-        """The same as `expected`, for JAX."""
-        return [jaxpr.ShapedArray(shape, dtype) for shape, dtype in self.expected]
+    dtypes: list[np.dtype]
+    avals: list[jaxpr.Aval]
 
 
 class Elements:
@@ -90,12 +84,13 @@ class Elements:
       form: of its elements, if that is known.
 
     Attributes:
+      form: of its elements, once one has been read.
       started: whether the data set has been asked for.
     """
 
-    def __init__(self, name: str, dataset: Any, form: _Form | None = None):
-        self.name, self.started = name, False
-        self._dataset, self._form = dataset, form
+    def __init__(self, name: str, dataset: Any, form: Form | None = None):
+        self.name, self.form, self.started = name, form, False
+        self._dataset = dataset
         self._iterator: Iterator[Any] | None = None
         self._kept: collections.deque[Leaves] = collections.deque()
         self._read = 0
@@ -105,19 +100,9 @@ class Elements:
         self._is_in_memory = type(dataset) in (list, tuple, np.ndarray)
         self._lock = threading.Lock()
 
-    @property
-    def avals(self) -> list[jaxpr.Aval] | None:
-        """Shape and dtype of each leaf, once an element has been read."""
-        return None if self._form is None else self._form.avals
-
-    @property
-    def structure(self) -> Any:
-        """The pytree structure of an element, once one has been read."""
-        return None if self._form is None else self._form.structure
-
     def anew(self) -> Elements:
         """The same data set from its beginning, whatever has become of this reading of it."""
-        return Elements(self.name, self._dataset, self._form)
+        return Elements(self.name, self._dataset, self.form)
 
     def peek(self) -> BaseException | None:
         """Reads the first element, unless one has been read; gives what went wrong instead."""
@@ -132,7 +117,7 @@ class Elements:
         self._submit(self._keep, target, start, stop)
 
     def _submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        if not self._is_in_memory or self._form is None:
+        if not self._is_in_memory or self.form is None:
             return self._thread.submit(function, *args, **kwargs)
         done: Future[T] = Future()
         with self._lock:
@@ -151,7 +136,7 @@ class Elements:
 
     def _peek(self) -> BaseException | None:
         with self._lock:
-            return None if self._form is not None else self._reading(self._read_first)
+            return None if self.form is not None else self._reading(self._read_first)
 
     def _fill(self, target: Target, count: int) -> BaseException | None:
         with events.span("feed", self.name):
@@ -200,17 +185,17 @@ class Elements:
                     f"infeed `{self.name}`: leaf {number} of element 0 is "
                     f"{leaves[number]!r:.60}, no array of numbers; convert it in the data set"
                 )
-        given = [array.dtype for array in arrays]
-        dtypes = [_narrowed(dtype) for dtype in given]
-        expected = [(array.shape, d) for array, d in zip(arrays, dtypes, strict=True)]
-        self._kept.append([a.astype(d) for a, d in zip(arrays, dtypes, strict=True)])
-        self._form = _Form(structure, given, expected)
+        narrow = [array.astype(_narrowed(array.dtype)) for array in arrays]
+        self._kept.append(narrow)
+        avals = [jaxpr.ShapedArray(array.shape, array.dtype) for array in narrow]
+        self.form = Form(structure, [array.dtype for array in arrays], avals)
         self._read += 1
 
     def _read_rows(self, iterator: Iterator[Any], target: Target, count: int) -> None:
         form = self._known
         flatten = form.structure.flatten_up_to
-        columns = [(whole, *e) for whole, e in zip(target.rows, form.expected, strict=True)]
+        avals = zip(target.rows, form.avals, strict=True)
+        columns = [(whole, aval.shape, aval.dtype) for whole, aval in avals]
         while target.filled < count:
             if target.cancelled or (self._worker is not None and self._worker.ends):
                 return
@@ -230,15 +215,15 @@ class Elements:
             target.advance()
 
     @property
-    def _known(self) -> _Form:
-        if self._form is None:
+    def _known(self) -> Form:
+        if self.form is None:
             raise InternalError(f"infeed `{self.name}` is read before its first element is known")
-        return self._form
+        return self.form
 
     def _other_structure(self, element: Any) -> FeedError:
         return FeedError(
             f"infeed `{self.name}`: element {self._read} is a {jax.tree.structure(element)}, the "
-            f"first was a {self.structure}"
+            f"first was a {self._known.structure}"
         )
 
     def _array(self, number: int, leaf: Any) -> np.ndarray:
@@ -263,7 +248,7 @@ class Elements:
                 "shape (batch with drop_remainder=True)"
             )
         # The first element's own dtype may be wider; the mode of x64 may have changed since.
-        if array.dtype != self._known.given[number] and _narrowed(array.dtype) != dtype:
+        if array.dtype != self._known.dtypes[number] and _narrowed(array.dtype) != dtype:
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self._read} is {array.dtype}, "
                 f"the first element's was {dtype}; cast it in the data set"

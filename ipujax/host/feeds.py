@@ -30,6 +30,8 @@ PAUSE_SECONDS = 0.0001
 PATIENCE = 1 / 8
 # How many elements are read at a time for a loop that takes them one by one.
 AHEAD = 8
+# How many results may wait to be computed before somebody waits for them.
+WAITING = 64
 
 Leaf = jax.Array | np.ndarray | np.generic
 
@@ -105,7 +107,7 @@ class Feeder:
         A busy device is worth waiting for: `most` iterations (by default all) are waited for as
         long as they keep coming, or earlier ones are being computed. Once all results are out and
         the data set has nothing ready, `least` do. Fewer means that the data set has ended;
-        `error` says more.
+        `exhausted` says more.
         """
         fetch, start = self._fetches[0], time.monotonic()
         wanted = fetch.count - fetch.used if most is None else most
@@ -117,7 +119,7 @@ class Feeder:
             if self._session.deliver():
                 wanted = least
             pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
-        return self.ready
+        return fetch.filled // self._replicas - fetch.used
 
     def _arrive(self, fetch: Fetch, iterations: int, seconds: float) -> bool:
         with self._session.interrupts.handled_at_once():
@@ -128,22 +130,15 @@ class Feeder:
         """Iterations that were asked for and that no kernel has been given."""
         return sum(fetch.count - fetch.used for fetch in self._fetches)
 
-    @property
-    def ready(self) -> int:
-        """Iterations of the oldest request that can run now, without waiting."""
-        fetch = self._fetches[0]
-        return fetch.filled // self._replicas - fetch.used
+    def exhausted(self, count: int, taken: int = 0) -> BaseException:
+        """What to raise if an iteration wants `count` elements and gets `taken`, and what is left.
 
-    @property
-    def left(self) -> int:
-        """Elements of the oldest request that no kernel has been given."""
-        fetch = self._fetches[0]
-        return fetch.filled - fetch.used * self._replicas
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the data set raised, if that ended the oldest request."""
-        return self._fetches[0].done.result()
+        That is not enough, as `wait` said of the oldest request.
+        """
+        fetch, replicas = self._fetches[0], self._replicas
+        available = fetch.filled + (taken - fetch.used) * replicas
+        error = fetch.done.result()
+        return exhausted(self.queue, count * replicas, available, error, replicas)
 
     def leaves(self, count: int) -> list[np.ndarray]:
         """The next `count` iterations' elements, `[capacity, (replicas,) *shape]` for each leaf.
@@ -229,36 +224,11 @@ def exhausted(
     )
 
 
-def of_the_loop(
-    error: OutOfRangeError,
-    structure: Any,
-    iterations: int | None,
-    done: int,
-    carried: Sequence[jax.Array],
-    replicas: int,
-) -> BaseException:
-    """The error of one iteration as the whole loop's: what all iterations asked for and got.
-
-    Args:
-      error: from iteration `done`, counting from 0.
-      structure: of the loop's variables.
-      iterations: of the whole loop; None where nobody knows.
-      done: complete iterations.
-      carried: the flat loop variables after them, of all replicas, and no others.
-      replicas: copies of the graph.
-    """
-    each = error.requested
-    asked, given = (iterations or done + 1) * each, done * each + error.available
-    leaves = [x if replicas == 1 else x[0] for x in carried]
-    variables = jax.tree.unflatten(structure, leaves)
-    return exhausted(error.infeed, asked, given, None, replicas, variables)
-
-
 class Collector:
     """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
-    def __init__(self, queue: Outfeed, replicas: int, depth: int = 64):
-        self._queue, self._replicas, self._depth = queue, replicas, depth
+    def __init__(self, queue: Outfeed, replicas: int):
+        self._queue, self._replicas = queue, replicas
         self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
@@ -267,14 +237,13 @@ class Collector:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
         with self._lock:
             self._pending.append((structure, leaves, count))
-            while len(self._pending) > self._depth or (self._pending and self._is_ready()):
-                self.deliver()
+            self.deliver()
 
-    def deliver_ready(self) -> bool:
-        """Delivers what has been computed; whether nothing is waiting then."""
+    def deliver(self, waiting: int = WAITING) -> bool:
+        """Delivers what has been computed, and all but so many others; whether none is left."""
         with self._lock:
-            while self._pending and self._is_ready():
-                self.deliver()
+            while len(self._pending) > waiting or (self._pending and self._is_ready()):
+                self._deliver_oldest()
             return not self._pending
 
     def _is_ready(self) -> bool:
@@ -282,25 +251,14 @@ class Collector:
         leaves: list[Any] = [x for x in self._pending[0][1] if isinstance(x, jax.Array)]
         return all(leaf.is_ready() for leaf in leaves)
 
-    def flush(self) -> None:
-        """Delivers all that is waiting."""
-        with self._lock:
-            while self.deliver():
-                pass
-
-    def deliver(self) -> bool:
-        """Delivers the oldest of what is waiting, once it is computed; false if nothing is."""
-        if not self._pending:
-            return False
+    def _deliver_oldest(self) -> None:
         structure, leaves, count = self._pending.popleft()
         arrays = [np.asarray(leaf) for leaf in leaves]
         if count is None:
-            self._queue.collect(structure, [a[np.newaxis] for a in arrays], self._replicas, 1)
-            return True
+            arrays, count = [a[np.newaxis] for a in arrays], 1
         # A view would keep the whole buffer alive for its first few entries.
         kept = [a if len(a) == count else a[:count].copy() for a in arrays]
         self._queue.collect(structure, kept, self._replicas, count)
-        return True
 
 
 class Session:
@@ -376,8 +334,7 @@ class Session:
             feeder.request(wanted, wanted)
         self._is_waiting = True
         if feeder.wait(least=wanted, most=wanted) < wanted:
-            asked = wanted * self.replicas
-            raise exhausted(feeder.queue, asked, feeder.left, feeder.error, self.replicas)
+            raise feeder.exhausted(wanted)
         self._is_waiting = False
         return feeder.element() if count is None else feeder.leaves(count)
 
@@ -387,11 +344,27 @@ class Session:
             feeder.completed()
         self.interrupts.check()
 
+    def of_the_loop(
+        self, error: OutOfRangeError, iterations: int | None, done: int, carried: Any
+    ) -> BaseException:
+        """The error of one iteration as the whole loop's: what all iterations asked for and got.
+
+        Args:
+          error: from iteration `done`, counting from 0.
+          iterations: of the whole loop; None where nobody knows.
+          done: complete iterations.
+          carried: the loop variables after them, of all replicas.
+        """
+        each, replicas = error.requested, self.replicas
+        asked, available = (iterations or done + 1) * each, done * each + error.available
+        firsts = carried if replicas == 1 else jax.tree.map(lambda x: x[0], carried)
+        return exhausted(error.infeed, asked, available, None, replicas, firsts)
+
     def deliver(self) -> bool:
         """Delivers all results that have been computed; whether there are no others."""
-        return all([collector.deliver_ready() for collector in self._collectors.values()])
+        return all([collector.deliver() for collector in self._collectors.values()])
 
     def flush(self) -> None:
         """Delivers all results, once they are computed."""
         for collector in self._collectors.values():
-            collector.flush()
+            collector.deliver(waiting=0)

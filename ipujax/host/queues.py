@@ -21,13 +21,11 @@ _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
 _names_lock = threading.Lock()
 
 
-def deprecated(queue: type[Queue], argument: str, instead: str) -> None:
-    """Warns, at the line that makes the queue, about an argument that does nothing any more."""
-    warnings.warn(
-        f"{queue.__name__}({argument}=...) is deprecated: {instead}",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+def deprecated(queue: Queue, is_given: bool, argument: str, instead: str) -> None:
+    """Warns, at the line that makes the queue, if it gives what does nothing any more."""
+    if is_given:
+        message = f"{type(queue).__name__}({argument}=...) is deprecated: {instead}"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 check = Checks(FeedError, FeedError)

@@ -19,12 +19,9 @@ def synthetic_array(aval: jaxpr.Aval) -> np.ndarray:
     asked = poplar_flags().synthetic_data_initializer
     dtype = np.dtype(aval.dtype)
     rng = np.random.default_rng(_SEED)
-    match asked:
-        case "":
-            return np.zeros(aval.shape, dtype)
-        case "uniform":
-            return rng.uniform(size=aval.shape).astype(dtype)
-        case "random" | "normal":
-            return rng.normal(size=aval.shape).astype(dtype)
-        case _:
-            return np.full(aval.shape, int(asked), dtype)
+    draws = {"uniform": rng.uniform, "random": rng.normal, "normal": rng.normal}
+    if not asked:
+        return np.zeros(aval.shape, dtype)
+    if asked in draws:
+        return draws[asked](size=aval.shape).astype(dtype)
+    return np.full(aval.shape, int(asked), dtype)

@@ -3,6 +3,9 @@
 `gc-monitor` reads them. Virtual IPUs are not exclusive, so nothing is locked, and trouble with
 these files never stops a program: it is logged and forgotten, at level DEBUG unless somebody else
 could have caused it.
+
+The files are in a folder of this user's own among temporary ones, or where `IPUJAX_RUNTIME_DIR`
+says: to share it between processes with other temporary folders, or if its name is taken.
 """
 
 from __future__ import annotations
@@ -71,8 +74,8 @@ class AttachedProcess:
 
 def runtime_dir() -> pathlib.Path:
     """The folder of the files: `IPUJAX_RUNTIME_DIR`, or one for this user among temporary files."""
-    given = os.environ.get(_VARIABLE)
-    return pathlib.Path(given or f"{tempfile.gettempdir()}/ipujax-{_user()}")
+    named = os.environ.get(_VARIABLE)
+    return pathlib.Path(named or f"{tempfile.gettempdir()}/ipujax-{_user()}")
 
 
 def publish(attachments: Sequence[Attachment]) -> None:
@@ -81,13 +84,8 @@ def publish(attachments: Sequence[Attachment]) -> None:
     A folder that others have a say in is not used, with a warning: gc-monitor is a convenience, and
     the program can do without.
     """
-    process = AttachedProcess(
-        os.getpid(),
-        os.path.basename(sys.executable or "python"),
-        _user(),
-        time.time(),
-        tuple(attachments),
-    )
+    command = os.path.basename(sys.executable or "python")
+    process = AttachedProcess(os.getpid(), command, _user(), time.time(), tuple(attachments))
     record = {**dataclasses.asdict(process), "started": _start_ticks(process.pid)}
     try:
         with _folder(make=True) as folder:
@@ -116,14 +114,14 @@ def attached_processes() -> list[AttachedProcess]:
     """
     try:
         with _folder() as folder:
-            found = [_look(folder, name) for name in folder.names() if name.endswith(".json")]
+            processes = [_look(folder, name) for name in folder.names() if name.endswith(".json")]
     except ForeignFolderError as error:
         _warn_of_folder("attached processes are not known", str(error))
         return []
     except OSError as error:
         _logger.debug("could not look for attached processes: %s", error)
         return []
-    return sorted((each for each in found if each is not None), key=lambda process: process.pid)
+    return sorted(filter(None, processes), key=lambda process: process.pid)
 
 
 def _folder(make: bool = False) -> AbstractContextManager[OwnFolder]:
@@ -147,20 +145,17 @@ def _look(folder: OwnFolder, name: str) -> AttachedProcess | None:
         if _is_alive(process.pid, record["started"]):
             return process
         folder.remove(name)
+        return None
     except FileNotFoundError:  # taken away meanwhile, by its process
         return None
     except UnfitFileError as error:
-        _warn_of_file(runtime_dir() / name, str(error))
+        why = str(error)
     except OSError as error:
-        _warn_of_file(runtime_dir() / name, f"cannot be read: {error.strerror}")
+        why = f"cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"[:_SHOWN]
-        _warn_of_file(runtime_dir() / name, f"tells of no attached process: {reason}")
+        why = "tells of no attached process: " + f"{type(error).__name__}: {error}"[:_SHOWN]
+    _logger.warning("%r is passed over, as it %s", str(runtime_dir() / name), why)
     return None
-
-
-def _warn_of_file(path: pathlib.Path, why: str) -> None:
-    _logger.warning("%r is passed over, as it %s", str(path), why)
 
 
 def _process(record: dict[str, Any]) -> AttachedProcess:
@@ -171,14 +166,10 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
       TypeError: something is of another type.
       ValueError: a number or a text that cannot be.
     """
-    attachments = tuple(
-        Attachment(
-            _text(each["device"]),
-            _whole(each["device_id"]),
-            tuple(_whole(ipu) for ipu in each["ipus"]),
-        )
-        for each in record["attachments"]
-    )
+    attachments: list[Attachment] = []
+    for each in record["attachments"]:
+        ipus = tuple(map(_whole, each["ipus"]))
+        attachments.append(Attachment(_text(each["device"]), _whole(each["device_id"]), ipus))
     since = record["since"]
     if type(since) not in (int, float) or not 0 <= since < _LATEST:
         raise ValueError(f"{since!r} is no time")
@@ -187,7 +178,8 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
     pid = _whole(record["pid"])
     if not 0 < pid <= _LAST_PID:  # others are groups of processes
         raise ValueError(f"{pid} is no process")
-    return AttachedProcess(pid, _text(record["command"]), _text(record["user"]), since, attachments)
+    command, user = _text(record["command"]), _text(record["user"])
+    return AttachedProcess(pid, command, user, since, tuple(attachments))
 
 
 def _text(value: object) -> str:

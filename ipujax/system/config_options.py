@@ -1,7 +1,7 @@
-"""Every option of an `IPUConfig` but the root's own: one class per category.
+"""Every option of an `IPUConfig`: one class per category, and the root below them.
 
 Names, types and defaults are those of "Targeting the IPU from TensorFlow", chapter Configuration
-utilities (facts `config.defaults_*`). The last word of an option says what it changes here.
+utilities (facts `config.defaults_*`). An option's effect is what it changes here.
 """
 
 from __future__ import annotations
@@ -12,71 +12,66 @@ from ipujax.system.config_enums import (
     DeviceConnectionType,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
+    SelectionOrder,
 )
 from ipujax.system.config_schema import ConfigNode, Effect, category, option
 
 
 class Convolutions(ConfigNode):
-    """Options of convolutions."""
+    """Options of convolutions.
 
-    poplar_options: dict[Any, Any] = option(
-        {},
-        """Options of the convolution planner, for all convolutions. "availableMemoryProportion"
-        is the share of a tile's memory, from 0 to 1, that the temporaries of one convolution may
-        take: less makes it slower and can need more code, which the planner does not count.""",
-        Effect.MODEL,
-    )
+    Attributes:
+      poplar_options: Options of the convolution planner, for all convolutions.
+        "availableMemoryProportion" is the share of a tile's memory, from 0 to 1, that the
+        temporaries of one convolution may take: less makes it slower and can need more code, which
+        the planner does not count.
+    """
+
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
 
 
 class DeviceConnection(ConfigNode):
-    """When devices attach to their IPUs."""
+    """When devices attach to their IPUs.
 
-    type: DeviceConnectionType = option(
-        DeviceConnectionType.ALWAYS,
-        """When to attach: while configuring, at the first run, or never. Programs compile in
-        every case.""",
-        Effect.SYSTEM,
-    )
-    version: str = option(
-        "",
-        """The chip to compile for: "ipu1", "ipu2", "ipu21", or "" for what is attached to. Needed
-        with PRE_COMPILE and NEVER, which attach to none.""",
-        Effect.SYSTEM,
-    )
-    enable_remote_buffers: bool = option(
-        False,
-        """Whether the system that programs are compiled for has remote buffers; not looked at
-        with ALWAYS, where the attached system says so itself (`gc-info -d 0 -I`).""",
-        Effect.SYSTEM,
-    )
+    Attributes:
+      type: When to attach: while configuring, at the first run, or never. Programs compile in every
+        case.
+      version: The chip to compile for: "ipu1", "ipu2", "ipu21", or "" for what is attached to.
+        Needed with PRE_COMPILE and NEVER, which attach to none.
+      enable_remote_buffers: Whether the system that programs are compiled for has remote buffers;
+        not looked at with ALWAYS, where the attached system says so itself (`gc-info -d 0 -I`).
+    """
+
+    type: DeviceConnectionType = option(DeviceConnectionType.ALWAYS, effect=Effect.SYSTEM)
+    version: str = option("", effect=Effect.SYSTEM)
+    enable_remote_buffers: bool = option(False, effect=Effect.SYSTEM)
 
 
 class MultiReplicaDistribution(ConfigNode):
     """Several processes that run one program, each with its share of the replicas.
 
     Replicas are not distributed over processes yet: configuring more than one is an error.
+
+    Attributes:
+      process_index: Which process this is, from 0 up to but not with `process_count`.
+      process_count: How many processes there are: 0 or 1, all replicas run in this process.
     """
 
-    process_index: int = option(
-        0, "Which process this is, from 0 up to but not with `process_count`.", Effect.SYSTEM
-    )
-    process_count: int = option(
-        0, "How many processes there are: 0 or 1, all replicas run in this process.", Effect.SYSTEM
-    )
+    process_index: int = option(0, effect=Effect.SYSTEM)
+    process_count: int = option(0, effect=Effect.SYSTEM)
 
 
 class Experimental(ConfigNode):
-    """Options that may change or go without much notice."""
+    """Options that may change or go without much notice.
 
-    always_rearrange_copies_on_the_host: bool = option(
-        False,
-        """Bring streamed data into the device's layout on the host instead of on the device:
-        slower, but no memory of the device is spent.""",
-        Effect.MODEL,
-    )
-    enable_remote_buffer_embedding: bool = option(
-        False, "Keep host embeddings in remote buffers.", Effect.MODEL
-    )
+    Attributes:
+      always_rearrange_copies_on_the_host: Bring streamed data into the device's layout on the host
+        instead of on the device: slower, but no memory of the device is spent.
+      enable_remote_buffer_embedding: Keep host embeddings in remote buffers.
+    """
+
+    always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.MODEL)
+    enable_remote_buffer_embedding: bool = option(False, effect=Effect.MODEL)
     multi_replica_distribution: MultiReplicaDistribution = category()
 
 
@@ -84,171 +79,203 @@ class FloatingPointBehaviour(ConfigNode):
     """What float16 arithmetic does at its limits.
 
     Until one of these is assigned, be it to its default, arithmetic is plain JAX.
+
+    Attributes:
+      inv: Raise on an invalid operation (IEEE 754).
+      div0: Raise on a division by zero.
+      oflo: Raise on an overflow.
+      esr: Round stochastically.
+      nanoo: Overflow to NaN; without it, to the largest finite number.
+      set_all: Count all five others as True, whatever they hold.
     """
 
-    inv: bool = option(False, "Raise on an invalid operation (IEEE 754).", Effect.VALUES)
-    div0: bool = option(False, "Raise on a division by zero.", Effect.VALUES)
-    oflo: bool = option(False, "Raise on an overflow.", Effect.VALUES)
-    esr: bool = option(False, "Round stochastically.", Effect.VALUES)
-    nanoo: bool = option(
-        False, "Overflow to NaN; without it, to the largest finite number.", Effect.VALUES
-    )
-    set_all: bool = option(
-        False, "Count all five others as True, whatever they hold.", Effect.VALUES
-    )
+    inv: bool = option(False, effect=Effect.VALUES)
+    div0: bool = option(False, effect=Effect.VALUES)
+    oflo: bool = option(False, effect=Effect.VALUES)
+    esr: bool = option(False, effect=Effect.VALUES)
+    nanoo: bool = option(False, effect=Effect.VALUES)
+    set_all: bool = option(False, effect=Effect.VALUES)
 
 
 class IoTiles(ConfigNode):
-    """Tiles set apart for input and output, so that these overlap with compute."""
+    """Tiles set apart for input and output, so that these overlap with compute.
 
-    num_io_tiles: int = option(0, "How many tiles of each IPU to set apart.", Effect.MODEL)
-    place_ops_on_io_tiles: bool = option(
-        False, "Place operations of input and output on those tiles.", Effect.MODEL
-    )
-    available_memory_proportion: float = option(
-        0.9,
-        """The share of those tiles' memory, from 0 to 1, that data may fill; code has the rest.
-        If data needs more, operations stay off those tiles, and a warning says so.""",
-        Effect.MODEL,
-    )
+    Attributes:
+      num_io_tiles: How many tiles of each IPU to set apart.
+      place_ops_on_io_tiles: Place operations of input and output on those tiles.
+      available_memory_proportion: The share of those tiles' memory, from 0 to 1, that data may
+        fill; code has the rest. If data needs more, operations stay off those tiles, and a warning
+        says so.
+    """
+
+    num_io_tiles: int = option(0, effect=Effect.MODEL)
+    place_ops_on_io_tiles: bool = option(False, effect=Effect.MODEL)
+    available_memory_proportion: float = option(0.9, effect=Effect.MODEL)
 
 
 class IpuModel(ConfigNode):
-    """The chip that the IPU Model stands for."""
+    """The chip that the IPU Model stands for.
 
-    compile_ipu_code: bool = option(True, "Count the memory that code takes, too.", Effect.MODEL)
-    tiles_per_ipu: int = option(
-        0, "How many tiles an IPU has; 0: as many as the chip of that version.", Effect.MODEL
-    )
-    version: str = option(
-        "ipu2", 'The chip: "ipu1" (GC2), "ipu2" (GC200) or "ipu21" (Bow).', Effect.MODEL
-    )
+    Attributes:
+      compile_ipu_code: Count the memory that code takes, too.
+      tiles_per_ipu: How many tiles an IPU has; 0: as many as the chip of that version.
+      version: The chip: "ipu1" (GC2), "ipu2" (GC200) or "ipu21" (Bow).
+    """
+
+    compile_ipu_code: bool = option(True, effect=Effect.MODEL)
+    tiles_per_ipu: int = option(0, effect=Effect.MODEL)
+    version: str = option("ipu2", effect=Effect.MODEL)
 
 
 class Matmuls(ConfigNode):
-    """Options of matrix multiplications."""
+    """Options of matrix multiplications.
 
-    clear_pass_type: bool = option(
-        False,
-        """Do not tell the planner whether a multiplication is of the forward, backward or update
-        pass. Can save memory where batches are large.""",
-        Effect.MODEL,
-    )
-    poplar_options: dict[Any, Any] = option(
-        {},
-        """Options of the matrix multiplication planner, for all multiplications;
-        "availableMemoryProportion" as for convolutions.""",
-        Effect.MODEL,
-    )
+    Attributes:
+      clear_pass_type: Do not tell the planner whether a multiplication is of the forward, backward
+        or update pass. Can save memory where batches are large.
+      poplar_options: Options of the matrix multiplication planner, for all multiplications;
+        "availableMemoryProportion" as for convolutions.
+    """
+
+    clear_pass_type: bool = option(False, effect=Effect.MODEL)
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
 
 
 class NormsExperimental(ConfigNode):
-    """Options of normalisations that may change or go without much notice."""
+    """Options of normalisations that may change or go without much notice.
 
-    distributed_batch_norm_replica_group_size: int = option(
-        1,
-        """Over how many neighbouring replicas batch normalisation takes its statistics when
-        training, recomputation included. Neither for pipelines nor with I/O tiles.""",
-        Effect.VALUES,
-    )
+    Attributes:
+      distributed_batch_norm_replica_group_size: Over how many neighbouring replicas batch
+        normalisation takes its statistics when training, recomputation included. Neither for
+        pipelines nor with I/O tiles.
+    """
+
+    distributed_batch_norm_replica_group_size: int = option(1, effect=Effect.VALUES)
 
 
 class Norms(ConfigNode):
-    """Options of batch, group, layer and instance normalisation alike."""
+    """Options of batch, group, layer and instance normalisation alike.
 
-    use_stable_statistics: bool = option(
-        False,
-        "Subtract the mean before computing the variance: slower and more exact.",
-        Effect.VALUES,
-    )
+    Attributes:
+      use_stable_statistics: Subtract the mean before computing the variance: slower and more exact.
+    """
+
+    use_stable_statistics: bool = option(False, effect=Effect.VALUES)
     experimental: NormsExperimental = category()
 
 
 class Optimizations(ConfigNode):
-    """What the compiler trades against what."""
+    """What the compiler trades against what.
 
-    prefetch_data_streams: bool = option(
-        True, "Let the host fetch data while the IPUs compute.", Effect.HOST
-    )
-    combine_embedding_lookups: bool = option(
-        False, "Look up several indices of one table at once: faster, more memory.", Effect.MODEL
-    )
-    combine_matmuls: bool = option(
-        False, "Merge multiplications that share their weights or their input.", Effect.MODEL
-    )
-    enable_graph_outlining: bool = option(
-        True,
-        """Use the same code for equal operations on different data: less code, but the data must
-        be copied to where the code expects it.""",
-        Effect.MODEL,
-    )
-    merge_infeed_io_copies: bool = option(
-        False, "Merge the copies of an infeed's arrays into one: faster, more memory.", Effect.MODEL
-    )
-    maximum_cross_replica_sum_buffer_size: int = option(
-        0,
-        """How many bytes may wait for a sum over replicas; 0: none waits. More means fewer, larger
-        sums: less code, larger temporaries. Worth setting with many trainable arrays.""",
-        Effect.MODEL,
-    )
-    maximum_reduce_scatter_buffer_size: int = option(
-        0, "How many bytes may wait for a reduce-scatter; 0: none waits.", Effect.MODEL
-    )
-    maximum_inter_ipu_copies_buffer_size: int = option(
-        0, "How many bytes may wait for a copy between IPUs; 0: none waits.", Effect.MODEL
-    )
-    maximum_send_recv_cluster_size: int = option(
-        0,
-        "How many bytes may wait for a transfer to or from the host; 0: none waits.",
-        Effect.MODEL,
-    )
-    minimum_remote_tensor_size: int = option(
-        128, "From how many bytes on an array may live in remote memory.", Effect.MODEL
-    )
+    Attributes:
+      prefetch_data_streams: Let the host fetch data while the IPUs compute.
+      combine_embedding_lookups: Look up several indices of one table at once: faster, more memory.
+      combine_matmuls: Merge multiplications that share their weights or their input.
+      enable_graph_outlining: Use the same code for equal operations on different data: less code,
+        but the data must be copied to where the code expects it.
+      merge_infeed_io_copies: Merge the copies of an infeed's arrays into one: faster, more memory.
+      maximum_cross_replica_sum_buffer_size: How many bytes may wait for a sum over replicas; 0:
+        none waits. More means fewer, larger sums: less code, larger temporaries. Worth setting with
+        many trainable arrays.
+      maximum_reduce_scatter_buffer_size: How many bytes may wait for a reduce-scatter; 0: none
+        waits.
+      maximum_inter_ipu_copies_buffer_size: How many bytes may wait for a copy between IPUs; 0: none
+        waits.
+      maximum_send_recv_cluster_size: How many bytes may wait for a transfer to or from the host; 0:
+        none waits.
+      minimum_remote_tensor_size: From how many bytes on an array may live in remote memory.
+      merge_remote_buffers: Whether remote buffers that differ in nothing but their data become one,
+        to share code.
+      enable_gather_simplifier: Optimise embedding lookups more aggressively.
+      triangular_solve_expander_block_size: Size of the blocks, one tile each, in which triangular
+        systems are solved; 0 leaves the choice to the compiler. With N rows there are log2(N /
+        size) unrolled steps, so small blocks are more parallel and large ones need less code.
+      cholesky_block_size: Size of the blocks, one tile each, in which Cholesky factors are
+        computed; 0 leaves the choice to the compiler. With N rows there are N / size unrolled
+        steps, so small blocks are more parallel and large ones need less code.
+      enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy.
+    """
+
+    prefetch_data_streams: bool = option(True, effect=Effect.HOST)
+    combine_embedding_lookups: bool = option(False, effect=Effect.MODEL)
+    combine_matmuls: bool = option(False, effect=Effect.MODEL)
+    enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
+    merge_infeed_io_copies: bool = option(False, effect=Effect.MODEL)
+    maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL)
+    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.MODEL)
+    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.MODEL)
+    maximum_send_recv_cluster_size: int = option(0, effect=Effect.MODEL)
+    minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL)
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
-        MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
-        "Whether remote buffers that differ in nothing but their data become one, to share code.",
-        Effect.MODEL,
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.MODEL
     )
-    enable_gather_simplifier: bool = option(
-        True, "Optimise embedding lookups more aggressively.", Effect.MODEL
-    )
-    triangular_solve_expander_block_size: int = option(
-        0,
-        """Size of the blocks, one tile each, in which triangular systems are solved; 0 leaves the
-        choice to the compiler. With N rows there are log2(N / size) unrolled steps, so small
-        blocks are more parallel and large ones need less code.""",
-        Effect.MODEL,
-    )
-    cholesky_block_size: int = option(
-        0,
-        """Size of the blocks, one tile each, in which Cholesky factors are computed; 0 leaves the
-        choice to the compiler. With N rows there are N / size unrolled steps, so small blocks are
-        more parallel and large ones need less code.""",
-        Effect.MODEL,
-    )
-    enable_fast_math: bool = option(
-        False, "Reassociate and transform arithmetic with no promise of accuracy.", Effect.NONE
-    )
+    enable_gather_simplifier: bool = option(True, effect=Effect.MODEL)
+    triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL)
+    cholesky_block_size: int = option(0, effect=Effect.MODEL)
+    enable_fast_math: bool = option(False, effect=Effect.NONE)
 
 
 class Pooling(ConfigNode):
-    """Options of pooling."""
+    """Options of pooling.
 
-    poplar_options: dict[Any, Any] = option(
-        {}, "Options of the pooling planner, for all pooling operations.", Effect.MODEL
-    )
+    Attributes:
+      poplar_options: Options of the pooling planner, for all pooling operations.
+    """
+
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
 
 
 class Scheduling(ConfigNode):
-    """How operations are put in order."""
+    """How operations are put in order.
 
-    algorithm: SchedulingAlgorithm = option(
-        SchedulingAlgorithm.CHOOSE_BEST, "The algorithm that orders operations.", Effect.MODEL
-    )
-    maximum_scheduler_lookahead_depth: int = option(
-        5, "How many operations LOOK_AHEAD looks ahead; its time grows fast with it.", Effect.MODEL
-    )
-    maximum_scheduler_search_space_size: int = option(
-        64, "How many orders LOOK_AHEAD compares at most for one choice.", Effect.MODEL
-    )
+    Attributes:
+      algorithm: The algorithm that orders operations.
+      maximum_scheduler_lookahead_depth: How many operations LOOK_AHEAD looks ahead; its time grows
+        fast with it.
+      maximum_scheduler_search_space_size: How many orders LOOK_AHEAD compares at most for one
+        choice.
+    """
+
+    algorithm: SchedulingAlgorithm = option(SchedulingAlgorithm.CHOOSE_BEST, effect=Effect.MODEL)
+    maximum_scheduler_lookahead_depth: int = option(5, effect=Effect.MODEL)
+    maximum_scheduler_search_space_size: int = option(64, effect=Effect.MODEL)
+
+
+class SystemOptions(ConfigNode):
+    """All that can be set about an IPU system; `print(config)` shows every option.
+
+    Options are attributes, in categories: `config.ipu_model.version = "ipu21"`. Use
+    `get_attribute_metadata` to ask for the type, default and meaning of one.
+
+    Attributes:
+      auto_select_ipus: How many IPUs each device has, 1 to 16: 4 for one device of four IPUs,
+        [2, 2] for /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs.
+      select_ipus: Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one
+        device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
+      allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping
+        them: less memory, more time. Operations with state are never repeated.
+      selection_order: In which order a device's IPUs become shards.
+      serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
+      compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
+        compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
+      gcl_poplar_options: Options of the communication library, for all collectives.
+    """
+
+    auto_select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM)
+    select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM)
+    allow_recompute: bool = option(False, effect=Effect.MODEL)
+    selection_order: SelectionOrder = option(SelectionOrder.AUTO, effect=Effect.SYSTEM)
+    serialization_output_folder: str = option("", effect=Effect.HOST)
+    compilation_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    convolutions: Convolutions = category()
+    device_connection: DeviceConnection = category()
+    experimental: Experimental = category()
+    floating_point_behaviour: FloatingPointBehaviour = category()
+    io_tiles: IoTiles = category()
+    ipu_model: IpuModel = category()
+    matmuls: Matmuls = category()
+    norms: Norms = category()
+    optimizations: Optimizations = category()
+    pooling: Pooling = category()
+    scheduling: Scheduling = category()

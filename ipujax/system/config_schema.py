@@ -11,6 +11,7 @@ A category is a class; an option is an annotated class attribute:
         depth: int | list[int] = option(2, "How deep.")
         loops: Loops = category()
 
+What an option does may also stand under `Attributes:` in the docstring of its class.
 The annotation is checked on every assignment, containers element by element. A name that does not
 exist is an error on reading and on writing, with the closest full name as a suggestion.
 """
@@ -24,6 +25,7 @@ import dataclasses
 import difflib
 import enum
 import inspect
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -34,6 +36,9 @@ from ipujax.system.log import get_logger
 
 Node = TypeVar("Node", bound="ConfigNode")
 
+_ATTRIBUTES = "\n\nAttributes:\n"
+_ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
+
 
 class Effect(enum.Enum):
     """What an option changes for a user of this machine, where IPUs are virtual."""
@@ -43,6 +48,13 @@ class Effect(enum.Enum):
     HOST = "how the host compiles, caches and feeds programs"
     MODEL = "the modelled memory and cycles, never the numbers"
     NONE = "nothing: accepted so that programs port unchanged"
+
+
+def documentation(cls: type) -> tuple[str, dict[str, str]]:
+    """What a class's docstring says of it, and of each attribute; nothing under `python -OO`."""
+    about, _, attributes = (inspect.getdoc(cls) or "").partition(_ATTRIBUTES)
+    docs = {name: " ".join(doc.split()) for name, doc in _ATTRIBUTE.findall(attributes)}
+    return about, docs
 
 
 def type_name(hint: Any) -> str:
@@ -145,18 +157,25 @@ class AttributeMetadata:
 
 
 @dataclasses.dataclass(frozen=True)
-class Option:
-    """The declaration of one option; reads and writes its value in a node."""
+class Member:
+    """The declaration of an option or a category; reads its value in a node.
 
-    default: Any
-    doc: str
-    effect: Effect
-    deprecated: str | None
-    name: str = ""  # both are filled in when the class that declares the option is made
+    Its name, type and description are filled in when the class that declares it is made.
+    """
+
+    default: Any = None
+    doc: str = ""
+    effect: Effect | None = None
+    deprecated: str | None = None
+    name: str = ""
     hint: Any = None
 
     def __get__(self, node: ConfigNode | None, owner: type) -> Any:
         return self if node is None else node._values[self.name]
+
+
+class Option(Member):
+    """The declaration of one option; writes its value in a node, too."""
 
     def __set__(self, node: ConfigNode, value: object) -> None:
         metadata = node.get_attribute_metadata(self.name)
@@ -171,16 +190,8 @@ class Option:
         node._assigned.add(self.name)
 
 
-@dataclasses.dataclass(frozen=True)
-class Category:
+class Category(Member):
     """The declaration of one category within another."""
-
-    deprecated: str | None
-    name: str = ""
-    hint: Any = None
-
-    def __get__(self, node: ConfigNode | None, owner: type) -> Any:
-        return self if node is None else node._values[self.name]
 
     def __set__(self, node: ConfigNode, value: object) -> None:
         raise ConfigError(
@@ -190,34 +201,43 @@ class Category:
 
 
 def option(
-    default: Any, doc: str, effect: Effect = Effect.NONE, *, deprecated: str | None = None
+    default: Any, doc: str = "", *, effect: Effect = Effect.NONE, deprecated: str | None = None
 ) -> Any:
-    """Declares an option; its type is the annotation beside it."""
-    return Option(default, " ".join(doc.split()), effect, deprecated)
+    """Declares an option; its type is the annotation beside it.
+
+    Args:
+      default: its value until one is assigned.
+      doc: what it does; by default, what the docstring of the class says of it.
+      effect: what it changes here.
+      deprecated: why it should no longer be used.
+    """
+    return Option(default, doc, effect, deprecated)
 
 
 def category(*, deprecated: str | None = None) -> Any:
     """Declares a category; its class is the annotation beside it."""
-    return Category(deprecated)
+    return Category(deprecated=deprecated)
 
 
 class ConfigNode:
     """A category of options, or the root of a configuration: subclass it to declare one."""
 
-    _members: typing.ClassVar[dict[str, Option | Category]] = {}
+    _members: typing.ClassVar[dict[str, Member]] = {}
     _values: dict[str, Any]
     _assigned: set[str]  # the options that somebody gave a value, even if the default
     _frozen: bool
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        hints = typing.get_type_hints(cls)
-        members = dict(cls._members)
-        for name, declared in list(vars(cls).items()):
-            if isinstance(declared, (Option, Category)):
-                members[name] = dataclasses.replace(declared, name=name, hint=hints[name])
-                setattr(cls, name, members[name])
-        cls._members = members
+        hints, docs = typing.get_type_hints(cls), documentation(cls)[1]
+        declared = {name: each for name, each in vars(cls).items() if isinstance(each, Member)}
+        for name, each in declared.items():
+            hint, doc = hints[name], each.doc or docs.get(name, "")
+            if isinstance(each, Category):
+                doc = documentation(hint)[0]
+            declared[name] = dataclasses.replace(each, name=name, hint=hint, doc=doc)
+            setattr(cls, name, declared[name])
+        cls._members = {**cls._members, **declared}
 
     def __init__(self, *, _path: str = "", _parent: ConfigNode | None = None):
         # Plain assignment would go through the schema's own `__setattr__`.
@@ -281,14 +301,10 @@ class ConfigNode:
             + self._suggestion(self._full(part))
         )
 
-    def _metadata(self, member: Option | Category) -> AttributeMetadata:
+    def _metadata(self, member: Member) -> AttributeMetadata:
         name, message = self._full(member.name), member.deprecated or self._deprecation()
-        if isinstance(member, Category):
-            doc = inspect.getdoc(member.hint) or ""
-            return AttributeMetadata(name, doc, None, message, None, None)
-        return AttributeMetadata(
-            name, member.doc, member.effect, message, member.hint, member.default
-        )
+        hint = None if isinstance(member, Category) else member.hint
+        return AttributeMetadata(name, member.doc, member.effect, message, hint, member.default)
 
     def _deprecation(self) -> str | None:
         """Why this category is deprecated, or the nearest one around it that is."""
@@ -324,13 +340,13 @@ class ConfigNode:
                 yield f"{indent}{name} = {value!r}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], shown: str = "'{}'") -> str:
     """What to add to a message about a name that does not exist: the nearest, or ''."""
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f"; did you mean {shown.format(close[0])}?" if close else ""
 
 
-def walk(node: ConfigNode) -> Iterator[tuple[str, Option | Category, Any]]:
+def walk(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:
     """Every option and category below a node: its full name, its declaration and its value."""
     for name, member in node._members.items():
         value = node._values[name]

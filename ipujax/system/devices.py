@@ -2,25 +2,26 @@
 
 There is one system in a process, `SYSTEM`. It starts unconfigured, with one logical device of one
 IPU; `configure` gives it others. Whoever keeps something that depends on the configuration
-compares `SYSTEM.generation`, which changes whenever the configuration does.
+compares `SYSTEM.generation`, which changes whenever the configuration does; to configure again what
+is in force leaves it as it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import threading
 
 import numpy as np
 
 from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
-from ipujax.system import attachments
+from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
-from ipujax.system.config_schema import snapshot
+from ipujax.system.config_schema import assigned_names, snapshot
 from ipujax.system.device_ids import DEVICES, ListedDevice, first_free, shard_order
-from ipujax.system.flags import poplar_flags
 from ipujax.system.log import get_logger
-from ipujax.system.options import SystemOptions, check_consistency
+from ipujax.system.options import SystemOptions, check_consistency, config_key
 
 _NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
 _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
@@ -83,35 +84,40 @@ class VirtualSystem:
     """The system's state; use the one instance, `SYSTEM`.
 
     Attributes:
-      generation: changes with every `configure` and `reset`.
+      generation: changes with every `reset`, and every `configure` of something else.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._lock = threading.RLock()
         self._devices: tuple[LogicalDevice, ...] | None = None
-        self._configured = False
-        self._attached: dict[str, LogicalDevice] = {}
+        self._in_force: object = None  # what tells the configuration from others
+        self._attached: dict[str, attachments.Attachment] = {}
         self._seeds: dict[str, DeviceSeed] = {}
 
     @property
     def configured(self) -> bool:
         """Whether a configuration is in force."""
-        return self._configured
+        return self._in_force is not None
 
     def configure(self, config: SystemOptions) -> None:
         """Puts a configuration in force in place of the one before; attaches `ALWAYS` devices.
+
+        If it is in force already, devices and compiled programs stay, and only seeds start anew.
 
         Raises:
           ConfigError: if options contradict one another.
           DeviceError: if the machine has no such IPUs.
         """
-        check_consistency(config, on_ipu_model=poplar_flags().use_ipu_model)
+        check_consistency(config, on_ipu_model=flags.poplar_flags().use_ipu_model)
         devices = devices_of(snapshot(config, frozen=True))
+        identity = _identity(config)
         with self._lock:
-            self.reset()
-            self._devices, self._configured = devices, True
-            for device in devices:
+            if identity != self._in_force:
+                self.reset()
+                self._devices, self._in_force = devices, identity
+            self._seeds.clear()
+            for device in self._all_devices():
                 if device.connection is DeviceConnectionType.ALWAYS:
                     self.attach(device)
 
@@ -119,7 +125,7 @@ class VirtualSystem:
         """Drops the configuration, attachments and seeds; a fresh system is left as it is."""
         with self._lock:
             self.detach_all()
-            self._devices, self._configured = None, False
+            self._devices = self._in_force = None
             self._seeds.clear()
             self.generation += 1
 
@@ -130,7 +136,7 @@ class VirtualSystem:
           NotConfiguredError: if nothing is configured.
         """
         with self._lock:
-            if not self._configured:
+            if not self.configured:
                 raise NotConfiguredError(
                     "no IPU devices are configured; call IPUConfig().configure_ipu_system() first"
                 )
@@ -175,15 +181,11 @@ class VirtualSystem:
             device = self.device(device.name)  # a device of an older configuration attaches no more
             if device.name in self._attached:
                 return
-            self._attached[device.name] = device
+            attachment = attachments.Attachment(device.name, device.device_id, device.ipus)
+            self._attached[device.name] = attachment
             ipus = "IPU" if device.num_ipus == 1 else "IPUs"
             get_logger().info("Device %s attached to %s: %d", device.name, ipus, device.device_id)
-            attachments.publish(
-                [
-                    attachments.Attachment(each.name, each.device_id, each.ipus)
-                    for each in self._attached.values()
-                ]
-            )
+            attachments.publish(list(self._attached.values()))
 
     def detach_all(self) -> None:
         """Detaches all devices; each attaches again at its next run."""
@@ -220,6 +222,12 @@ class VirtualSystem:
 def is_ipu_device_name(name: str) -> bool:
     """Whether a device name is that of an IPU device, configured or not."""
     return _NAME.fullmatch(name) is not None
+
+
+def _identity(config: SystemOptions) -> object:
+    """Equal where programs, compiled from now on, and their reports would be the same."""
+    environment = [os.environ.get(name) for name in (flags.VARIABLE, poplar_options.VARIABLE)]
+    return config_key(config), assigned_names(config.ipu_model), environment
 
 
 def devices_of(config: SystemOptions) -> tuple[LogicalDevice, ...]:

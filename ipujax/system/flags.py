@@ -8,7 +8,6 @@ every call and parsed when it has changed.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import functools
 import os
@@ -19,9 +18,10 @@ from typing import Any
 from absl import flags as absl_flags
 
 from ipujax.errors import FlagError
+from ipujax.system.config_schema import did_you_mean, documentation
 from ipujax.system.log import get_logger
 
-_VARIABLE = "TF_POPLAR_FLAGS"
+VARIABLE = "TF_POPLAR_FLAGS"
 
 
 class SyntheticDataCategory(enum.Enum):
@@ -34,108 +34,94 @@ class SyntheticDataCategory(enum.Enum):
     Parameters = 4
 
 
-def _flag(default: Any, doc: str, *, in_key: bool = False, inert: str = "") -> Any:
-    """A flag; `inert` says why it changes nothing here, and is shown to whoever sets it."""
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "in_key": in_key, "inert": inert}
-    )
+# Flags whose values tell one executable from another.
+_IN_KEY = (
+    "use_synthetic_data",
+    "synthetic_data_categories",
+    "synthetic_data_initializer",
+    "use_ipu_model",
+    "log_cycle_count",
+    "while_loop_brute_force_max_trip_count",
+    "fallback_scheduler",
+    "sync_replica_start",
+    "allow_nans",
+)
 
-
-_XLA_DECIDES = "XLA decides"
-_NO_POPLAR = "there is no Poplar compiler behind virtual IPUs"
-_NEVER_BUSY = "virtual IPUs are never busy"
+# Why some flags change nothing here; whoever sets one is told.
+_INERT = {
+    "log_cycle_count": "cycles are not modelled yet",
+    "while_loop_brute_force_max_trip_count": "XLA decides",
+    "max_compilation_threads": "XLA decides",
+    "max_infeed_threads": "each loop reads each infeed in one thread",
+    "save_vertex_graph": "there is no Poplar compiler behind virtual IPUs",
+    "save_interval_report": "there is no Poplar compiler behind virtual IPUs",
+    "dump_schedule_as_dot": "there is no Poplar compiler behind virtual IPUs",
+    "tensor_map_file_path": "tile mappings are not modelled yet",
+    "fallback_scheduler": "XLA decides",
+    "show_progress_bar": "compilation is not shown as a bar",
+    "on_demand_device_poll_time": "virtual IPUs are never busy",
+    "on_demand_device_timeout": "virtual IPUs are never busy",
+    "sync_replica_start": "replicas of one run always start together",
+    "enable_hlo_verifier": "programs are always verified",
+    "allow_nans": "values may always be NaNs",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class PoplarFlags:
-    """The flags in force; every field is a flag of the same name."""
+    """The flags in force; every field is a flag of the same name.
 
-    help: bool = _flag(False, "Print the flags and go on.")
-    use_synthetic_data: bool = _flag(
-        False, "Exchange no data with the host: make all of it up on the device.", in_key=True
-    )
-    synthetic_data_categories: tuple[str, ...] = _flag(
-        (),
-        "Make up only these kinds of data: a comma-separated list of seed, infeed, outfeed, "
-        "hostembedding, parameters.",
-        in_key=True,
-    )
-    synthetic_data_initializer: str = _flag(
-        "",
-        "What made-up data holds: random, uniform, normal, or an integer; zeros if not given.",
-        in_key=True,
-    )
-    use_ipu_model: bool = _flag(False, "Run on the IPU Model instead of IPUs.", in_key=True)
-    log_cycle_count: int = _flag(
-        -1,
-        "Log the cycles of a run on the device with this ordinal; -1: never.",
-        in_key=True,
-        inert="cycles are not modelled yet",
-    )
-    while_loop_brute_force_max_trip_count: int = _flag(
-        128,
-        "How many iterations to try when looking for a loop's trip count.",
-        in_key=True,
-        inert=_XLA_DECIDES,
-    )
-    max_compilation_threads: int = _flag(
-        -1, "Threads that compile; -1: no limit.", inert=_XLA_DECIDES
-    )
-    max_infeed_threads: int = _flag(
-        -1,
-        "Threads that feed a queue; -1: no limit.",
-        inert="each loop reads each infeed in one thread",
-    )
-    save_vertex_graph: str = _flag(
-        "", "Directory for the vertex graph of each program.", inert=_NO_POPLAR
-    )
-    save_interval_report: str = _flag(
-        "", "Directory for the interval report of each program.", inert=_NO_POPLAR
-    )
-    executable_cache_path: str = _flag(
-        "", "Directory in which compiled programs are kept; created if need be."
-    )
-    dump_schedule_as_dot: bool = _flag(False, "Write the schedule as a DOT file.", inert=_NO_POPLAR)
-    tensor_map_file_path: str = _flag(
-        "",
-        "Directory for the tile mapping of each program.",
-        inert="tile mappings are not modelled yet",
-    )
-    null_data_feed: bool = _flag(False, "Feed infeeds with zeros, without reading their data sets.")
-    fallback_scheduler: bool = _flag(
-        False,
-        "Use the simple scheduler when the best order is too slow to find.",
-        in_key=True,
-        inert=_XLA_DECIDES,
-    )
-    show_progress_bar: str = _flag(
-        "auto",
-        "Show progress while compiling: auto, true, false.",
-        inert="compilation is not shown as a bar",
-    )
-    on_demand_device_poll_time: int = _flag(
-        1000,
-        "How often to try to attach on demand, in milliseconds; less than 100 counts as 100.",
-        inert=_NEVER_BUSY,
-    )
-    on_demand_device_timeout: int = _flag(
-        3_600_000, "How long to try to attach on demand, in milliseconds.", inert=_NEVER_BUSY
-    )
-    sync_replica_start: bool = _flag(
-        False,
-        "Start all replicas together.",
-        in_key=True,
-        inert="replicas of one run always start together",
-    )
-    enable_hlo_verifier: bool = _flag(
-        False, "Check the program after every pass.", inert="programs are always verified"
-    )
-    allow_nans: bool = _flag(
-        False,
-        "Do not assume that values are no NaNs.",
-        in_key=True,
-        inert="values may always be NaNs",
-    )
+    Attributes:
+      help: Print the flags and go on.
+      use_synthetic_data: Exchange no data with the host: make all of it up on the device.
+      synthetic_data_categories: Make up only these kinds of data: a comma-separated list of seed,
+        infeed, outfeed, hostembedding, parameters.
+      synthetic_data_initializer: What made-up data holds: random, uniform, normal, or an integer;
+        zeros if not given.
+      use_ipu_model: Run on the IPU Model instead of IPUs.
+      log_cycle_count: Log the cycles of a run on the device with this ordinal; -1: never.
+      while_loop_brute_force_max_trip_count: How many iterations to try when looking for a loop's
+        trip count.
+      max_compilation_threads: Threads that compile; -1: no limit.
+      max_infeed_threads: Threads that feed a queue; -1: no limit.
+      save_vertex_graph: Directory for the vertex graph of each program.
+      save_interval_report: Directory for the interval report of each program.
+      executable_cache_path: Directory in which compiled programs are kept; created if need be.
+      dump_schedule_as_dot: Write the schedule as a DOT file.
+      tensor_map_file_path: Directory for the tile mapping of each program.
+      null_data_feed: Feed infeeds with zeros, without reading their data sets.
+      fallback_scheduler: Use the simple scheduler when the best order is too slow to find.
+      show_progress_bar: Show progress while compiling: auto, true, false.
+      on_demand_device_poll_time: How often to try to attach on demand, in milliseconds; less than
+        100 counts as 100.
+      on_demand_device_timeout: How long to try to attach on demand, in milliseconds.
+      sync_replica_start: Start all replicas together.
+      enable_hlo_verifier: Check the program after every pass.
+      allow_nans: Do not assume that values are no NaNs.
+    """
+
+    help: bool = False
+    use_synthetic_data: bool = False
+    synthetic_data_categories: tuple[str, ...] = ()
+    synthetic_data_initializer: str = ""
+    use_ipu_model: bool = False
+    log_cycle_count: int = -1
+    while_loop_brute_force_max_trip_count: int = 128
+    max_compilation_threads: int = -1
+    max_infeed_threads: int = -1
+    save_vertex_graph: str = ""
+    save_interval_report: str = ""
+    executable_cache_path: str = ""
+    dump_schedule_as_dot: bool = False
+    tensor_map_file_path: str = ""
+    null_data_feed: bool = False
+    fallback_scheduler: bool = False
+    show_progress_bar: str = "auto"
+    on_demand_device_poll_time: int = 1000
+    on_demand_device_timeout: int = 3_600_000
+    sync_replica_start: bool = False
+    enable_hlo_verifier: bool = False
+    allow_nans: bool = False
 
     def synthetic(self, category: SyntheticDataCategory) -> bool:
         """Whether data of a category is made up on the device."""
@@ -149,14 +135,13 @@ def poplar_flags() -> PoplarFlags:
       FlagError: if it holds an unknown flag, a value that its flag does not take, or
         `--synthetic_data_initializer` without synthetic data.
     """
-    return _parse(os.environ.get(_VARIABLE, ""))
+    return _parse(os.environ.get(VARIABLE, ""))
 
 
 def flags_key() -> tuple[Any, ...]:
     """The values of the flags that tell one executable from another (fact `devices.flags_hash`)."""
     flags = poplar_flags()
-    keyed = [field.name for field in dataclasses.fields(flags) if field.metadata["in_key"]]
-    return tuple(getattr(flags, name) for name in keyed)
+    return tuple(getattr(flags, name) for name in _IN_KEY)
 
 
 @functools.lru_cache(maxsize=8)
@@ -167,10 +152,10 @@ def _parse(text: str) -> PoplarFlags:
     except absl_flags.UnrecognizedFlagError as unknown:
         raise FlagError(_unknown(unknown.flagname)) from None
     except absl_flags.Error as wrong:
-        raise FlagError(f"{_VARIABLE} holds {text!r}: {wrong}") from None
+        raise FlagError(f"{VARIABLE} holds {text!r}: {wrong}") from None
     if rest:
         raise FlagError(
-            f"{_VARIABLE} holds {rest[0]!r}, which is no flag; flags are written --name or "
+            f"{VARIABLE} holds {rest[0]!r}, which is no flag; flags are written --name or "
             "--name=value, with blanks between them"
         )
     named = values.flag_values_dict()
@@ -178,25 +163,20 @@ def _parse(text: str) -> PoplarFlags:
     named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
     flags = PoplarFlags(**named)
     _check(flags)
-    _warn_of_inert(flags)
+    for name, why in _INERT.items():
+        if getattr(flags, name) != _DEFAULTS[name]:
+            get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, why)
     if flags.help:
         print(_help())
     return flags
 
 
-def _warn_of_inert(flags: PoplarFlags) -> None:
-    for field in dataclasses.fields(flags):
-        why = field.metadata["inert"]
-        if why and getattr(flags, field.name) != field.default:
-            get_logger().warning("%s: --%s has no effect: %s", _VARIABLE, field.name, why)
-
-
 def _help() -> str:
-    lines = [f"Flags of {_VARIABLE}, as --name or --name=value:"]
-    for field in dataclasses.fields(PoplarFlags):
-        default: Any = field.default
+    lines = [f"Flags of {VARIABLE}, as --name or --name=value:"]
+    _, docs = documentation(PoplarFlags)
+    for name, default in _DEFAULTS.items():
         shown = "" if default == () else default
-        lines.append(f"  --{field.name}  {field.metadata['doc']} (default: {shown!r})")
+        lines.append(f"  --{name}  {docs.get(name, '')} (default: {shown!r})")
     return "\n".join(lines)
 
 
@@ -204,7 +184,7 @@ def _words(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as broken:
-        raise FlagError(f"{_VARIABLE} holds {text!r}, which cannot be split: {broken}") from None
+        raise FlagError(f"{VARIABLE} holds {text!r}, which cannot be split: {broken}") from None
     for word in words:
         # absl would act on these two itself: read a file, or let an unknown flag pass.
         name = word.lstrip("-").partition("=")[0]
@@ -215,14 +195,12 @@ def _words(text: str) -> list[str]:
 
 def _definitions() -> absl_flags.FlagValues:
     values = absl_flags.FlagValues()
-    for field in dataclasses.fields(PoplarFlags):
-        default: Any = field.default
-        define = _DEFINE[type(default)]
-        initial: Any = [] if default == () else default
-        define(field.name, initial, field.metadata["doc"], flag_values=values)
+    for name, default in _DEFAULTS.items():
+        _DEFINE[type(default)](name, default, None, flag_values=values)
     return values
 
 
+_DEFAULTS = dataclasses.asdict(PoplarFlags())
 _DEFINE: dict[type, Any] = {
     bool: absl_flags.DEFINE_boolean,
     int: absl_flags.DEFINE_integer,
@@ -235,9 +213,10 @@ def _categories(names: list[str]) -> tuple[str, ...]:
     known = [category.name.lower() for category in SyntheticDataCategory]
     for name in names:
         if name.lower() not in known:
+            near = did_you_mean(name.lower(), known, "{}")
             raise FlagError(
-                f"--synthetic_data_categories names {name!r}{_did_you_mean(name.lower(), known)}; "
-                f"the categories are {', '.join(known)}"
+                f"--synthetic_data_categories names {name!r}{near}; the categories are "
+                f"{', '.join(known)}"
             )
     return tuple(name.lower() for name in names)
 
@@ -263,10 +242,5 @@ def _check(flags: PoplarFlags) -> None:
 
 
 def _unknown(name: str) -> str:
-    known = [field.name for field in dataclasses.fields(PoplarFlags)]
-    return f"{_VARIABLE} holds the unknown flag --{name}{_did_you_mean(name, known, '--')}"
-
-
-def _did_you_mean(name: str, known: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
+    near = did_you_mean(name, _DEFAULTS, "--{}")
+    return f"{VARIABLE} holds the unknown flag --{name}{near}"

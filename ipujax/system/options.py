@@ -1,7 +1,4 @@
-"""Every option of a system, and what they must be to one another.
-
-`ipujax.config.IPUConfig` is this, and can configure the system.
-"""
+"""What the options of a system must be to one another, and what follows from them."""
 
 from __future__ import annotations
 
@@ -9,87 +6,12 @@ import enum
 from typing import Any, cast
 
 from ipujax.errors import ConfigError
-from ipujax.system.config_enums import (
-    DeviceConnectionType,
-    SelectionOrder,
-)
-from ipujax.system.config_options import (
-    Convolutions,
-    DeviceConnection,
-    Experimental,
-    FloatingPointBehaviour,
-    IoTiles,
-    IpuModel,
-    Matmuls,
-    Norms,
-    Optimizations,
-    Pooling,
-    Scheduling,
-)
-from ipujax.system.config_schema import (
-    ConfigNode,
-    Effect,
-    assigned_names,
-    category,
-    option,
-    walk,
-)
+from ipujax.system.config_enums import DeviceConnectionType
+from ipujax.system.config_options import SystemOptions
+from ipujax.system.config_schema import ConfigNode, assigned_names, walk
 from ipujax.system.poplar_options import check_compilation_options, planner_options
 
 _VERSIONS = ("ipu1", "ipu2", "ipu21")
-
-
-class SystemOptions(ConfigNode):
-    """All that can be set about an IPU system; `print(config)` shows every option.
-
-    Options are attributes, in categories: `config.ipu_model.version = "ipu21"`. Use
-    `get_attribute_metadata` to ask for the type, default and meaning of one.
-    """
-
-    auto_select_ipus: int | list[int] | tuple[int, ...] = option(
-        [],
-        """How many IPUs each device has, 1 to 16: 4 for one device of four IPUs, [2, 2] for
-        /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs.""",
-        Effect.SYSTEM,
-    )
-    select_ipus: int | list[int] | tuple[int, ...] = option(
-        [],
-        """Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one device,
-        [24, 25] for two. Only one of this and `auto_select_ipus` may be set.""",
-        Effect.SYSTEM,
-    )
-    allow_recompute: bool = option(
-        False,
-        """Recompute values of the forward pass in the backward pass instead of keeping them: less
-        memory, more time. Operations with state are never repeated.""",
-        Effect.MODEL,
-    )
-    selection_order: SelectionOrder = option(
-        SelectionOrder.AUTO, "In which order a device's IPUs become shards.", Effect.SYSTEM
-    )
-    serialization_output_folder: str = option(
-        "", "Directory in which compiled programs are saved; '' saves none.", Effect.HOST
-    )
-    compilation_poplar_options: dict[Any, Any] = option(
-        {},
-        """Options of the engine. With {"debug.allowOutOfMemory": "false"}, compiling a program
-        that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.""",
-        Effect.MODEL,
-    )
-    gcl_poplar_options: dict[Any, Any] = option(
-        {}, "Options of the communication library, for all collectives.", Effect.MODEL
-    )
-    convolutions: Convolutions = category()
-    device_connection: DeviceConnection = category()
-    experimental: Experimental = category()
-    floating_point_behaviour: FloatingPointBehaviour = category()
-    io_tiles: IoTiles = category()
-    ipu_model: IpuModel = category()
-    matmuls: Matmuls = category()
-    norms: Norms = category()
-    optimizations: Optimizations = category()
-    pooling: Pooling = category()
-    scheduling: Scheduling = category()
 
 
 def floating_point_was_assigned(config: SystemOptions) -> bool:
@@ -100,24 +22,19 @@ def floating_point_was_assigned(config: SystemOptions) -> bool:
 def floating_point_effective(config: SystemOptions) -> tuple[bool, bool, bool, bool, bool]:
     """What is in force of `inv`, `div0`, `oflo`, `esr` and `nanoo`, in this order."""
     behaviour = config.floating_point_behaviour
-    on = behaviour.set_all
-    return (
-        on or behaviour.inv,
-        on or behaviour.div0,
-        on or behaviour.oflo,
-        on or behaviour.esr,
-        on or behaviour.nanoo,
-    )
+    if behaviour.set_all:
+        return True, True, True, True, True
+    return behaviour.inv, behaviour.div0, behaviour.oflo, behaviour.esr, behaviour.nanoo
 
 
 def config_key(config: SystemOptions) -> tuple[Any, ...]:
     """A hashable stand-in: equal for configurations under which programs do the same."""
-    values = [(name, _hashable(value)) for name, _, value in walk(config) if not _is_node(value)]
-    return (*values, ("floating point assigned", floating_point_was_assigned(config)))
-
-
-def _is_node(value: object) -> bool:
-    return isinstance(value, ConfigNode)
+    options = [
+        (name, _hashable(value))
+        for name, _, value in walk(config)
+        if not isinstance(value, ConfigNode)
+    ]
+    return (*options, ("floating point assigned", floating_point_was_assigned(config)))
 
 
 def _hashable(value: Any) -> Any:

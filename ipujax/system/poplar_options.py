@@ -26,27 +26,27 @@ _SHOWN = 200  # characters of a value that is wrong
 _DTYPES = ("half", "float", "float16", "float32")
 
 
-def planner_options(given: Mapping[Any, Any], where: str) -> dict[str, str]:
+def planner_options(options: Mapping[Any, Any], where: str) -> dict[str, str]:
     """The options of a planner, as text.
 
     Args:
-      given: option names to values; those that ipujax does not know pass unchecked, with a
+      options: names to values; those that ipujax does not know pass unchecked, with a
         warning if they look like a misspelt one.
       where: who gave them, for errors.
 
     Raises:
       ConfigError: (a `ValueError`) a value that the planner cannot work with.
     """
-    options = {str(name): str(value) for name, value in given.items()}
-    _look_for_slips(options, (PROPORTION, PARTIALS), where)
-    if PROPORTION in options:
-        _check_proportion(options[PROPORTION], where)
-    if PARTIALS in options and options[PARTIALS] not in _DTYPES:
+    texts = {str(name): str(value) for name, value in options.items()}
+    _look_for_slips(texts, (PROPORTION, PARTIALS), where)
+    if PROPORTION in texts:
+        _check_proportion(texts[PROPORTION], where)
+    if PARTIALS in texts and texts[PARTIALS] not in _DTYPES:
         raise ConfigError(
-            f"{where}[{PARTIALS!r}] is {options[PARTIALS]!r}, but must be one of "
+            f"{where}[{PARTIALS!r}] is {texts[PARTIALS]!r}, but must be one of "
             f"{', '.join(map(repr, _DTYPES))}"
         )
-    return options
+    return texts
 
 
 def _check_proportion(text: str, where: str) -> None:
@@ -108,8 +108,11 @@ def engine_options(program: Mapping[Any, Any]) -> EngineOptions:
     Raises:
       ConfigError: (a `ValueError`) `POPLAR_ENGINE_OPTIONS` holds no JSON object.
     """
-    given = {str(name): value for name, value in program.items()}
-    return EngineOptions(given, _parsed(os.environ.get(VARIABLE, "")))
+    return EngineOptions(_named(program), _parsed(os.environ.get(VARIABLE, "")))
+
+
+def _named(options: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in options.items()}
 
 
 @functools.lru_cache(maxsize=8)
@@ -135,18 +138,18 @@ def may_run_out_of_memory(options: EngineOptions) -> bool:
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
     """
-    for given, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
-        _look_for_slips(given, (ALLOW_OUT_OF_MEMORY,), where)
+    for names, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
+        _look_for_slips(names, (ALLOW_OUT_OF_MEMORY,), where)
     return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
 
 
-def check_compilation_options(given: Mapping[Any, Any]) -> None:
+def check_compilation_options(options: Mapping[Any, Any]) -> None:
     """Checks the options of a configuration by themselves, whatever the environment says.
 
     Raises:
       ConfigError: (a `ValueError`) a value that ipujax cannot work with.
     """
-    may_run_out_of_memory(EngineOptions({str(name): value for name, value in given.items()}, {}))
+    may_run_out_of_memory(EngineOptions(_named(options), {}))
 
 
 def _look_for_slips(names: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -98,3 +98,13 @@ def test_a_pool_of_processes_hands_it_on() -> None:
         with pytest.raises(OutOfRangeError, match="ended after 3") as caught:
             pool.map(reading_too_far, [0])
     assert isinstance(caught.value.infeed, str)
+
+
+@pytest.mark.parametrize(("name", "fix"), [("report", "lower(*args).report()"), ("repot", "")])
+def test_what_functions_do_not_have_is_an_error_of_ours(name: str, fix: str) -> None:
+    with pytest.raises(errors.MissingAttributeError, match=f"no attribute '{name}'") as caught:
+        getattr(ipu.compile(jnp.sin), name)
+    assert fix in caught.value.fix
+    assert bool(fix) == bool(caught.value.fix)
+    assert caught.value.name == name
+    assert not hasattr(ipu.compile(jnp.sin), name)

@@ -210,7 +210,7 @@ def test_pre_compile_attaches_to_nothing(caplog: pytest.LogCaptureFixture):
 
 def test_every_change_of_configuration_is_a_new_generation():
     seen = [SYSTEM.generation]
-    for change in (configure, SYSTEM.reset, lambda: configure(2), lambda: configure(2)):
+    for change in (configure, SYSTEM.reset, lambda: configure(2), lambda: configure(4)):
         change()
         seen.append(SYSTEM.generation)
     assert len(set(seen)) == len(seen)
