@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowering import ir, machine, schedules
+
+if TYPE_CHECKING:
+    from ipujax.report.advice.facts import Facts
 
 _MAKERS: dict[str, Callable[..., schedules.Schedule]] = {
     "pipeline_schedule=PipelineSchedule.Grouped": schedules.grouped,
@@ -38,88 +42,59 @@ class Alternative:
     fullest_bytes: int
 
 
-def other_schedule(
-    program: ir.Program,
-    profile: machine.Profile,
-    options: machine.ModelOptions,
-    old: schedules.Schedule,
-) -> Alternative | None:
+def other_schedule(facts: Facts, old: schedules.Schedule) -> Alternative | None:
     """The schedule that looks fastest, if it is faster and needs no more memory than there is.
 
     All are simulated with the cycles of the program's stages; only the best one is modelled.
     """
-    lines = profile.pipeline
+    lines = facts.profile.pipeline
     if lines is None or old.splits_backward:
         return None
     transfers = float(lines.cycles) - schedules.simulate(old, _seconds(old, lines)).synced_makespan
     each = max(0.0, transfers) / max(len(old.ticks), 1)
-    found: list[tuple[float, str, schedules.Schedule]] = []
+    estimates: list[tuple[float, str, schedules.Schedule]] = []
     for text, make in _MAKERS.items():
-        new = _made(make, old, old.micro_batches, options)
+        new = _made(facts, make, old)
         if new is not None and new.ticks != old.ticks:
             run = schedules.simulate(new, _seconds(new, lines))
-            found.append((run.synced_makespan + each * run.ticks, text, new))
-    for estimate, text, new in sorted(found, key=lambda entry: entry[0])[:1]:
-        if estimate < lines.cycles:
-            return _modelled(text, program, profile, options, new)
-    return None
+            estimates.append((run.synced_makespan + each * run.ticks, text, new))
+    estimate, text, new = min(estimates, key=lambda entry: entry[0], default=(math.inf, "", old))
+    return _modelled(facts, new, text) if estimate < lines.cycles else None
 
 
-def more_micro_batches(
-    program: ir.Program,
-    profile: machine.Profile,
-    options: machine.ModelOptions,
-    old: schedules.Schedule,
-    times: int,
-) -> Alternative | None:
+def more_micro_batches(facts: Facts, old: schedules.Schedule, times: int) -> Alternative | None:
     """The same schedule with `times` as many micro-batches of the same size, if it can be made."""
-    makers = (
-        make
-        for make in _MAKERS.values()
-        if _same(_made(make, old, old.micro_batches, options), old)
-    )
-    make = next(makers, None)
-    if make is None:  # of the user's own, or one that has no bubble
-        return None
-    new = _made(make, old, times * old.micro_batches, options)
-    return None if new is None else _modelled("", program, profile, options, new, times)
-
-
-def _same(one: schedules.Schedule | None, other: schedules.Schedule) -> bool:
-    return one is not None and one.ticks == other.ticks
+    for make in _MAKERS.values():
+        same = _made(facts, make, old)
+        if same is not None and same.ticks == old.ticks:
+            new = _made(facts, make, old, times)
+            return new and _modelled(facts, new, times=times)
+    return None  # of the user's own, or one that has no bubble
 
 
 def _modelled(
-    text: str,
-    program: ir.Program,
-    profile: machine.Profile,
-    options: machine.ModelOptions,
-    schedule: schedules.Schedule,
-    times: int = 1,
+    facts: Facts, schedule: schedules.Schedule, text: str = "", times: int = 1
 ) -> Alternative | None:
     """None for what is not faster, or does not fit although the program as it is does."""
-    body = ir.with_nodes(program.body, lambda node: _rescheduled(node, schedule))
-    other = machine.model(dc.replace(program, body=body), options)
-    if other.cycles >= times * profile.cycles or other.pipeline is None:
+    other = facts.changed(lambda node: _rescheduled(node, schedule))
+    if other.cycles >= times * facts.profile.cycles or other.pipeline is None:
         return None
-    if profile.memory.fits and not other.memory.fits:
+    if facts.profile.memory.fits and not other.memory.fits:
         return None
     fullest = int(other.memory.tile_peak_bytes.max())
     return Alternative(text, int(other.cycles), other.pipeline.bubble_fraction, fullest)
 
 
 def _made(
-    make: Callable[..., Any],
-    like: schedules.Schedule,
-    micro_batches: int,
-    options: machine.ModelOptions,
+    facts: Facts, make: Callable[..., Any], like: schedules.Schedule, times: int = 1
 ) -> schedules.Schedule | None:
-    """A schedule for the same stages; None if there is none."""
+    """A schedule for the same stages and `times` as many micro-batches; None if there is none."""
+    options = facts.options
     try:
         return schedules.build(
             make,
             stages=like.stages,
-            micro_batches=micro_batches,
+            micro_batches=times * like.micro_batches,
             training=like.training,
             ipus=like.ipus,
             io_tiles=options.io_tiles > 0 and options.overlaps_io,

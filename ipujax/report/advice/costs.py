@@ -6,10 +6,9 @@ that is not in force yet, with the number that comes of it where there is a form
 
 from __future__ import annotations
 
-import dataclasses as dc
 import functools
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple
 
 from ipujax.report.advice import remedies
 from ipujax.report.advice.facts import Facts
@@ -19,14 +18,31 @@ from ipujax.report.words import counted, ranges
 
 _MOST = 3
 _LEAST_SHARE = 0.005  # of the IPU-cycles; less is not worth a line
-_STAGES, _REPLICAS, _COPIES = "pipeline transfers", "between replicas", "copy"
-_TITLES = {
-    _STAGES: "copies between stages",
-    _REPLICAS: "sums and gathers of replicas",
-    _COPIES: "copies between IPUs",
-}
-_Found: TypeAlias = tuple[Cost, Callable[[], str]]
-"""A cost whose remedy nobody has looked for yet: some need another model."""
+_REPLICAS = "sums and gathers of replicas"
+
+
+class _Cause(NamedTuple):
+    """A cost whose remedy nobody has looked for yet: some need another model."""
+
+    title: str
+    cycles: int
+    detail: str
+    remedy: Callable[[Facts], str]
+    steps: Total | None = None
+    ipu: int | None = None
+
+    def cost(self, facts: Facts) -> Cost:
+        """With its share and what would help."""
+        return Cost(
+            title=self.title,
+            share=self.cycles / facts.whole,
+            cycles=self.cycles,
+            detail=self.detail,
+            remedy=self.remedy(facts),
+            origin=self.steps.origin if self.steps else "",
+            ipu=self.ipu,
+            name=self.steps.name if self.steps else "",
+        )
 
 
 def costs(facts: Facts) -> tuple[Cost, ...]:
@@ -36,22 +52,12 @@ def costs(facts: Facts) -> tuple[Cost, ...]:
         *(_host, _remote, _compute),
     )
     least = max(_LEAST_SHARE * facts.whole, 1)
-    worth = [found for rule in rules for found in rule(facts) if found[0].cycles >= least]
-    most = sorted(worth, key=lambda found: -found[0].cycles)[:_MOST]
-    return tuple(
-        dc.replace(cost, share=cost.cycles / facts.whole, remedy=remedy()) for cost, remedy in most
-    )
+    causes = [cause for rule in rules for cause in rule(facts) if cause.cycles >= least]
+    most = sorted(causes, key=lambda cause: -cause.cycles)[:_MOST]
+    return tuple(cause.cost(facts) for cause in most)
 
 
-def _cost(
-    title: str, cycles: int, detail: str, steps: Total | None = None, ipu: int | None = None
-) -> Cost:
-    """One with its share to come; `steps` are those that it is about."""
-    cost = Cost(title=title, share=0.0, cycles=cycles, detail=detail, remedy="", ipu=ipu)
-    return dc.replace(cost, name=steps.name, origin=steps.origin) if steps else cost
-
-
-def _bubble(facts: Facts) -> Iterator[_Found]:
+def _bubble(facts: Facts) -> Iterator[_Cause]:
     lines, waiting = facts.profile.pipeline, facts.waiting
     if lines is None or waiting.schedule is None:
         return
@@ -64,143 +70,132 @@ def _bubble(facts: Facts) -> Iterator[_Found]:
         f"{waiting.bubble / max(waiting.pipeline, 1):.1%} of the pipeline's time, and the pipeline "
         f"takes {waiting.pipeline / max(facts.whole, 1):.1%} of the call"
     )
-    cost = _cost("the pipeline's bubble", waiting.bubble, detail)
-    yield cost, lambda: remedies.about_bubble(facts)
+    yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.about_bubble)
 
 
-def _sharing(facts: Facts) -> Iterator[_Found]:
+def _sharing(facts: Facts) -> Iterator[_Cause]:
     """In a tick, some IPUs go forward and others backward, which takes longer."""
     if facts.waiting.schedule is None:
         return
-    cost = _cost(
-        "forward and backward share a tick",
-        facts.waiting.sharing,
+    detail = (
         "a tick is as long as its slowest task: IPUs that go forward in it wait for those "
-        "that go backward, even where all stages are equal",
+        "that go backward, even where all stages are equal"
     )
-    yield cost, lambda: remedies.about_sharing(facts)
+    title = "forward and backward share a tick"
+    yield _Cause(title, facts.waiting.sharing, detail, remedies.about_sharing)
 
 
-def _imbalance(facts: Facts) -> Iterator[_Found]:
+def _imbalance(facts: Facts) -> Iterator[_Cause]:
     """Ticks are as long as their slowest task."""
     work, schedule = facts.waiting.work, facts.waiting.schedule
     if len(work) < 2 or schedule is None:
         return
     slowest = max(work, key=lambda ipu: work[ipu])
     mean = sum(work.values()) / len(work)
+    stages = remedies.stages_of(schedule, slowest)
+    several = f"the {len(stages)} stages of IPU {slowest} take"
+    who = several if len(stages) > 1 else f"stage {stages[0]} takes"
     detail = (
-        f"{remedies.stages_of(schedule, slowest)} {work[slowest]:,} cycles a micro-batch, queues "
-        f"not counted, {remedies.times(work[slowest] / max(mean, 1))} the mean, and every tick "
-        "waits for its slowest"
+        f"{who} {work[slowest]:,} cycles a micro-batch, queues not counted, "
+        f"{remedies.times(work[slowest] / max(mean, 1))} the mean, and every tick waits for its "
+        "slowest"
     )
-    title, cycles = "stages of unequal length", facts.waiting.imbalance
-    shared = any(len(group) > 1 for group in schedule.ipus)
-    cost = _cost(title, cycles, detail, ipu=None if shared else slowest)
-    yield cost, lambda: remedies.about_imbalance(work, schedule)
+    remedy = functools.partial(remedies.about_imbalance, schedule=schedule)
+    ipu = None if any(len(group) > 1 for group in schedule.ipus) else slowest
+    yield _Cause("stages of unequal length", facts.waiting.imbalance, detail, remedy, ipu=ipu)
 
 
-def _elsewhere(facts: Facts) -> Iterator[_Found]:
+def _elsewhere(facts: Facts) -> Iterator[_Cause]:
     cycles = facts.waiting.elsewhere - facts.exposed_io
     if facts.profile.num_ipus < 2 or cycles <= 0:
         return
     pipelined = facts.waiting.schedule is not None
     where = "outside of the pipeline's tasks, " if pipelined else ""
     detail = f"{where}IPUs wait while others work"
-    cost = _cost("waiting for other IPUs", cycles, detail)
-    yield cost, lambda: remedies.about_waiting(facts)
+    yield _Cause("waiting for other IPUs", cycles, detail, remedies.about_waiting)
 
 
-def _unused(facts: Facts) -> Iterator[_Found]:
-    ipus, cycles = facts.waiting.unused_ipus, facts.waiting.unused
+def _unused(facts: Facts) -> Iterator[_Cause]:
+    cycles, ipus = facts.waiting.unused, facts.waiting.unused_ipus
     if not ipus:
         return
-    one = len(ipus) == 1
-    named = f"IPU {ipus[0]} has" if one else f"IPUs {ranges(ipus)} have"
+    alone = ipus[0] if len(ipus) == 1 else None
+    named = f"IPUs {ranges(ipus)} have" if alone is None else f"IPU {alone} has"
     detail = f"{named} no work in the whole call"
-    ipu = ipus[0] if one else None
-    cost = _cost("IPUs without work", cycles, detail, ipu=ipu)
-    yield cost, lambda: remedies.about_unused(facts, len(ipus))
+    yield _Cause("IPUs without work", cycles, detail, remedies.about_unused, ipu=alone)
 
 
-def _exchange(facts: Facts) -> Iterator[_Found]:
-    for own in facts.total("exchange"):
+def _exchange(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.total("exchange"):
         detail = (
-            f"{counted(own.steps, 'exchange')} of {own.average:,.0f} cycles on average; "
-            f"{own.share:.0%} for {own.name}"
+            f"{counted(total.steps, 'exchange')} of {total.average:,.0f} cycles on average; "
+            f"{total.share:.0%} for {total.name}"
         )
-        remedy = functools.partial(remedies.about_exchange, facts, own)
-        yield (
-            _cost("exchange among tiles", own.cycles, detail, own),
-            remedy,
-        )
+        remedy = functools.partial(remedies.about_exchange, steps=total)
+        yield _Cause("exchange among tiles", total.cycles, detail, remedy, total)
 
 
-def _sync(facts: Facts) -> Iterator[_Found]:
-    for own in facts.total("sync"):
-        work = sum(each.cycles for each in facts.of_kind("compute")) / max(own.steps, 1)
+def _sync(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.total("sync"):
+        work = sum(each.cycles for each in facts.of_kind("compute")) / max(total.steps, 1)
         detail = (
-            f"{counted(own.steps, 'sync')} of {own.average:,.0f} cycles on average, with "
+            f"{counted(total.steps, 'sync')} of {total.average:,.0f} cycles on average, with "
             f"{work:,.0f} of compute between two of them"
         )
-        cost = _cost("sync", own.cycles, detail)
-        yield cost, lambda: remedies.about_sync(facts)
+        yield _Cause("sync", total.cycles, detail, remedies.about_sync)
 
 
-def _between_ipus(facts: Facts) -> Iterator[_Found]:
-    groups: dict[str, list[Total]] = {}
-    for own in facts.of_kind("inter_ipu"):
-        groups.setdefault(_route(own.name), []).append(own)
-    for route, entries in groups.items():
-        own = Total.of(entries)
-        detail = f"{counted(own.steps, 'transfer')}, {own.share:.0%} of their time for {own.name}"
-        about = remedies.about_replicas if route == _REPLICAS else remedies.about_copies
-        cost = _cost(_TITLES[route], own.cycles, detail, own)
-        yield cost, functools.partial(about, facts)
+def _between_ipus(facts: Facts) -> Iterator[_Cause]:
+    routes: dict[str, list[Total]] = {}
+    for total in facts.of_kind("inter_ipu"):
+        routes.setdefault(_route(total.name), []).append(total)
+    for title, parts in routes.items():
+        total = Total.of(parts)
+        detail = (
+            f"{counted(total.steps, 'transfer')}, {total.share:.0%} of their time for {total.name}"
+        )
+        remedy = remedies.about_replicas if title == _REPLICAS else remedies.about_copies
+        yield _Cause(title, total.cycles, detail, remedy, total)
 
 
 def _route(name: str) -> str:
     """What kind of transfer a step between IPUs belongs to."""
-    if name == _STAGES:
-        return _STAGES
-    return _COPIES if name.startswith("copy ") else _REPLICAS
+    if name == "pipeline transfers":
+        return "copies between stages"
+    return "copies between IPUs" if name.startswith("copy ") else _REPLICAS
 
 
-def _host(facts: Facts) -> Iterator[_Found]:
+def _host(facts: Facts) -> Iterator[_Cause]:
     overlaps, waits = facts.options.overlaps_io, facts.waiting.host
-    for own in facts.total("host"):
-        cycles = facts.exposed_io if overlaps else own.cycles + waits
+    for total in facts.total("host"):
+        cycles = facts.exposed_io if overlaps else total.cycles + waits
         beside = ", beside compute where that takes as long" if overlaps else ""
-        others = (
-            f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it" if waits else ""
-        )
+        others = f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it"
         detail = (
-            f"queues and copies from and to the host take {own.cycles:,} cycles of all IPUs, "
-            f"{own.share:.0%} of them {own.name}{beside}{others}"
+            f"queues and copies from and to the host take {total.cycles:,} cycles of all IPUs, "
+            f"{total.share:.0%} of them {total.name}{beside}{others if waits else ''}"
         )
-        remedy = functools.partial(remedies.about_host, facts, cycles)
-        yield _cost("host I/O", cycles, detail, own), remedy
+        remedy = functools.partial(remedies.about_host, cycles=cycles)
+        yield _Cause("host I/O", cycles, detail, remedy, total)
 
 
-def _remote(facts: Facts) -> Iterator[_Found]:
-    for own in facts.total("remote"):
-        detail = f"{own.steps:,} loads and stores of what is offloaded"
-        cost = _cost("streaming memory", own.cycles, detail, own._replace(origin=""))
-        yield cost, lambda: remedies.about_remote(facts)
+def _remote(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.total("remote"):
+        detail = f"{total.steps:,} loads and stores of what is offloaded"
+        nowhere = total._replace(origin="")
+        yield _Cause("streaming memory", total.cycles, detail, remedies.about_remote, nowhere)
 
 
-def _compute(facts: Facts) -> Iterator[_Found]:
-    for own in facts.of_kind("compute")[:_MOST]:
-        operation = facts.operation(own.name, own.origin)
+def _compute(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.of_kind("compute")[:_MOST]:
+        operation = facts.operation(total)
         parts: list[str] = []
         if operation is not None:
             parts.append(f"most of it {operation.name}")
-            if own.name in remedies.PRODUCTS and operation.flop_utilisation is not None:
+            if total.name in remedies.PRODUCTS and operation.flop_utilisation is not None:
                 parts.append(f"at {operation.flop_utilisation:.1%} of the IPU's peak FLOP/s")
             if operation.source == "default":
                 parts.append("by a default formula")
-        detail = ", ".join(parts) or counted(own.steps, "step")
-        remedy = functools.partial(remedies.about_compute, facts, own.name, own.origin, operation)
-        yield (
-            _cost(f"compute of {own.name}", own.cycles, detail, own),
-            remedy,
-        )
+        detail = ", ".join(parts) or counted(total.steps, "step")
+        remedy = functools.partial(remedies.about_compute, steps=total)
+        yield _Cause(f"compute of {total.name}", total.cycles, detail, remedy, total)

@@ -61,15 +61,11 @@ class Evidence:
 
 def gather(facts: Facts) -> tuple[Evidence, ...]:
     """Looks at each IPU that lacks memory, and at the one with the fullest tile, which is first."""
-    program, memory = facts.program, facts.profile.memory
+    memory = facts.profile.memory
     worst, _ = memory.worst
     needs = need_bytes(memory)
     others = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
-    idle = None
-    if facts.index.pipelines:
-        idle = machine.model(
-            dc.replace(program, body=ir.with_nodes(program.body, _idle)), facts.options
-        ).memory
+    idle = facts.changed(_idle).memory if facts.index.pipelines else None
     derivatives = Derivatives(facts.index)
     return tuple(_of(facts, derivatives, idle, ipu, needs[ipu]) for ipu in (worst, *others))
 
@@ -83,8 +79,7 @@ def _of(
     held = {name: int(bytes_[ipu]) for name, bytes_ in profile.memory.ipu_categories.items()}
     peak = int(profile.memory.peak_bytes[ipu])
     shapes = _trained(index.program, updates, derivatives)
-    found = index.first_pipeline
-    runs = 1 if found is None else found[1]
+    schedule, runs = index.first_pipeline or (None, 1)
     state = index.bytes(_state(index, updates, remote, ipu))
     return Evidence(
         ipu=ipu,
@@ -102,7 +97,7 @@ def _of(
         streamed_bytes=_streamed(index, ipu),
         single_share=_single_share(index.program),
         updates=runs,
-        micro_batches=0 if found is None else runs * found[0].micro_batches,
+        micro_batches=0 if schedule is None else runs * schedule.micro_batches,
     )
 
 

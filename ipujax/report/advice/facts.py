@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses as dc
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,6 +41,11 @@ class Facts:
         self._rest = busy.sum(axis=1) - self._host
         self._tally = tally(profile.steps.trace)
 
+    def changed(self, change: Callable[[ir.Node], ir.Node]) -> machine.Profile:
+        """What the model finds for the program with other nodes."""
+        body = ir.with_nodes(self.program.body, change)
+        return machine.model(dc.replace(self.program, body=body), self.options)
+
     @property
     def exposed_io(self) -> int:
         """Cycles in which I/O tiles are at work and the others wait for them, at most.
@@ -58,35 +64,36 @@ class Facts:
 
     def of_kind(self, kind: str) -> list[Total]:
         """Steps of a kind by name and line, most cycles first."""
-        own = (item for item in self._tally.items() if item[0].kind == kind)
-        found = [Total(k.name, k.origin, *amount, amount.cycles) for k, amount in own]
-        return sorted(found, key=lambda each: -each.cycles)
+        alike = (item for item in self._tally.items() if item[0].kind == kind)
+        totals = [Total(k.name, k.origin, *amount, amount.cycles) for k, amount in alike]
+        return sorted(totals, key=lambda each: -each.cycles)
 
     def total(self, kind: str) -> list[Total]:
         """All steps of a kind together; [] if there are none."""
-        own = self.of_kind(kind)
-        return [Total.of(own)] if own else []
+        totals = self.of_kind(kind)
+        return [Total.of(totals)] if totals else []
 
-    def operation(self, name: str, origin: str) -> machine.OperationTotal | None:
-        """The most expensive operation of a name and line."""
+    def operation(self, steps: Total) -> machine.OperationTotal | None:
+        """The most expensive operation of the name and line of steps."""
         for operation in self.profile.operations:
-            if operation.origin == origin and operation.name.startswith(f"{name} "):
+            if operation.origin == steps.origin and operation.name.startswith(f"{steps.name} "):
                 return operation
         return None
 
-    def dtypes(self, name: str, origin: str) -> set[str]:
+    def dtypes(self, steps: Total) -> set[str]:
         """Of the numbers that a primitive at a line works on, or several that run as one."""
-        primitives = (part.partition(":")[0] for part in name.split())
-        return set[str]().union(*(self._dtypes.get((each, origin), ()) for each in primitives))
+        primitives = (part.partition(":")[0] for part in steps.name.split())
+        known = (self._dtypes.get((each, steps.origin), ()) for each in primitives)
+        return set[str]().union(*known)
 
     @functools.cached_property
     def _dtypes(self) -> Mapping[tuple[str, str], set[str]]:
         """Of the operands of every primitive at every line."""
-        found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+        dtypes: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
         for eqn in self.index.equations:
-            operands = found[eqn.primitive.name, jaxpr.user_line(eqn)]
+            operands = dtypes[eqn.primitive.name, jaxpr.user_line(eqn)]
             operands.update(dtype_name(atom.aval) for atom in eqn.invars)
-        return found
+        return dtypes
 
     @property
     def merged_sums(self) -> int:
@@ -98,12 +105,12 @@ class Facts:
     def other_schedule(self) -> Alternative | None:
         """One that makes the program faster, if the model finds one."""
         old = self.waiting.schedule
-        return old and other_schedule(self.program, self.profile, self.options, old)
+        return old and other_schedule(self, old)
 
     def more_micro_batches(self, times: int) -> Alternative | None:
         """The program with more of them, of the same size, if that makes it faster."""
         old = self.waiting.schedule
-        return old and more_micro_batches(self.program, self.profile, self.options, old, times)
+        return old and more_micro_batches(self, old, times)
 
     @property
     def copied_dtypes(self) -> set[str]:
@@ -114,9 +121,9 @@ class Facts:
     @property
     def queued_dtypes(self) -> set[str]:
         """Of what goes through queues."""
-        given = (value for node in self.index.of(ir.StreamIn) for value in node.writes)
-        taken = (value for node in self.index.of(ir.StreamOut) for value in node.reads)
-        return self.index.dtypes(given) | self.index.dtypes(taken)
+        fed = [value for node in self.index.of(ir.StreamIn) for value in node.writes]
+        taken = [value for node in self.index.of(ir.StreamOut) for value in node.reads]
+        return self.index.dtypes(fed + taken)
 
     @property
     def shards_storage(self) -> bool:
@@ -130,11 +137,11 @@ class Facts:
         if "float16" in (plans.matmul_partials, plans.convolution_partials):
             return True
         options = (dict(pairs) for task in self.index.of(ir.Task) for _, pairs in task.spec.options)
-        return any(own.get("partialsType") in ("half", "float16") for own in options)
+        return any(each.get("partialsType") in ("half", "float16") for each in options)
 
 
 def _sums(body: jaxpr.Jaxpr) -> int:
     """All-reduces in a body; those in loops inside of it wait for each other in vain."""
-    own = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
+    here = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
     calls = (call for eqn in body.eqns if (call := jaxpr.call_body(eqn)) is not None)
-    return own + sum(_sums(call.jaxpr) for call in calls)
+    return here + sum(_sums(call.jaxpr) for call in calls)

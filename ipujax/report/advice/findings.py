@@ -53,4 +53,4 @@ def need_bytes(memory: machine.Memory) -> list[int]:
     """For each IPU what its tiles hold too much, if it goes off all of them alike."""
     fullest = memory.tile_peak_bytes.max(axis=1)
     tiles = memory.tile_peak_bytes.shape[1]
-    return [max(0, own - memory.limit) * tiles for own in fullest.tolist()]
+    return [max(0, bytes_ - memory.limit) * tiles for bytes_ in fullest.tolist()]

@@ -61,13 +61,13 @@ class Index:
         todo: list[tuple[jaxpr.Jaxpr, jaxpr.JaxprEqn | None]] = [
             (node.kernel.jaxpr.jaxpr, None) for node in self.of(ir.Execute)
         ]
-        found: list[jaxpr.JaxprEqn] = []
+        equations: list[jaxpr.JaxprEqn] = []
         while todo:
             body, around = todo.pop()
-            own = [jaxpr.at_line_of(inner, around, body) for inner in body.eqns]
-            found += own
-            todo += [(each, eqn) for eqn in own for each in jaxpr.sub_jaxprs(eqn)]
-        return found
+            inside = [jaxpr.at_line_of(inner, around, body) for inner in body.eqns]
+            equations += inside
+            todo += [(each, eqn) for eqn in inside for each in jaxpr.sub_jaxprs(eqn)]
+        return equations
 
     def bytes(self, values: Iterable[ir.ValueId]) -> int:
         """What values take together."""
@@ -88,8 +88,8 @@ def _times(node: ir.Node) -> int:
 def _nodes(body: ir.Sequence, times: int) -> Iterator[tuple[ir.Node, int]]:
     for node in body.steps:
         yield node, times
-        for own in ir.bodies(node):
-            yield from _nodes(own.sequence, times * _times(node))
+        for inner in ir.bodies(node):
+            yield from _nodes(inner.sequence, times * _times(node))
 
 
 def _taken(body: ir.Sequence) -> _Counts:
@@ -99,8 +99,8 @@ def _taken(body: ir.Sequence) -> _Counts:
             taken[node.queue.name] += node.count or 1
             continue
         inside: _Counts = collections.Counter()
-        for own in (_taken(own.sequence) for own in ir.bodies(node)):
-            inside = inside | own if isinstance(node, ir.Switch) else inside + own
+        for counts in (_taken(inner.sequence) for inner in ir.bodies(node)):
+            inside = inside | counts if isinstance(node, ir.Switch) else inside + counts
         if isinstance(node, ir.Pipeline):
             inside[None] += 1
         taken.update({key: count * _times(node) for key, count in inside.items()})

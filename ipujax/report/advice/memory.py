@@ -22,6 +22,13 @@ _DEFAULT_PROPORTION = 0.6  # Poplar's availableMemoryProportion
 _VAGUE = ("smaller_batches", "less_code", "half_precision", "checkpoint_layers")
 """Rules whose bytes are a bound that nobody reaches: how far they go is for the user to try."""
 
+_OFFLOADS = {
+    "offload_activations": ("waiting activations", "offload_activations"),
+    "offload_state": ("the optimizer's state", "offload_weight_update_variables"),
+    "offload_accumulators": ("gradient accumulators", "offload_gradient_accumulation_buffers"),
+}
+"""By rule, what streaming memory could keep, and the pipeline's option for that."""
+
 _TRIED = (2, 6)  # parts of it that are modelled, until one helps
 _PLANNED = {
     "dot_general": ("matmuls.poplar_options", "matmul_proportion"),
@@ -37,84 +44,77 @@ def advice(facts: Facts, *, may_recompute: bool) -> tuple[Advice, ...]:
       may_recompute: whether `IPUConfig.allow_recompute` is set already.
     """
     profile = facts.profile
-    found, *others = gather(facts)
+    worst, *others = gather(facts)
     if int(profile.memory.tile_peak_bytes.max()) <= profile.memory.limit:
-        return tuple(_about_code(found))  # only the instructions are too many
-    least = _LEAST_SHARE * found.peak_bytes
-    helping = [_spared(profile, each, may_recompute) for each in others]
-    entries = [
-        dc.replace(entry, enough=_does(entry, found, others, helping))
-        for entry in _rules(profile, found, may_recompute)
+        return tuple(_about_code(worst))  # only the instructions are too many
+    least = _LEAST_SHARE * worst.peak_bytes
+    helping = [
+        (each.need_bytes, {e.rule: e.about_bytes for e in _rules(profile, each, may_recompute)})
+        for each in others
     ]
-    entries += _about_ipus(facts, found)
+    entries = [
+        dc.replace(entry, enough=_does(entry, worst, helping))
+        for entry in _rules(profile, worst, may_recompute)
+    ]
+    entries += _about_ipus(facts, worst)
     entries += _about_temporaries(facts, least)
     worth = [entry for entry in entries if entry.about_bytes >= least or entry.enough]
     return tuple(sorted(worth, key=lambda entry: -entry.about_bytes))
 
 
-def _rules(profile: machine.Profile, found: Evidence, may_recompute: bool) -> Iterator[Advice]:
+def _rules(profile: machine.Profile, evidence: Evidence, may_recompute: bool) -> Iterator[Advice]:
     """Those that speak of one IPU at a time."""
-    yield from _about_activations(profile, found, may_recompute)
-    yield from _about_variables(profile, found)
-    yield from _about_code(found)
+    yield from _about_activations(profile, evidence, may_recompute)
+    yield from _about_variables(profile, evidence)
+    yield from _about_code(evidence)
 
 
-def _spared(profile: machine.Profile, found: Evidence, may_recompute: bool) -> dict[str, int]:
-    return {entry.rule: entry.about_bytes for entry in _rules(profile, found, may_recompute)}
+def _does(entry: Advice, worst: Evidence, others: Sequence[tuple[int, Mapping[str, int]]]) -> bool:
+    """Whether a remedy takes enough off every IPU that lacks memory.
 
-
-def _does(
-    entry: Advice,
-    found: Evidence,
-    others: Sequence[Evidence],
-    helping: Sequence[Mapping[str, int]],
-) -> bool:
-    """Whether a remedy takes enough off every IPU that lacks memory."""
-    if entry.rule in _VAGUE or entry.about_bytes < found.need_bytes:
+    Args:
+      entry: the remedy.
+      worst: of the IPU that it is about.
+      others: for each of the others, how much must go, and how much does by each rule.
+    """
+    if entry.rule in _VAGUE or entry.about_bytes < worst.need_bytes:
         return False
-    pairs = zip(others, helping, strict=True)
-    return all(spared.get(entry.rule, 0) >= other.need_bytes for other, spared in pairs)
+    return all(spared.get(entry.rule, 0) >= need for need, spared in others)
 
 
-def _about_ipus(facts: Facts, found: Evidence) -> Iterator[Advice]:
+def _about_ipus(facts: Facts, evidence: Evidence) -> Iterator[Advice]:
     profile, memory = facts.profile, facts.profile.memory
     capacity = memory.limit * profile.target.tiles_per_ipu
     needs = need_bytes(memory)
-    room = [capacity - fullest * profile.target.tiles_per_ipu for fullest in _fullest(memory)]
+    fullest: list[int] = memory.tile_peak_bytes.max(axis=1).tolist()
+    room = [capacity - bytes_ * profile.target.tiles_per_ipu for bytes_ in fullest]
     if sum(needs) <= sum(free for free in room if free > 0):
-        yield Advice("move_work", _moving(facts, needs, room), found.need_bytes, True)
+        yield Advice("move_work", _moving(facts, needs, room), evidence.need_bytes, True)
         return
-    if found.peak_bytes <= capacity:
+    if evidence.peak_bytes <= capacity:
         return
     # Data is shared out; work space and code come with the operations of each IPU.
     data = sum(memory.by_category[name] for name in DATA)
-    stays = found.peak_bytes - sum(found.held[name] for name in DATA)
+    stays = evidence.peak_bytes - sum(evidence.held[name] for name in DATA)
     sizes = (2**i for i in range(1, _MOST_IPUS.bit_length()))
     enough = (n for n in sizes if n > profile.num_ipus and data / n + stays <= capacity)
     ipus = next(enough, None)
     if ipus is not None:
-        how = "more pipeline stages" if found.pipelined else "ipu_shard, or a pipeline"
+        how = "more pipeline stages" if evidence.pipelined else "ipu_shard, or a pipeline"
         text = f"split the model over at least {ipus} IPUs ({how})"
-        yield Advice("more_ipus", text, found.peak_bytes - stays - data // ipus)
-    elif found.held["temporaries"] > capacity:
-        step = _worst_step(profile.liveness[found.ipu])
+        yield Advice("more_ipus", text, evidence.peak_bytes - stays - data // ipus)
+    elif evidence.held["temporaries"] > capacity:
+        step = _worst_step(profile.liveness[evidence.ipu])
         text = f"smaller operands: work space of {step} fills an IPU, however many there are"
-        yield Advice("smaller_operands", text, found.held["temporaries"])
-
-
-def _fullest(memory: machine.Memory) -> list[int]:
-    """The bytes of each IPU's fullest tile."""
-    return memory.tile_peak_bytes.max(axis=1).tolist()
+        yield Advice("smaller_operands", text, evidence.held["temporaries"])
 
 
 def _moving(facts: Facts, needs: Sequence[int], room: Sequence[int]) -> str:
     """From where to where: to the IPUs that have least to do, as long as there is room."""
     waits = waiting(facts.index, facts.profile)
-    order = sorted(
-        range(facts.profile.num_ipus), key=lambda ipu: (waits.work.get(ipu, 0), -room[ipu])
-    )
+    free = (ipu for ipu, bytes_ in enumerate(room) if bytes_ > 0)
     taking: list[int] = []
-    for ipu in (ipu for ipu in order if room[ipu] > 0):
+    for ipu in sorted(free, key=lambda ipu: (waits.work.get(ipu, 0), -room[ipu])):
         if sum(room[taker] for taker in taking) < sum(needs):
             taking.append(ipu)
     sources = [f"IPU {ipu} ({size(need)} too many)" for ipu, need in enumerate(needs) if need]
@@ -135,62 +135,52 @@ def _worst_step(liveness: machine.Liveness) -> str:
 
 
 def _about_activations(
-    profile: machine.Profile, found: Evidence, may_recompute: bool
+    profile: machine.Profile, evidence: Evidence, may_recompute: bool
 ) -> Iterator[Advice]:
-    waiting = min(found.held["fifos"], found.room_bytes)
-    if found.training and not may_recompute:
-        text = "recompute activations instead of keeping them: IPUConfig.allow_recompute = True"
-        yield Advice("recompute", text, waiting)
-    if found.training and profile.target.remote_bytes_per_second:
-        text = "keep waiting activations in streaming memory: pipeline(offload_activations=True)"
-        cost = _streaming(profile, found.streamed_bytes, found.micro_batches)
-        yield Advice("offload_activations", text + cost, waiting)
-    text = "recompute activations instead of keeping them: jax.checkpoint around each layer"
-    yield Advice("checkpoint_layers", text, min(found.kept_bytes, found.working_bytes))
-    what = "micro-batches" if found.pipelined else "batches"
-    more = " and more of them" if found.pipelined else ""
-    shrinks = min(found.held["fifos"] + found.working_bytes, found.room_bytes)
-    yield Advice(
-        "smaller_batches",
-        f"smaller {what}{more}: activations shrink with them; they use the units less",
-        shrinks,
-    )
+    fifos, room = evidence.held["fifos"], evidence.room_bytes
+    waiting, streamed = min(fifos, room), evidence.streamed_bytes
+    recompute = "recompute activations instead of keeping them"
+    if evidence.training and not may_recompute:
+        yield Advice("recompute", f"{recompute}: IPUConfig.allow_recompute = True", waiting)
+    if evidence.training:
+        count = evidence.micro_batches
+        yield from _offloaded("offload_activations", profile, streamed, count, waiting)
+    kept = min(evidence.kept_bytes, evidence.working_bytes)
+    yield Advice("checkpoint_layers", f"{recompute}: jax.checkpoint around each layer", kept)
+    batches = "micro-batches and more of them" if evidence.pipelined else "batches"
+    text = f"smaller {batches}: activations shrink with them; they use the units less"
+    yield Advice("smaller_batches", text, min(fifos + evidence.working_bytes, room))
 
 
-def _about_variables(profile: machine.Profile, found: Evidence) -> Iterator[Advice]:
-    state_room = found.room_bytes - found.gathered_bytes
-    if profile.target.remote_bytes_per_second:
-        text = (
-            "keep the optimizer's state in streaming memory: "
-            "pipeline(offload_weight_update_variables=True)"
-        )
-        text += _streaming(profile, found.state_bytes, found.updates)
-        yield Advice("offload_state", text, min(found.state_bytes, state_room))
-        text = (
-            "keep gradient accumulators in streaming memory: "
-            "pipeline(offload_gradient_accumulation_buffers=True)"
-        )
-        cost = _streaming(profile, found.accumulator_bytes, found.micro_batches)
-        yield Advice(
-            "offload_accumulators", text + cost, min(found.accumulator_bytes, found.room_bytes)
-        )
+def _about_variables(profile: machine.Profile, evidence: Evidence) -> Iterator[Advice]:
+    state, sums, room = evidence.state_bytes, evidence.accumulator_bytes, evidence.room_bytes
+    state_room = room - evidence.gathered_bytes
+    runs, micro_batches = evidence.updates, evidence.micro_batches
+    yield from _offloaded("offload_state", profile, state, runs, min(state, state_room))
+    yield from _offloaded("offload_accumulators", profile, sums, micro_batches, min(sums, room))
     text = (
         "keep an equal part of the optimizer's state on each replica: "
         "pipeline(replicated_optimizer_state_sharding=True)"
     )
-    elsewhere = found.state_bytes - found.state_bytes // profile.replication_factor
+    elsewhere = state - state // profile.replication_factor
     yield Advice("shard_state", text, min(elsewhere, state_room))
-    single = int(found.single_share * sum(found.held[name] for name in DATA))
+    single = int(evidence.single_share * sum(evidence.held[name] for name in DATA))
     text = "half precision (float16) for variables and activations that are float32"
     yield Advice("half_precision", text, single // 2)
 
 
-def _streaming(profile: machine.Profile, bytes_: int, times: int) -> str:
-    """What it takes to move bytes out and back, beside a call as it is now."""
+def _offloaded(
+    rule: str, profile: machine.Profile, bytes_: int, times: int, spared: int
+) -> Iterator[Advice]:
+    """If the chip has streaming memory; with what it takes to move bytes out and back so often."""
     target = profile.target
+    if not target.remote_bytes_per_second:
+        return
     cycles = times * round(target.cycles(2 * bytes_ / target.remote_bytes_per_second))
     beside = f", {cycles / profile.cycles:.2g} x the call as it is" if profile.cycles else ""
-    return f"; streaming adds at least {cycles:,} cycles to a call{beside}"
+    cost = f"streaming adds at least {cycles:,} cycles to a call{beside}"
+    what, option = _OFFLOADS[rule]
+    yield Advice(rule, f"keep {what} in streaming memory: pipeline({option}=True); {cost}", spared)
 
 
 def _about_temporaries(facts: Facts, least: float) -> Iterator[Advice]:
@@ -221,7 +211,7 @@ def _about_temporaries(facts: Facts, least: float) -> Iterator[Advice]:
             return
 
 
-def _about_code(found: Evidence) -> Iterator[Advice]:
+def _about_code(evidence: Evidence) -> Iterator[Advice]:
     code = ("vertex_code", "vertex_state", "control_code", "exchange_code")
     text = "fewer different operations: scan over equal layers, or functional_ops.outlined_function"
-    yield Advice("less_code", text, sum(found.held[category] for category in code))
+    yield Advice("less_code", text, sum(evidence.held[category] for category in code))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,38 +69,35 @@ class Total(NamedTuple):
 def tally(root: trace.Trace) -> dict[Kind, Amount]:
     """Adds up the steps of a trace; loops and tasks are looked at once and multiplied."""
     times = collections.Counter({id(root): 1})
-    cycles: collections.Counter[Kind] = collections.Counter()
-    steps: collections.Counter[Kind] = collections.Counter()
+    cycles, steps = collections.Counter[Kind](), collections.Counter[Kind]()
     for node in reversed(_children_first(root)):
         for child, count in trace.parts(node):
             times[id(child)] += count * times[id(node)]
         if isinstance(node, trace.Block) and node.num_steps:
-            _count(node, times[id(node)], cycles, steps)
+            for kind, spent, count in _alike(node):
+                cycles[kind] += spent * times[id(node)]
+                steps[kind] += count * times[id(node)]
     return {kind: Amount(cycles[kind], steps[kind]) for kind in cycles}
 
 
 def _children_first(root: trace.Trace) -> list[trace.Trace]:
     """Every node once, after those that it consists of."""
-    found: dict[int, trace.Trace] = {}
+    seen: dict[int, trace.Trace] = {}
     todo = [(root, False)]
     while todo:
-        node, seen = todo.pop()
-        if id(node) in found:
+        node, parts_seen = todo.pop()
+        if id(node) in seen:
             continue
-        if seen:
-            found[id(node)] = node
+        if parts_seen:
+            seen[id(node)] = node
         else:
             todo.append((node, True))
             todo += [(child, False) for child, _ in trace.parts(node)]
-    return list(found.values())
+    return list(seen.values())
 
 
-def _count(
-    block: trace.Block,
-    times: int,
-    cycles: collections.Counter[Kind],
-    steps: collections.Counter[Kind],
-) -> None:
+def _alike(block: trace.Block) -> Iterator[tuple[Kind, int, int]]:
+    """The kinds of steps of a block, with the cycles and the number of each."""
     keys = block.kind.astype(np.int64) * len(block.names) + block.name
     spent = np.zeros(len(trace.KINDS) * len(block.names), dtype=np.int64)
     np.add.at(spent, keys, block.cycles)
@@ -108,6 +105,5 @@ def _count(
     for key in np.flatnonzero(counts).tolist():
         kind, name = divmod(key, len(block.names))
         title = block.names[name].partition("/")[0]
-        which = Kind(trace.KINDS[kind], title, block.origins[name])
-        cycles[which] += int(spent[key]) * times
-        steps[which] += int(counts[key]) * times
+        alike = Kind(trace.KINDS[kind], title, block.origins[name])
+        yield alike, int(spent[key]), int(counts[key])

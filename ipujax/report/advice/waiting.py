@@ -7,10 +7,10 @@ import dataclasses as dc
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ipujax.report.advice.host_tasks import host_cycles
 from ipujax.report.advice.index import Index
 from lowering import machine, schedules, trace
 
+_HOST = trace.KINDS.index("host")
 _Task: TypeAlias = tuple[int, str]
 """A stage and what a task does for it."""
 
@@ -32,7 +32,6 @@ class Waiting:
       unused_ipus: these IPUs.
       pipeline: of all runs of the first pipeline, waiting included.
       work: of one micro-batch on each IPU of the pipeline, queues not counted; {} without one.
-      stage_cycles: of all tasks of one micro-batch by stage, queues not counted; () without one.
       schedule: of the pipeline; None without one.
     """
 
@@ -45,7 +44,6 @@ class Waiting:
     unused_ipus: tuple[int, ...] = ()
     pipeline: int = 0
     work: Mapping[int, int]
-    stage_cycles: tuple[int, ...] = ()
     schedule: schedules.Schedule | None = None
 
 
@@ -57,71 +55,74 @@ def waiting(index: Index, profile: machine.Profile, *, overlaps_io: bool = False
       profile: what came of it.
       overlaps_io: whether queues work beside the tasks, which then do not wait for them.
     """
-    busy = trace.busy(profile.steps.trace, profile.num_ipus).sum(axis=1)
+    busy: list[int] = trace.busy(profile.steps.trace, profile.num_ipus).sum(axis=1).tolist()
     call = int(profile.cycles)
-    unused_ipus = tuple(ipu for ipu, own in enumerate(busy.tolist()) if call and not own)
+    unused_ipus = tuple(ipu for ipu, worked in enumerate(busy) if call and not worked)
     unused = call * len(unused_ipus)
-    whole = sum(max(0, call - int(own)) for own in busy.tolist()) - unused
-    found = index.first_pipeline
+    whole = sum(max(0, call - worked) for worked in busy) - unused
+    unpiped = Waiting(elsewhere=whole, unused=unused, unused_ipus=unused_ipus, work={})
     lines = profile.pipeline
-    if found is None or lines is None:
-        return Waiting(elsewhere=whole, unused=unused, unused_ipus=unused_ipus, work={})
-    schedule, runs = found
-    cycles = {key: int(own) for key, own in lines.stage_cycles.items()}
-    hosts: dict[_Task, int] = {} if overlaps_io else host_cycles(profile)
-    computed = {key: max(0, own - hosts.get(key, 0)) for key, own in cycles.items()}
+    if index.first_pipeline is None or lines is None:
+        return unpiped
+    schedule, runs = index.first_pipeline
+    cycles = {task: int(each) for task, each in lines.stage_cycles.items()}
+    hosts: dict[_Task, int] = {} if overlaps_io else _host_cycles(profile)
+    computed = {task: max(0, each - hosts.get(task, 0)) for task, each in cycles.items()}
     ticks = _patterns(schedule)
     bubble, within = _idle(schedule, ticks, cycles)
     _, without_host = _idle(schedule, ticks, computed)
     _, evened = _idle(schedule, ticks, _evened(computed))
     sharing = min(evened, without_host, within)
     imbalance = min(without_host, within) - sharing
+    host = within - sharing - imbalance
+    causes = {"bubble": bubble, "sharing": sharing, "imbalance": imbalance, "host": host}
     left = whole
-    parts: list[int] = []
-    for own in (bubble, sharing, imbalance, within - sharing - imbalance):
-        parts.append(min(own * runs, left))
-        left -= parts[-1]
-    return Waiting(
-        bubble=parts[0],
-        sharing=parts[1],
-        imbalance=parts[2],
-        host=parts[3],
+    for cause, waited in causes.items():
+        causes[cause] = min(waited * runs, left)
+        left -= causes[cause]
+    return dc.replace(
+        unpiped,
+        **causes,
         elsewhere=left,
-        unused=unused,
-        unused_ipus=unused_ipus,
         pipeline=int(lines.cycles) * len(_ipus(schedule)) * runs,
-        work=_work(schedule, computed),
-        stage_cycles=_by_stage(lines.stages, computed),
+        work=dict(_tick(schedule, tuple(computed), computed)[0]),
         schedule=schedule,
     )
+
+
+def _host_cycles(profile: machine.Profile) -> dict[_Task, int]:
+    """Cycles with queues of one task of each stage and phase, on the IPU that has most."""
+    lines = profile.pipeline
+    tasks = None if lines is None else _traced(profile.steps.trace, len(lines.stage_cycles))
+    if lines is None or tasks is None:
+        return {}
+    # The bodies are in the order of phases, and those of a phase in that of stages.
+    keys = sorted(lines.stage_cycles, key=lambda key: (machine.TASK_PHASES.index(key[1]), key[0]))
+    return {
+        key: int(trace.busy(body, profile.num_ipus)[:, _HOST].max())
+        for key, body in zip(keys, tasks.bodies, strict=True)
+    }
+
+
+def _traced(node: trace.Trace, bodies: int) -> trace.Tasks | None:
+    """The first tasks in a trace that have so many bodies and go forward."""
+    if isinstance(node, trace.Tasks):
+        forward = trace.PHASES.index(schedules.Phase.FORWARD.word)
+        fits = len(node.bodies) == bodies and bool((node.phase == forward).any())
+        return node if fits else None
+    inside = (_traced(part, bodies) for part, _ in trace.parts(node))
+    return next((tasks for tasks in inside if tasks is not None), None)
 
 
 def _ipus(schedule: schedules.Schedule) -> list[int]:
     return sorted({ipu for group in schedule.ipus for ipu in group})
 
 
-def _by_stage(stages: int, cycles: Mapping[_Task, int]) -> tuple[int, ...]:
-    sums = [0] * stages
-    for (stage, _), own in cycles.items():
-        sums[stage] += own
-    return tuple(sums)
-
-
-def _work(schedule: schedules.Schedule, cycles: Mapping[_Task, int]) -> dict[int, int]:
-    """Of one micro-batch on each IPU."""
-    sums: collections.Counter[int] = collections.Counter()
-    for (stage, _), own in cycles.items():
-        for ipu in schedule.ipus[stage]:
-            sums[ipu] += own
-    return dict(sums)
-
-
 def _evened(cycles: Mapping[_Task, int]) -> dict[_Task, int]:
     """All stages as long as they are on average."""
-    sums: collections.Counter[str] = collections.Counter()
-    counts: collections.Counter[str] = collections.Counter()
-    for (_, phase), own in cycles.items():
-        sums[phase] += own
+    sums, counts = collections.Counter[str](), collections.Counter[str]()
+    for (_, phase), each in cycles.items():
+        sums[phase] += each
         counts[phase] += 1
     return {(stage, phase): sums[phase] // counts[phase] for stage, phase in cycles}
 
@@ -144,18 +145,18 @@ def _idle(
     as in the first and last ticks of the grouped schedule, lacks as much as its longest tick has
     more.
     """
-    told = [(*_tick(schedule, tasks, cycles), runs) for tasks, runs in ticks.items()]
+    every = [(*_tick(schedule, tasks, cycles), runs) for tasks, runs in ticks.items()]
     ipus = _ipus(schedule)
-    most = {ipu: max(own[ipu] for own, _, _ in told) for ipu in ipus}
-    slots = {ipu: max(counts[ipu] for _, counts, _ in told) for ipu in ipus}
+    most = {ipu: max(work[ipu] for work, _, _ in every) for ipu in ipus}
+    slots = {ipu: max(counts[ipu] for _, counts, _ in every) for ipu in ipus}
     missing = differing = 0
-    for own, counts, runs in told:
-        length = max(own.values(), default=0)
+    for work, counts, runs in every:
+        length = max(work.values(), default=0)
         for ipu in ipus:
-            waits = length - own[ipu]
+            waits = length - work[ipu]
             lacks = waits if not counts[ipu] else 0
             if 0 < counts[ipu] < slots[ipu]:
-                lacks = min(waits, most[ipu] - own[ipu])
+                lacks = min(waits, most[ipu] - work[ipu])
             missing += lacks * runs
             differing += (waits - lacks) * runs
     return missing, differing
@@ -165,10 +166,9 @@ def _tick(
     schedule: schedules.Schedule, tasks: _Tick, cycles: Mapping[_Task, int]
 ) -> tuple[collections.Counter[int], collections.Counter[int]]:
     """Cycles and tasks of each IPU."""
-    own: collections.Counter[int] = collections.Counter()
-    counts: collections.Counter[int] = collections.Counter()
+    work, counts = collections.Counter[int](), collections.Counter[int]()
     for stage, phase in tasks:
         for ipu in schedule.ipus[stage]:
-            own[ipu] += cycles[stage, phase]
+            work[ipu] += cycles[stage, phase]
             counts[ipu] += 1
-    return own, counts
+    return work, counts
