@@ -27,17 +27,12 @@ def difference(a: Report, b: Report) -> str:
     Returns:
       Tables of what differs; one line if nothing does.
     """
-    parts = [
-        _headline(a, b),
-        _memory(a, b),
-        _busy(a, b),
-        _operations(a, b),
-    ]
-    told = ["\n".join(part) for part in parts if part]
-    if not told:
+    sections = (_headline(a, b), _memory(a, b), _busy(a, b), _operations(a, b))
+    tables = ["\n".join(lines) for lines in sections if lines]
+    if not tables:
         return f"{name(a)}: no difference in time, memory or operations"
     title = f"a: {name(a)}: {system(a)}\nb: {name(b)}: {system(b)}"
-    return "\n\n".join([title, *told])
+    return "\n\n".join([title, *tables])
 
 
 def _fullest(report: Report) -> int:
@@ -108,10 +103,10 @@ def _operations(a: Report, b: Report) -> list[str]:
 
 
 def _by_operation(report: Report) -> collections.defaultdict[tuple[str, str], float]:
-    found: collections.defaultdict[tuple[str, str], float] = collections.defaultdict(float)
+    cycles = collections.defaultdict[tuple[str, str], float](float)
     for operation in report.operations:
-        found[operation.name, operation.origin] += operation.cycles
-    return found
+        cycles[operation.name, operation.origin] += operation.cycles
+    return cycles
 
 
 def _table(

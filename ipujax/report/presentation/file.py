@@ -18,8 +18,10 @@ from ipujax.host import files
 _GZIP = b"\x1f\x8b"
 _EFFORT = 6  # as the command has it; 9 takes far longer for little
 _MARKUP = 20  # bytes that tell a page
-_REWRITE = "  fix:   write it again with report.to_json(path)"
-_GIVE = "  fix:   give a file that report.to_json(path) wrote"
+
+REWRITE = "write it again with report.to_json(path)"
+GIVE_A_REPORT = "give a file that report.to_json(path) wrote"
+"""What to do about a file that is broken, and about one that holds something else."""
 
 MOST_BYTES = 2**28
 """Of a report's JSON, unpacked; a small file could else fill the memory."""
@@ -54,10 +56,11 @@ def read_json(path: str | Path) -> Any:
     try:
         content = files.read_bytes(path, MOST_BYTES)
     except FileNotFoundError as error:
-        raise ReportFileError(f"there is no report {path}: {error.strerror}\n{_GIVE}") from error
+        what = f"there is no report {path}: {error.strerror}"
+        raise ReportFileError(what, fix=GIVE_A_REPORT) from error
     except files.UnfitFileError as error:
         hint = "" if Path(path).is_file() else "; `ipujax report -` reads stdin"
-        raise ReportError(f"{path} {error}\n{_GIVE}{hint}") from error
+        raise ReportError(f"{path} {error}", fix=GIVE_A_REPORT + hint) from error
     return parse_json(content, str(path))
 
 
@@ -72,30 +75,28 @@ def parse_json(content: bytes, path: str) -> Any:
       ReportError: (a `ValueError`) as `read_json`.
     """
     if not content:
-        raise ReportError(f"{path} is empty\n{_REWRITE}")
+        raise ReportError(f"{path} is empty", fix=REWRITE)
     if content.startswith(_GZIP):
         content = _unpacked(content, path)
     if len(content) > MOST_BYTES:
-        raise ReportError(
-            f"{path} holds more than {MOST_BYTES:,} bytes, which no report has\n{_GIVE}"
-        )
+        what = f"{path} holds more than {MOST_BYTES:,} bytes, which no report has"
+        raise ReportError(what, fix=GIVE_A_REPORT)
     if content.lstrip()[:_MARKUP].lower().startswith((b"<!doctype html", b"<html")):
         raise ReportError(
-            f"{path} is a page for a browser, which only shows a report\n"
-            "  fix:   give the file that report.to_json(path) wrote, such as report.json"
+            f"{path} is a page for a browser, which only shows a report",
+            fix="give the file that report.to_json(path) wrote, such as report.json",
         )
     try:
         return json.loads(content.decode("utf-8"), parse_constant=_no_number)
     except json.JSONDecodeError as error:
         end = " (the file ends there)" if error.pos >= len(error.doc.rstrip()) else ""
-        where = f"line {error.lineno}, column {error.colno}"
-        what = f"is not JSON: {error.msg} at {where}{end}"
-        raise ReportError(f"{path} {what}\n{_REWRITE}") from error
+        place = f"line {error.lineno}, column {error.colno}{end}"
+        raise ReportError(f"{path} is not JSON: {error.msg} at {place}", fix=REWRITE) from error
     except UnicodeDecodeError as error:
-        what = f"is not text: byte {error.start} is no UTF-8"
-        raise ReportError(f"{path} {what}\n{_REWRITE}") from error
+        what = f"{path} is not text: byte {error.start} is no UTF-8"
+        raise ReportError(what, fix=REWRITE) from error
     except (ValueError, RecursionError) as error:  # numbers too long, lists too deep
-        raise ReportError(f"{path} is not JSON of a report: {error}\n{_REWRITE}") from error
+        raise ReportError(f"{path} is not JSON of a report: {error}", fix=REWRITE) from error
 
 
 def _unpacked(content: bytes, path: str) -> bytes:
@@ -103,7 +104,7 @@ def _unpacked(content: bytes, path: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             return file.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
-        raise ReportError(f"{path} is compressed, and broken: {error}\n{_REWRITE}") from error
+        raise ReportError(f"{path} is compressed, and broken: {error}", fix=REWRITE) from error
 
 
 def _no_number(word: str) -> NoReturn:

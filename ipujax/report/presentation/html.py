@@ -12,9 +12,9 @@ import gzip
 import html
 import importlib.resources
 import json
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from ipujax.errors import InternalError
@@ -94,13 +94,7 @@ def _visit(path: str, above: tuple[str, ...], ordered: list[str]) -> None:
 
 def _resolve(path: str, imported: str) -> str:
     """The path in the folder of an import such as `../format.js`, seen from a module."""
-    parts = path.split("/")[:-1]
-    for part in imported.split("/"):
-        if part == "..":
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)
+    return posixpath.normpath(posixpath.join(path, "..", imported))
 
 
 def _stripped(source: str) -> str:
@@ -117,8 +111,5 @@ def _packed(document: Mapping[str, Any], label: str) -> str:
 
 
 def _read(path: str) -> str:
-    return _files().joinpath(path).read_text("utf-8")
-
-
-def _files() -> Traversable:
-    return importlib.resources.files("ipujax.report.presentation").joinpath("page")
+    folder = importlib.resources.files("ipujax.report.presentation")
+    return folder.joinpath("page", path).read_text("utf-8")

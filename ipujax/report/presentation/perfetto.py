@@ -63,27 +63,22 @@ def _about(report: Report, written: int) -> dict[str, Any]:
 
 def _events(report: Report, steps: dict[str, np.ndarray]) -> Iterator[_Event | str]:
     threads = _threads(steps)
-    times = _Clock(float(report.target.clock_hz))
+    hertz = float(report.target.clock_hz)
     yield from _names(report, steps, threads)
-    yield from _slices(steps, threads, times)
+    yield from _slices(steps, threads, hertz)
     for number, arrow in enumerate(arrows(steps)):
-        yield from _flow(number, arrow, steps, threads, times)
+        yield from _flow(number, arrow, steps, threads, hertz)
     if report.host is not None:
         yield from host_events(report.host.spans, report.num_ipus + 1)
 
 
-class _Clock:
-    """Cycles as microseconds.
+def _microseconds(ticks: float, hertz: float = 1.0) -> float:
+    """What a clock counts, by default seconds, as microseconds.
 
     Starts and ends are rounded down to the nanoseconds in which viewers count, so that what does
-    not overlap in cycles does not overlap in them.
+    not overlap in ticks does not overlap in them, and what lies in one another still does.
     """
-
-    def __init__(self, hertz: float):
-        self._hertz = hertz
-
-    def __call__(self, cycle: int) -> float:
-        return int(cycle * 1e9 / self._hertz) / 1000
+    return int(ticks * 1e9 / hertz) / 1000
 
 
 def _threads(steps: dict[str, np.ndarray]) -> np.ndarray:
@@ -92,9 +87,9 @@ def _threads(steps: dict[str, np.ndarray]) -> np.ndarray:
     starts, ends = steps["start_cycle"], steps["start_cycle"] + steps["cycles"]
     order = np.lexsort((ends, starts, steps["kind"], steps["ipu"]))
     places = steps["ipu"][order].astype(np.int64) * len(trace.KINDS) + steps["kind"][order]
-    for own in np.split(order, np.flatnonzero(np.diff(places)) + 1):
-        if (starts[own][1:] < ends[own][:-1]).any():
-            threads[own] += _lanes(starts[own].tolist(), ends[own].tolist())
+    for alike in np.split(order, np.flatnonzero(np.diff(places)) + 1):
+        if (starts[alike][1:] < ends[alike][:-1]).any():
+            threads[alike] += _lanes(starts[alike].tolist(), ends[alike].tolist())
     return threads
 
 
@@ -125,7 +120,7 @@ def _meta(what: str, process: int, thread: int, **args: Any) -> _Event:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": args}
 
 
-def _slices(steps: dict[str, np.ndarray], threads: np.ndarray, times: _Clock) -> Iterator[str]:
+def _slices(steps: dict[str, np.ndarray], threads: np.ndarray, hertz: float) -> Iterator[str]:
     """As text: there are many, and few things to say of them."""
     names = [
         [f'"name":{_text(name or kind)},"cat":"{kind}"' for kind in trace.KINDS]
@@ -143,8 +138,8 @@ def _slices(steps: dict[str, np.ndarray], threads: np.ndarray, times: _Clock) ->
             args += f',"micro_batch":{micro_batch}'
         if phase != trace.NONE:
             args += f',"phase":"{trace.PHASES[phase]}"'
-        begin = times(start)
-        length = round(times(start + cycles) - begin, 3)
+        begin = _microseconds(start, hertz)
+        length = round(_microseconds(start + cycles, hertz) - begin, 3)
         yield (
             f'{{"ph":"X",{names[name][kind]},"pid":{ipu + 1},"tid":{thread},"ts":{begin},'
             f'"dur":{length},"args":{{{args}{lines[name]}}}}}'
@@ -152,19 +147,19 @@ def _slices(steps: dict[str, np.ndarray], threads: np.ndarray, times: _Clock) ->
 
 
 def _flow(
-    number: int, arrow: Arrow, steps: dict[str, np.ndarray], threads: np.ndarray, times: _Clock
+    number: int, arrow: Arrow, steps: dict[str, np.ndarray], threads: np.ndarray, hertz: float
 ) -> Iterator[_Event]:
-    for mark, step in (("s", arrow.source), ("f", arrow.target)):
-        event = {
+    for mark, step, more in (("s", arrow.source, {}), ("f", arrow.target, {"bp": "e"})):
+        yield {
             "ph": mark,
             "name": f"micro-batch {arrow.micro_batch}",
             "cat": "micro-batch",
             "id": number,
             "pid": int(steps["ipu"][step]) + 1,
             "tid": int(threads[step]),
-            "ts": times(int(steps["start_cycle"][step])),
+            "ts": _microseconds(int(steps["start_cycle"][step]), hertz),
+            **more,
         }
-        yield {**event, "bp": "e"} if mark == "f" else event
 
 
 def host_events(spans: Any, process: int) -> Iterator[_Event]:
@@ -176,7 +171,7 @@ def host_events(spans: Any, process: int) -> Iterator[_Event]:
         if span.thread not in numbers:
             numbers[span.thread] = len(numbers) + 1
             yield _meta("thread_name", process, numbers[span.thread], name=span.thread)
-        begin = _wall(span.start)
+        begin = _microseconds(span.start)
         yield {
             "ph": "X",
             "name": f"{span.kind} {span.name}".strip(),
@@ -184,11 +179,6 @@ def host_events(spans: Any, process: int) -> Iterator[_Event]:
             "pid": process,
             "tid": numbers[span.thread],
             "ts": begin,
-            "dur": round(_wall(span.start + span.seconds) - begin, 3),
+            "dur": round(_microseconds(span.start + span.seconds) - begin, 3),
             "args": {},
         }
-
-
-def _wall(seconds: float) -> float:
-    """Microseconds, rounded down to nanoseconds, so that spans lie in one another as they did."""
-    return int(seconds * 1e9) / 1000

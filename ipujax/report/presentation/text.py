@@ -21,16 +21,8 @@ _MOST_IPUS, _MOST_OPERATIONS = 16, 10
 
 def page(report: Report) -> str:
     """The whole report."""
-    parts = [
-        headline(report),
-        _pipeline(report),
-        _costs(report),
-        _ipus(report),
-        _categories(report),
-        _operations(report),
-        _basis(report),
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    parts = (headline, _pipeline, _costs, _ipus, _categories, _operations, _basis)
+    return "\n\n".join(text for part in parts if (text := "\n".join(part(report))))
 
 
 def summary(report: Report) -> str:
@@ -77,18 +69,17 @@ def out_of_memory(report: Report) -> str:
     ipu, tile = memory.worst
     over = memory.tile_peak_bytes > memory.limit
     fullest = int(memory.tile_peak_bytes.max())
+    what = "variable data" if over.any() else "instructions"
+    lines = [f"Out of memory: Cannot fit all {what} onto one or more tiles"]
     if over.any():
         needs = enumerate(need_bytes(memory))
         off = (f"about {size(bytes_)} off IPU {ipu}" for ipu, bytes_ in needs if bytes_)
-        lines = [
-            "Out of memory: Cannot fit all variable data onto one or more tiles",
+        lines += [
             f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
             f"{fullest - memory.limit:,} too many; {int(over.sum()):,} of {over.size:,} tiles "
             "lack memory",
             f"  needs: {', '.join(off)}, if it goes off all tiles alike",
         ]
-    else:
-        lines = ["Out of memory: Cannot fit all instructions onto one or more tiles"]
     if memory.most_code_bytes > memory.code_limit:
         lines.append(
             f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
@@ -139,14 +130,13 @@ def _costs(report: Report) -> list[str]:
 
 def _ipus(report: Report) -> list[str]:
     """A row for each IPU: memory, and what it does with its time."""
-    memory, busy = report.memory, report.busy_cycles
-    shown = [kind for kind, own in busy.items() if own.any()]
-    header = ["IPU", "fullest tile", "all tiles", "remote memory"]
-    rows = [[*header, *(kind.replace("_ipu", "-IPU") for kind in shown), "waiting"]]
-    cycles = max(report.cycles, 1)
+    memory, cycles = report.memory, max(report.cycles, 1)
+    busy = {kind: spent.tolist() for kind, spent in report.busy_cycles.items() if spent.any()}
+    kinds = [kind.replace("_ipu", "-IPU") for kind in busy]
+    rows = [["IPU", "fullest tile", "all tiles", "remote memory", *kinds, "waiting"]]
     overlap = False
     for ipu in _chosen(report):
-        shares = [int(busy[kind][ipu]) / cycles for kind in shown]
+        shares = [spent[ipu] / cycles for spent in busy.values()]
         overlap |= sum(shares) > 1.0 + _ROUNDING
         rows.append(
             [
@@ -195,11 +185,11 @@ def _operations(report: Report) -> list[str]:
     if not order:
         return []
     rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
-    for (title, origin), own in order[:_MOST_OPERATIONS]:
-        cycles = sum(o.cycles for o in own)
+    for (title, origin), equal in order[:_MOST_OPERATIONS]:
+        cycles = sum(o.cycles for o in equal)
         share = cycles / max(report.cycles * report.num_ipus, 1)
-        runs = sum(o.runs for o in own)
-        ipus = ranges(sorted({o.ipu for o in own}))
+        runs = sum(o.runs for o in equal)
+        ipus = ranges(sorted({o.ipu for o in equal}))
         rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, short(origin)])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
@@ -207,18 +197,12 @@ def _operations(report: Report) -> list[str]:
 
 
 def _basis(report: Report) -> list[str]:
-    lines = [
-        f"Modelled, not measured; {report.default_share:.1%} of compute cycles rest on default "
-        "formulas."
-    ]
-    return [*lines, *(f"Assumed: {text}" for text in report.assumptions)]
+    formulas = f"{report.default_share:.1%} of compute cycles rest on default formulas"
+    assumed = [f"Assumed: {text}" for text in report.assumptions]
+    return [f"Modelled, not measured; {formulas}.", *assumed]
 
 
 def _wrapped(text: str, indent: int = 2) -> list[str]:
     return textwrap.wrap(
-        text,
-        _WIDTH,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
-import functools
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation.document import forms, sections, shape
 from ipujax.report.presentation.document.forms import COUNT, TEXT, Form, Strings
 from ipujax.report.presentation.document.steps import NODES, STEPS
+from ipujax.report.presentation.file import GIVE_A_REPORT, REWRITE
 from ipujax.version import __version__
 from lowering import machine, trace
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 SCHEMA = 2
 """Changes whenever a reader of older reports would go wrong."""
 
-_REWRITE = "write it again with report.to_json(path)"
 _WRONG = (
     *(ArithmeticError, AttributeError, IPUError, LookupError),
     *(MemoryError, RecursionError, TypeError, ValueError),
@@ -94,7 +94,17 @@ def read(data: object, name: str) -> dict[str, Any]:
     Raises:
       ReportError: (a `ValueError`) no report, one of another schema, or one that is broken.
     """
-    return _Reader(_checked(data, name), name).fields()
+    document = _checked(data, name)
+    fields: dict[str, Any] = {}
+    for key in (*_OF_PROFILE, *_OF_REPORT):
+        with _contradicting(name, key):
+            fields[key] = _FIELDS[key].decode(document[key], document["strings"])
+    profile = machine.Profile(**{key: fields.pop(key) for key in _OF_PROFILE}, mappings={})
+    for key, what in _contradictions(profile):
+        raise _broken(name, key, what)
+    with _contradicting(name, "steps"):
+        trace.busy(profile.steps.trace, profile.num_ipus)
+    return {"profile": profile, **fields}
 
 
 def _checked(data: Any, name: str) -> dict[str, Any]:
@@ -107,71 +117,51 @@ def _checked(data: Any, name: str) -> dict[str, Any]:
     elif type(data["schema"]) is not int:
         what = f"schema is {data['schema']!r}, but must be {SCHEMA}"
     if what:
-        fix = "give a file that report.to_json(path) wrote"
-        raise ReportError(f"{name} holds no report: {what}\n  fix:   {fix}")
+        raise ReportError(f"{name} holds no report: {what}", fix=GIVE_A_REPORT)
     number: int = data["schema"]
     if number != SCHEMA:
         fix = "write it again with this ipujax" if number < SCHEMA else "update ipujax"
         what = f"{name} was written by schema {number}, and this ipujax reads schema {SCHEMA}"
-        raise ReportError(f"{what}\n  fix:   {fix}")
+        raise ReportError(what, fix=fix)
     try:
         wrong = shape.difference(data, json_schema())
     except RecursionError:
         raise ReportError(f"{name} is nested too deeply to be a report") from None
     if wrong:
-        raise ReportError(f"{name} is no whole report: {wrong}\n  fix:   {_REWRITE}")
+        raise ReportError(f"{name} is no whole report: {wrong}", fix=REWRITE)
     return data
 
 
-class _Reader:
-    """Reads a document that has the right form, and may still contradict itself."""
+@contextlib.contextmanager
+def _contradicting(name: str, key: str) -> Generator[None]:
+    """What has the right form, and says something impossible all the same, is a `ReportError`."""
+    try:
+        yield
+    except _WRONG as error:
+        raise _broken(name, key, f"{type(error).__name__}: {error}") from error
 
-    def __init__(self, document: dict[str, Any], name: str):
-        self._document = document
-        self._name = name
 
-    def fields(self) -> dict[str, Any]:
-        """Of the `Report`."""
-        texts: list[str] = self._document["strings"]
-        parts: dict[str, Any] = {}
-        for key in (*_OF_PROFILE, *_OF_REPORT):
-            decode, data = _FIELDS[key].decode, self._document[key]
-            parts[key] = self._tried(key, functools.partial(decode, data, texts))
-        profile = machine.Profile(**{key: parts.pop(key) for key in _OF_PROFILE}, mappings={})
-        self._check_sizes(profile)
-        return {"profile": profile, **parts}
+def _contradictions(profile: machine.Profile) -> Iterator[tuple[str, str]]:
+    """Where parts speak of other IPUs, tiles or cycles than the rest: the key, and what it says."""
+    memory, ipus = profile.memory, profile.num_ipus
+    lists = {
+        "memory.tile_peak_bytes": memory.tile_peak_bytes,
+        "memory.always_live_bytes": memory.always_live_bytes,
+        "memory.peak_bytes": memory.peak_bytes,
+        "memory.remote_bytes": memory.remote_bytes,
+        **{f"memory.ipu_categories.{k}": v for k, v in memory.ipu_categories.items()},
+        "liveness": profile.liveness,
+    }
+    for key, values in lists.items():
+        if len(values) != ipus:
+            yield key, f"a list over {len(values)} of {ipus} IPUs"
+    tiles, known = memory.tile_peak_bytes.shape[1:], profile.target.tiles_per_ipu
+    if tiles != (known,):
+        yield "memory.tile_peak_bytes", f"tiles {tiles}, where the target has {known}"
+    cycles, ends = profile.cycles, profile.steps.trace.span
+    if ends > cycles:
+        yield "cycles", f"{cycles} cycles, where the last step ends after {ends}"
 
-    def _tried(self, key: str, make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except _WRONG as error:
-            raise self._broken(key, f"{type(error).__name__}: {error}") from error
 
-    def _check_sizes(self, profile: machine.Profile) -> None:
-        """Whether all speak of the same IPUs."""
-        lists = {
-            "memory.tile_peak_bytes": profile.memory.tile_peak_bytes,
-            "memory.always_live_bytes": profile.memory.always_live_bytes,
-            "memory.peak_bytes": profile.memory.peak_bytes,
-            "memory.remote_bytes": profile.memory.remote_bytes,
-            **{f"memory.ipu_categories.{k}": v for k, v in profile.memory.ipu_categories.items()},
-            "liveness": profile.liveness,
-        }
-        for key, values in lists.items():
-            if len(values) != profile.num_ipus:
-                what = f"a list over {len(values)} of {profile.num_ipus} IPUs"
-                raise self._broken(key, what)
-        tiles = profile.memory.tile_peak_bytes.shape[1:]
-        if tiles != (profile.target.tiles_per_ipu,):
-            what = f"tiles {tiles}, where the target has {profile.target.tiles_per_ipu}"
-            raise self._broken("memory.tile_peak_bytes", what)
-        ends = profile.steps.trace.span
-        if ends > profile.cycles:
-            what = f"{profile.cycles} cycles, where the last step ends after {ends}"
-            raise self._broken("cycles", what)
-        self._tried("steps", lambda: trace.busy(profile.steps.trace, profile.num_ipus))
-
-    def _broken(self, key: str, what: str) -> ReportError:
-        return ReportError(
-            f"{self._name} contradicts itself in `{key}`: {what}\n  fix:   {_REWRITE}"
-        )
+def _broken(name: str, key: str, what: str) -> ReportError:
+    return ReportError(f"{name} contradicts itself in `{key}`: {what}", fix=REWRITE)

@@ -24,7 +24,7 @@ HOST = forms.record(
 
 _RATES = forms.listed(forms.in_order(TEXT, TEXT, forms.WHOLE)).via(
     lambda rates: [[*pair, rate] for pair, rate in rates],
-    lambda found: tuple(((given, partials), rate) for given, partials, rate in found),
+    lambda rows: tuple(((inputs, partials), rate) for inputs, partials, rate in rows),
 )
 _LINKS = forms.record(machine.Links, forms.derived(machine.Links, REAL))
 TARGET = forms.record(
@@ -38,7 +38,7 @@ TARGET = forms.record(
 def _by_ipu(categories: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """For each IPU what any of its tiles holds."""
     every = zip(*categories.values(), strict=True)
-    return [{k: b for k, b in zip(categories, own, strict=True) if b.any()} for own in every]
+    return [{k: b for k, b in zip(categories, held, strict=True) if b.any()} for held in every]
 
 
 def _memory(
@@ -93,24 +93,6 @@ _STEPS = forms.record(
 )
 
 
-class _Mappings:
-    """Numbers the ways in which tensors lie, those of equal bytes alike."""
-
-    def __init__(self) -> None:
-        self.found: list[np.ndarray] = []
-        self._known: dict[machine.OnTiles, int] = {}
-        self._alike: dict[bytes, int] = {}
-
-    def number(self, mapping: machine.OnTiles, _: Strings) -> int:
-        if mapping not in self._known:
-            held = mapping.bytes_per_tile()
-            number = self._alike.setdefault(held.tobytes(), len(self.found))
-            if number == len(self.found):
-                self.found.append(held)
-            self._known[mapping] = number
-        return self._known[mapping]
-
-
 def _tensors(mapping: Form) -> Form:
     """Tensors, of which `mapping` says how they lie."""
     tensor = {
@@ -124,15 +106,24 @@ def _tensors(mapping: Form) -> Form:
 
 
 def _encode_held(held: machine.Liveness, strings: Strings) -> dict[str, Any]:
-    mappings = _Mappings()
+    """Ways to lie are there once, those of equal bytes alike."""
+    numbers: dict[machine.OnTiles, int] = {}
+    contents: dict[bytes, int] = {}
+
+    def number(mapping: machine.OnTiles, _: Strings) -> int:
+        if mapping not in numbers:
+            content = mapping.bytes_per_tile().tobytes()
+            numbers[mapping] = contents.setdefault(content, len(contents))
+        return numbers[mapping]
+
     steps = _STEPS.encode(held, strings)
-    tensors = _tensors(Form({}, mappings.number)).encode(held.tensors, strings)
-    found = [runs.repeats(each) for each in mappings.found]
-    return {"worst": held.worst, "steps": steps, "tensors": tensors, "mappings": found}
+    tensors = _tensors(Form({}, number)).encode(held.tensors, strings)
+    mappings = [runs.repeats(np.frombuffer(content, dtype=np.int64)) for content in contents]
+    return {"worst": held.worst, "steps": steps, "tensors": tensors, "mappings": mappings}
 
 
 def _decode_held(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Liveness:
-    mappings = [machine.TileBytes(runs.from_repeats(found)) for found in data["mappings"]]
+    mappings = [machine.TileBytes(runs.from_repeats(each)) for each in data["mappings"]]
     steps = _STEPS.decode(data["steps"], texts)
     if len(set(map(len, steps.values()))) > 1:
         raise ValueError("columns of steps of different lengths")
@@ -182,8 +173,8 @@ def _encode_tree(root: machine.ProgramNode, strings: Strings) -> dict[str, list[
         return known[id(node)]
 
     number(root)
-    found = dict(zip(_NODE, map(list, zip(*rows, strict=True)), strict=True))
-    return {**found, "children": list(map(list, found["children"]))}
+    columns = dict(zip(_NODE, map(list, zip(*rows, strict=True)), strict=True))
+    return {**columns, "children": list(map(list, columns["children"]))}
 
 
 def _decode_tree(data: Mapping[str, Any], texts: Sequence[str]) -> machine.ProgramNode:
@@ -205,7 +196,7 @@ OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later
 _TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}
 _CYCLES = forms.listed(Form(forms.described({**_TASK, "cycles": forms.POSITIVE}))).via(
     lambda cycles: [{"stage": s, "phase": p, "cycles": n} for (s, p), n in cycles.items()],
-    lambda found: {(entry["stage"], entry["phase"]): entry["cycles"] for entry in found},
+    lambda entries: {(entry["stage"], entry["phase"]): entry["cycles"] for entry in entries},
 )
 
 
@@ -227,10 +218,10 @@ def _tasks(grid: machine.Grid) -> list[_Tasks]:
 
 def _grid(found: Sequence[_Tasks]) -> machine.Grid:
     parts = [np.empty((4, 0), dtype=np.int64)]
-    for own in found:
-        stage = np.full_like(own.ticks, own.stage)
-        phase = np.full_like(own.ticks, machine.TASK_PHASES.index(own.phase))
-        parts.append(np.stack([stage, phase, own.micro_batches, own.ticks]))
+    for tasks in found:
+        stage = np.full_like(tasks.ticks, tasks.stage)
+        phase = np.full_like(tasks.ticks, machine.TASK_PHASES.index(tasks.phase))
+        parts.append(np.stack([stage, phase, tasks.micro_batches, tasks.ticks]))
     return machine.Grid.of(*np.concatenate(parts, axis=1))
 
 

@@ -9,9 +9,10 @@ infinite.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
@@ -91,11 +92,12 @@ class _Comparison:
         wrong = _value(data, schema)
         if wrong:
             return Difference(path, f"is {_shown(data)}{_BUT}{wrong}")
-        if isinstance(data, dict):
-            return self._object(data, schema, path)
-        if isinstance(data, list):
-            return self._list(data, schema, path)
-        return None
+        missing = [key for key in schema.get("required", ()) if key not in data]
+        if missing:
+            return Difference((*path, missing[0]), "is missing")
+        parts = _parts(data, schema)
+        looks = (self.look(value, inner, (*path, key)) for key, value, inner in parts if inner)
+        return next(filter(None, looks), None)
 
     def _any(
         self, data: Any, schemas: Sequence[Schema], path: tuple[str | int, ...]
@@ -107,9 +109,8 @@ class _Comparison:
             labelled = {label["const"]: schema for schema, label in labels if "const" in label}
             if labelled:
                 return self._labelled(data, labelled, path)
-        found = [self.look(data, schema, path) for schema in resolved]
-        wrong = [each for each in found if each is not None]
-        if len(wrong) < len(found):
+        wrong = list(filter(None, (self.look(data, schema, path) for schema in resolved)))
+        if len(wrong) < len(resolved):
             return None
         deepest = max(wrong, key=lambda each: len(each.path))
         if len(deepest.path) > len(path):
@@ -134,28 +135,17 @@ class _Comparison:
             return schema
         return self._definitions[schema["$ref"].rpartition("/")[2]]
 
-    def _object(
-        self, data: dict[str, Any], schema: Schema, path: tuple[str | int, ...]
-    ) -> Difference | None:
-        for key in schema.get("required", ()):
-            if key not in data:
-                return Difference((*path, key), "is missing")
-        known = schema.get("properties", {})
-        others = schema.get("additionalProperties")
-        schemas = ((key, known.get(key, others)) for key in data)
-        looks = (self.look(data[key], own, (*path, key)) for key, own in schemas if own)
-        return next(filter(None, looks), None)
 
-    def _list(
-        self, data: list[Any], schema: Schema, path: tuple[str | int, ...]
-    ) -> Difference | None:
-        each = schema.get("items")
-        if each and _are_whole(data, each):
-            return None
-        schemas = schema.get("prefixItems", [each] * len(data) if each else [])
-        pairs = enumerate(zip(data, schemas, strict=False))
-        looks = (self.look(value, own, (*path, i)) for i, (value, own) in pairs)
-        return next(filter(None, looks), None)
+def _parts(data: Any, schema: Schema) -> Iterator[tuple[str | int, Any, Schema | None]]:
+    """The keys and values of an object, or of a list, and what each must be."""
+    if isinstance(data, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, value in data.items():
+            yield key, value, known.get(key, others)
+    if isinstance(data, list) and not _are_whole(data, schema.get("items", {})):
+        schemas = schema.get("prefixItems", itertools.repeat(schema.get("items")))
+        for i, (value, inner) in enumerate(zip(data, schemas, strict=False)):
+            yield i, value, inner
 
 
 def _are_whole(data: list[Any], schema: Schema) -> bool:

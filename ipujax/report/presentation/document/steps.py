@@ -80,11 +80,10 @@ class _Writer:
         """Of a node that is or will be among the nodes."""
         if id(node) not in self._by_identity:
             data = self._data(node)
-            content = json.dumps(data)
-            if content not in self._by_content:
-                self._by_content[content] = len(self.nodes)
+            number = self._by_content.setdefault(json.dumps(data), len(self.nodes))
+            if number == len(self.nodes):
                 self.nodes.append(data)
-            self._by_identity[id(node)] = self._by_content[content]
+            self._by_identity[id(node)] = number
         return self._by_identity[id(node)]
 
     def _data(self, node: trace.Trace) -> dict[str, Any]:
@@ -122,10 +121,8 @@ class _Writer:
         """Neighbours that are the same node share an entry for each run of their starts."""
         children = np.array([self.number(child) for child in group.children], dtype=np.int64)
         cuts = np.flatnonzero(np.diff(children)) + 1
-        starts = np.split(group.offset, cuts)
-        firsts = [int(each[0]) for each in np.split(children, cuts)] if len(children) else []
-        pairs = zip(firsts, starts, strict=False)
-        return [[child, *run] for child, own in pairs for run in runs(own)]
+        same = zip(np.split(children, cuts), np.split(group.offset, cuts), strict=True)
+        return [[int(child[0]), *run] for child, starts in same for run in runs(starts)]
 
     def _tasks(self, tasks: trace.Tasks) -> list[dict[str, Any]]:
         """Tasks of one body, stage and phase together."""
@@ -134,11 +131,11 @@ class _Writer:
                 "body": self.number(tasks.bodies[which]),
                 "stage": None if stage == trace.NONE else stage,
                 "phase": None if phase == trace.NONE else trace.PHASES[phase],
-                "places": runs(own),
-                "starts": runs(tasks.start[own]),
-                "micro_batches": runs(tasks.micro_batch[own]),
+                "places": runs(places),
+                "starts": runs(tasks.start[places]),
+                "micro_batches": runs(tasks.micro_batch[places]),
             }
-            for (which, stage, phase), own in alike(tasks.which, tasks.stage, tasks.phase)
+            for (which, stage, phase), places in alike(tasks.which, tasks.stage, tasks.phase)
         ]
 
 
@@ -190,7 +187,7 @@ def _read_tasks(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
     order = np.argsort(np.concatenate([none, *places]), kind="stable")
 
     def column(each: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.array(each, dtype=np.int64), [len(own) for own in places])[order]
+        return np.repeat(np.array(each, dtype=np.int64), list(map(len, places)))[order]
 
     def joined(key: str) -> np.ndarray:
         return np.concatenate([none, *(from_runs(entry[key]) for entry in entries)])[order]
