@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ipujax.cli import style
 from ipujax.cli.inventory import describe, tile_clock_speed
@@ -17,6 +17,12 @@ _EXAMPLES = (
     ("-d 0 -i", "all about device 0"),
     ("-d 24 --ipu-count", "one answer"),
 )
+_ANSWERS: Mapping[str, Callable[[ListedDevice], str | int]] = {
+    "ipu_arch": lambda _: MACHINE.version,
+    "tile_clock_speed": lambda _: tile_clock_speed(),
+    "ipu_count": lambda device: len(device.ipus),
+}
+"""By option, what it tells of a device."""
 
 
 @ends_with_its_reader
@@ -28,18 +34,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
     parser = _parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.list_devices:
-        if arguments.json:
-            style.print_json(_listing())
-        else:
-            print(format_listing())
-        return 0
-    asked = (
-        arguments.device_info
-        or arguments.ipu_arch
-        or arguments.tile_clock_speed
-        or arguments.ipu_count
-    )
-    if not asked:
+        return style.show(_listing(), [format_listing()], as_json=arguments.json)
+    if not arguments.device_info and not any(getattr(arguments, name) for name in _ANSWERS):
         parser.print_help()
         return 0
     device_id: int | None = arguments.device_id
@@ -50,8 +46,13 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
             f"there is no device with id {device_id}; ids go from 0 to "
             f"{len(DEVICES) - 1}, see `{prog} -l`"
         )
-    _tell(DEVICES[device_id], arguments)
-    return 0
+    device = DEVICES[device_id]
+    if arguments.device_info:
+        attributes = describe(device, attached_processes())
+        lines = style.fields("Device Info:", attributes)
+        return style.show(attributes, lines, as_json=arguments.json)
+    answers = {name: find(device) for name, find in _ANSWERS.items() if getattr(arguments, name)}
+    return style.show(answers, answers.values(), as_json=arguments.json)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -66,27 +67,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--ipu-count", action="store_true", help="tell how many IPUs it has")
     add("--json", action="store_true", help="print JSON instead of text")
     return parser
-
-
-def _tell(device: ListedDevice, arguments: argparse.Namespace) -> None:
-    if arguments.device_info:
-        attributes = describe(device, attached_processes())
-        if arguments.json:
-            style.print_json(attributes)
-        else:
-            print("\n".join(style.fields("Device Info:", attributes)))
-        return
-    answers = {
-        "ipu_arch": MACHINE.version,
-        "tile_clock_speed": tile_clock_speed(),
-        "ipu_count": len(device.ipus),
-    }
-    chosen = {name: answer for name, answer in answers.items() if getattr(arguments, name)}
-    if arguments.json:
-        style.print_json(chosen)
-        return
-    for answer in chosen.values():
-        print(answer)
 
 
 def _listing() -> dict[str, list[dict[str, object]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ipujax.cli import style
@@ -12,7 +13,11 @@ from ipujax.system.device_ids import DEVICES, ListedDevice
 from ipujax.version import __version__
 
 # A virtual IPU has no thermometer: better to say so than to make numbers up.
-SIMULATED = "N/A (simulated)"
+_SENSORS = (
+    *("firmware version", "serial number", "ipu error state", "parity errors", "ipu power"),
+    *("ipu utilisation", "ipu temperature", "board temperature", "link speed", "link width"),
+    "numa node",
+)
 
 _EXAMPLES = (("", "all devices"), ("--json", "the same for other programs"))
 
@@ -44,17 +49,7 @@ def describe(device: ListedDevice, processes: Sequence[AttachedProcess]) -> dict
         "clock": tile_clock_speed(),
         "remote buffers supported": str(int(MACHINE.remote_buffers)),
         "driver version": f"ipujax {__version__}",
-        "firmware version": SIMULATED,
-        "serial number": SIMULATED,
-        "ipu error state": SIMULATED,
-        "parity errors": SIMULATED,
-        "ipu power": SIMULATED,
-        "ipu utilisation": SIMULATED,
-        "ipu temperature": SIMULATED,
-        "board temperature": SIMULATED,
-        "link speed": SIMULATED,
-        "link width": SIMULATED,
-        "numa node": SIMULATED,
+        **dict.fromkeys(_SENSORS, "N/A (simulated)"),
         "attached processes": ", ".join(map(str, users)) or "none",
     }
 
@@ -72,14 +67,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     arguments = parser.parse_args(argv)
     processes = attached_processes()
     devices = [describe(device, processes) for device in DEVICES]
-    if arguments.json:
-        style.print_json({"devices": devices})
-        return 0
-    print(style.title("gc-inventory", f"Partition: 'ipujax' has {len(devices)} devices"))
-    for attributes in devices:
-        print()
-        print("\n".join(style.fields("Device Info:", attributes)))
-    return 0
+    title = style.title("gc-inventory", f"Partition: 'ipujax' has {len(devices)} devices")
+    described = (["", *style.fields("Device Info:", attributes)] for attributes in devices)
+    lines = [title, *itertools.chain(*described)]
+    return style.show({"devices": devices}, lines, as_json=arguments.json)
 
 
 if __name__ == "__main__":

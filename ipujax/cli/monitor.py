@@ -30,15 +30,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     arguments = parser.parse_args(argv)
     processes = attached_processes()
-    if arguments.json:
-        style.print_json(_as_json(processes))
-        return 0
-    print(style.title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"))
-    for line in (*boxed(_IPUS, _ipu_rows()), *boxed(_PROCESSES, _process_rows(processes), _PARTS)):
-        print(line)
+    lines = [
+        style.title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"),
+        *boxed(_IPUS, _ipu_rows()),
+        *boxed(_PROCESSES, _process_rows(processes), _PARTS),
+    ]
     if not processes:
-        print("No process of this user is attached.")
-    return 0
+        lines.append("No process of this user is attached.")
+    return style.show(_as_json(processes), lines, as_json=arguments.json)
 
 
 def _ipu_rows() -> list[list[Row]]:
@@ -61,13 +60,9 @@ def _process_rows(processes: Sequence[AttachedProcess]) -> list[list[Row]]:
     groups: list[list[Row]] = []
     for process in processes:
         who = (str(process.pid), process.command, age(time.time() - process.since), process.user)
+        sensors = (tile_clock_speed(), _NONE, _NONE, _NONE)
         for attachment in process.attachments:
-            groups.append(
-                [
-                    (*who, str(ipu), tile_clock_speed(), _NONE, _NONE, _NONE)
-                    for ipu in sorted(attachment.ipus)
-                ]
-            )
+            groups.append([(*who, str(ipu), *sensors) for ipu in sorted(attachment.ipus)])
     return groups
 
 

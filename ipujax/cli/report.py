@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.errors import IPUError, ReportError
 from ipujax.host import files
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _GOES_WITH = {
 }
 
 
-class _Failed(Exception):
+class _Failed(IPUError):
     """Something that cannot be read or written; the message is for the user."""
 
 
@@ -172,7 +173,7 @@ def _serve(paths: Sequence[Path], port: int | None) -> int:
         server = Server(Library(paths), port)
     except OSError as error:
         free = "use --port with another number, or --port 0 for any that is free"
-        raise _Failed(f"cannot serve at port {port}: {error.strerror}\n  fix:   {free}") from error
+        raise _Failed(f"cannot serve at port {port}: {error.strerror}", fix=free) from error
     with server:
         print(style.title("ipujax report", f"{server.url} (Ctrl-C ends it)"), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
@@ -187,7 +188,6 @@ def _load(path: str) -> Report:
       _Failed: there is none.
     """
     from ipujax import report
-    from ipujax.errors import ReportError
     from ipujax.report.presentation import document, file
 
     try:

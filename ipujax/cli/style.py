@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipujax.version import __version__
@@ -57,9 +57,10 @@ def fields(head: str, values: Mapping[str, str]) -> list[str]:
     return [head, *(f"  {key}: {value}" for key, value in values.items())]
 
 
-def print_json(data: object) -> None:
-    """Prints data for other programs to read."""
-    print(json.dumps(data, indent=2))
+def show(data: object, lines: Iterable[object], *, as_json: bool) -> int:
+    """Prints data for other programs to read, or lines for people; returns the exit code, 0."""
+    print(json.dumps(data, indent=2) if as_json else "\n".join(map(str, lines)))
+    return 0
 
 
 def fail(prog: str, message: str) -> int:

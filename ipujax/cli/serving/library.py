@@ -115,9 +115,8 @@ class Library:
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
                 continue
             state = (status.st_mtime_ns, status.st_size)
-            if path in known and known[path][0] == state:
-                found = known[path][1]
-            else:
+            before, found = known.get(path, (None, None))
+            if before != state:
                 found = _read(path, sure)
             self._known[path] = state, found
             if found is not None:
@@ -126,11 +125,11 @@ class Library:
 
     def _files(self) -> Iterator[tuple[Path, bool]]:
         """Files that may hold reports, and whether they surely should."""
-        for given in self._paths:
-            if not given.is_dir():
-                yield given, True
+        for path in self._paths:
+            if not path.is_dir():
+                yield path, True
                 continue
-            for folder, below, names in os.walk(given):
+            for folder, below, names in os.walk(path):
                 below[:] = sorted(name for name in below if not name.startswith("."))
                 for name in sorted(names):
                     if name.endswith(_ENDINGS) and not name.startswith("."):
@@ -139,9 +138,8 @@ class Library:
 
 def _note(path: Path) -> str:
     folder = path.absolute().parent
-    if not _AUTO_REPORT.match(folder.name) or files.is_complete(folder):
-        return ""
-    return _INCOMPLETE
+    whole = not _AUTO_REPORT.match(folder.name) or files.is_complete(folder)
+    return "" if whole else _INCOMPLETE
 
 
 def _read(path: Path, sure: bool) -> Summary | str | None:
@@ -149,18 +147,12 @@ def _read(path: Path, sure: bool) -> Summary | str | None:
     try:
         if not sure and not _looks_like_a_report(path):
             return None
-        found = report.load(path)
+        read = report.load(path)
     except ReportError as error:
         return str(error)
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
-    return Summary(
-        name=found.name,
-        system=text.system(found),
-        cycles=found.cycles,
-        seconds=found.seconds,
-        fits=found.memory.fits,
-    )
+    return Summary(read.name, text.system(read), read.cycles, read.seconds, read.memory.fits)
 
 
 def _looks_like_a_report(path: Path) -> bool:

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import time
 from collections.abc import Collection, Sequence
 from html import escape
 
 from ipujax.cli.serving.library import Entry, Summary
 from ipujax.report.words import duration
-
-_STYLE = """
-:root { color-scheme: light dark; --line: light-dark(#d0d4da, #3a4048);
-  --quiet: light-dark(#59616b, #a4adb8); --bad: light-dark(#a33c00, #ff9d66);
-  --link: light-dark(#00568f, #7cc4f5); }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
-  padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin: 0; }
-p:not(.bad), .quiet { color: var(--quiet); }
-a { color: var(--link); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { padding: .4rem .75rem .4rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
-th { color: var(--quiet); font-weight: 600; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td:nth-child(2) { min-width: 14rem; width: 60%; }
-td:nth-child(3) { white-space: nowrap; }
-.path { font-size: .85em; overflow-wrap: anywhere; }
-.bad { color: var(--bad); }
-pre { font: .85em/1.4 ui-monospace, monospace; white-space: pre-wrap; margin: 0;
-  overflow-wrap: anywhere; }
-button { font: inherit; padding: .35rem .9rem; margin-top: 1rem; }
-"""
 
 
 def index(
@@ -45,23 +22,20 @@ def index(
       message: what went wrong, to be mended here.
       chosen: the keys of those whose boxes are ticked.
     """
-    found = f"<p>{len(entries)} in {escape(places)}; reload to see new ones</p>"
+    count = f"<p>{len(entries)} in {escape(places)}; reload to see new ones</p>"
     if not entries:
         hint = "<p>Reports come here by report.to_json(path), or from autoReport.</p>"
-        return _page("Reports", found + hint)
+        return _page("Reports", count + hint)
     heads = "".join(
-        f'<th scope="col"{" class=number" if number else ""}>{head}</th>'
-        for head, number in (
-            *(("", False), ("program", False), ("written", False), ("cycles", True)),
-            *(("time", True), ("memory", False), ("", False)),
-        )
+        f'<th scope="col"{" class=number" if head in ("cycles", "time") else ""}>{head}</th>'
+        for head in ("", "program", "written", "cycles", "time", "memory", "")
     )
     rows = "".join(_row(entry, entry.key in chosen) for entry in entries)
     table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
     wrong = f'<p class="bad" role="alert">{escape(message)}</p>' if message else ""
     button = f"{wrong}<button>Compare the two that are chosen</button>"
     form = f'<form action="/compare"><div class="wide"><table>{table}</table></div>{button}</form>'
-    return _page("Reports", found + form)
+    return _page("Reports", count + form)
 
 
 def _row(entry: Entry, ticked: bool) -> str:
@@ -104,9 +78,11 @@ def failure(title: str, message: str) -> str:
 
 
 def _page(title: str, body: str) -> str:
+    folder = importlib.resources.files("ipujax.cli.serving")
+    style = folder.joinpath("pages.css").read_text("utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)} - ipujax</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(title)} - ipujax</title><style>\n{style}</style></head>"
         f"<body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )

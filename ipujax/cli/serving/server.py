@@ -14,7 +14,7 @@ from typing import Any
 from ipujax import report
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library
-from ipujax.errors import ReportError
+from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation import html
 
 _ADDRESS = "127.0.0.1"
@@ -30,11 +30,11 @@ _JSON = "application/json"
 _HTML = "text/html; charset=utf-8"
 
 
-class _Refused(Exception):
+class _Refused(IPUError):
     """A request that gets a page with an error instead."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: HTTPStatus, what: str, fix: str | None = None) -> None:
+        super().__init__(what, fix=fix)
         self.status = status
 
 
@@ -88,10 +88,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         host = self.headers.get("Host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() not in _HOSTS:
-            raise _Refused(
-                HTTPStatus.FORBIDDEN,
-                f"this server answers only as {', '.join(_HOSTS)}\n  fix:   open {self.server.url}",
-            )
+            what = f"this server answers only as {', '.join(_HOSTS)}"
+            raise _Refused(HTTPStatus.FORBIDDEN, what, f"open {self.server.url}")
 
     def _asked(self) -> tuple[str, list[str]]:
         """The path, and the reports that are chosen."""
