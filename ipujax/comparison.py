@@ -32,13 +32,8 @@ _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    _schedules.grouped,
-    _schedules.interleaved,
-    _schedules.sequential,
-    _schedules.gpipe,
-    _schedules.one_f_one_b,
-    _schedules.interleaved_one_f_one_b,
-    _schedules.zero_bubble,
+    *(_schedules.grouped, _schedules.interleaved, _schedules.sequential, _schedules.gpipe),
+    *(_schedules.one_f_one_b, _schedules.interleaved_one_f_one_b, _schedules.zero_bubble),
 )
 _NAMED: dict[str, Any] = {
     **{schedule.name: schedule for schedule in PipelineSchedule},
@@ -100,15 +95,11 @@ class Comparison:
     def __str__(self) -> str:
         """The table."""
         header = ["target", "schedule", "fits", "fullest tile", "cycles", "time"]
-        lines = [[*header, "bubble", "utilisation", "elements/s"]]
-        lines += [_cells(row) for row in self.rows]
-        text = table(lines, texts=(0, 1))
-        failed = [
-            f"{row.target}, {row.schedule or 'as written'}: {row.error}"
-            for row in self.rows
-            if row.error
-        ]
-        return "\n".join([self.name, *text, *failed])
+        header += ["bubble", "utilisation", "elements/s"]
+        text = table([header, *map(_cells, self.rows)], texts=(0, 1))
+        failed = (row for row in self.rows if row.error)
+        errors = (f"{row.target}, {row.schedule or 'as written'}: {row.error}" for row in failed)
+        return "\n".join([self.name, *text, *errors])
 
 
 def compare(

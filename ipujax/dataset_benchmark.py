@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import queue
@@ -65,10 +66,10 @@ def dataset_benchmark(
             f"dataset is {dataset!r}, but must be an iterable of pytrees of arrays or a "
             "zero-argument callable that gives one"
         )
-    total = _total(number_of_epochs, elements_per_epochs)
-    limited = itertools.islice(iterate(dataset), total)
+    epochs, count = _counts(number_of_epochs, elements_per_epochs)
+    limited = itertools.islice(iterate(dataset), epochs * count)
     source = _prefetched(limited) if apply_options else _plain(limited)
-    return _benchmark(source, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+    return _benchmark(source, epochs, count, print_stats, do_memcpy)
 
 
 def infeed_benchmark(
@@ -103,9 +104,9 @@ def infeed_benchmark(
             f"infeed_queue is {infeed_queue!r}, but must be an IPUInfeedQueue; dataset_benchmark "
             "takes data sets"
         )
-    total = _total(number_of_epochs, elements_per_epochs)
-    source = _prefetched(infeed_queue._export_elements(total))
-    return _benchmark(source, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+    epochs, count = _counts(number_of_epochs, elements_per_epochs)
+    source = _prefetched(infeed_queue._export_elements(epochs * count))
+    return _benchmark(source, epochs, count, print_stats, do_memcpy)
 
 
 def _is_infeed(value: Any) -> bool:
@@ -114,9 +115,9 @@ def _is_infeed(value: Any) -> bool:
     return isinstance(value, IPUInfeedQueue)
 
 
-def _total(number_of_epochs: Any, elements_per_epochs: Any) -> int:
+def _counts(number_of_epochs: Any, elements_per_epochs: Any) -> tuple[int, int]:
     epochs = _check.integer(number_of_epochs, "number_of_epochs", 1)
-    return epochs * _check.integer(elements_per_epochs, "elements_per_epochs", 1)
+    return epochs, _check.integer(elements_per_epochs, "elements_per_epochs", 1)
 
 
 def _benchmark(
@@ -125,8 +126,8 @@ def _benchmark(
     sink = _Sink(do_memcpy)
     measured: list[dict[str, float]] = []
     try:
-        for epoch in range(int(epochs)):
-            stats = _epoch(source, sink, int(count), int(epochs) * int(count))
+        for epoch in range(epochs):
+            stats = _epoch(source, sink, count, epochs * count)
             measured.append(stats)
             if print_stats:
                 print(
@@ -206,11 +207,9 @@ def _prefetched(elements: Iterable[Any]) -> Generator[Any, None, None]:
 
     def put(item: tuple[str, Any]) -> bool:
         while not stop.is_set():
-            try:
+            with contextlib.suppress(queue.Full):
                 ready.put(item, timeout=0.05)
-            except queue.Full:
-                continue
-            return True
+                return True
         return False
 
     def read() -> None:

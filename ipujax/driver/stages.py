@@ -171,7 +171,7 @@ class Lowered:
           TargetError: (a `ValueError`) a target that does not exist.
           ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
-        from ipujax.report.chip import chip_of
+        from ipujax.report.make import chip_of
 
         report = self._report_on(chip_of(self.device.config, target))
         return report if host is None else dc.replace(report, host=checked(host))

@@ -13,6 +13,7 @@ import dataclasses as dc
 import datetime
 import difflib
 import functools
+import itertools
 import os
 import re
 import threading
@@ -83,12 +84,8 @@ def asked_for(options: EngineOptions) -> AutoReport:
         if name.lower().startswith(_PREFIX.lower()) and name not in _KNOWN:
             raise ConfigError(f"{options.where(name)} is unknown; {_hint(name)}")
     everything = options.is_true(_ALL, default=False)
-    files = [
-        file
-        for name, own in _FILES.items()
-        if options.is_true(name, default=everything)
-        for file in own
-    ]
+    chosen = (name for name in _FILES if options.is_true(name, default=everything))
+    files = frozenset(file for name in chosen for file in _FILES[name])
     for name, why in _NEEDLESS.items():
         if name in options.names:
             _warn(f"{options.where(name)} changes nothing: {why}")
@@ -97,7 +94,7 @@ def asked_for(options: EngineOptions) -> AutoReport:
         raise ConfigError(f"{options.where(_DIRECTORY)} is {directory!r}, but must be a path")
     if directory and not files:
         _warn(f'{options.where(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "true"')
-    return AutoReport(Path(directory).expanduser().absolute(), frozenset(files))
+    return AutoReport(Path(directory).expanduser().absolute(), files)
 
 
 def _hint(name: str) -> str:
@@ -206,15 +203,13 @@ def _new_folder(directory: Path, program: str) -> Path:
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S")
     plain = re.sub(r"[^\w.-]+", "_", program).strip("_.").encode()[:_NAME_BYTES]
     name = plain.decode(errors="ignore") or "program"
-    folder = first = directory / f"{now}__{os.getpid()}__{name}"
-    number = 1
+    first = f"{now}__{os.getpid()}__{name}"
+    names = itertools.chain([first], (f"{first}__{number}" for number in itertools.count(2)))
     while True:
-        try:
+        folder = directory / next(names)
+        with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
-        except FileExistsError:
-            number += 1
-            folder = first.with_name(f"{first.name}__{number}")
 
 
 @contextlib.contextmanager

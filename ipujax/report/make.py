@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Mapping
 
 from ipujax.errors import ConfigError
@@ -10,10 +11,30 @@ from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
 from ipujax.report.report import Report
+from ipujax.system.config_schema import assigned_names
 from ipujax.system.options import SystemOptions
 from ipujax.system.poplar_options import planner_options
-from ipujax.targets import Target
+from ipujax.targets import Target, named, target_of
 from lowering import ir, machine
+
+
+def chip_of(config: SystemOptions, target: str | Target | None) -> Target:
+    """The chip that was asked for: a description, a name, or None for the configuration's.
+
+    The configuration's is `ipu_model.version`; where only `device_connection.version` was
+    assigned, the chip to compile for, it is that one.
+
+    Raises:
+      TargetError: (a `ValueError`) a target that does not exist.
+    """
+    if target is not None:
+        return target_of(target)
+    model, connection = config.ipu_model, config.device_connection
+    version = model.version
+    if connection.version and "version" not in assigned_names(model):
+        version = connection.version
+    chip = named(version)
+    return dc.replace(chip, tiles_per_ipu=model.tiles_per_ipu) if model.tiles_per_ipu else chip
 
 
 def make_report(

@@ -71,13 +71,13 @@ class TileMapping:
 
     def __str__(self) -> str:
         """A line for each of the first tiles that hold something."""
-        held = [(tile, own) for tile, own in enumerate(self.intervals) if own]
+        held = [(tile, pieces) for tile, pieces in enumerate(self.intervals) if pieces]
         lines = [repr(self)[1:-1]]
         linear = self.layout == "linear"
         if not linear:
             lines.append("  laid out by a plan: how many bytes on each tile, not which elements")
-        for tile, own in held[:_SHOWN]:
-            parts = "".join(f"[{start}, {stop}), " for start, stop in own) if linear else ""
+        for tile, pieces in held[:_SHOWN]:
+            parts = "".join(f"[{start}, {stop}), " for start, stop in pieces) if linear else ""
             lines.append(f"  tile {tile}: {parts}{self.bytes_per_tile[tile]:,} bytes")
         if len(held) > _SHOWN:
             lines.append(f"  and {len(held) - _SHOWN:,} more tiles")
@@ -136,25 +136,22 @@ def _choose(what: str, there: list[int], ipu: int | None) -> int:
 
 
 def _number(lowered: Lowered, value: int | str) -> int:
-    count = len(lowered.modelled.avals)
+    program, signature = lowered.modelled, lowered.signature
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        signature, program = lowered.signature, lowered.modelled
         named = dict(zip(signature.argument_names(), program.inputs, strict=False))
         named.update(zip(signature.result_names(), program.outputs, strict=False))
         quoted = value if value in named else value.replace('"', "'")
-        if quoted not in named:
-            names = list(named)
-            shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-            raise TileMappingError(
-                f"`{lowered.modelled.name}` has no value {value!r}",
-                fix=f"use one of {shown}, or a number of lowered.as_text(), such as '%0'",
-            )
-        return named[quoted]
+        if quoted in named:
+            return named[quoted]
+        shown = ", ".join(list(named)[:_SHOWN]) + ", ..." * (len(named) > _SHOWN)
+        raise TileMappingError(
+            f"`{program.name}` has no value {value!r}",
+            fix=f"use one of {shown}, or a number of lowered.as_text(), such as '%0'",
+        )
     if isinstance(value, bool) or not isinstance(value, (int, str, np.integer)):
         raise TileMappingError(f"a value is a number or a text, not {value!r}")
     number = int(value[1:]) if isinstance(value, str) else int(value)
-    if not 0 <= number < count:
-        raise TileMappingError(
-            f"`{lowered.modelled.name}` has no value %{number}; its values are %0 to %{count - 1}"
-        )
+    if not 0 <= number < len(program.avals):
+        known = f"its values are %0 to %{len(program.avals) - 1}"
+        raise TileMappingError(f"`{program.name}` has no value %{number}; {known}")
     return number

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from ipujax.report.pva.held import Held
-from ipujax.report.pva.programs import Program, of_step
+from ipujax.report.pva.programs import Program, program_of
 from ipujax.report.pva.view import Lazy, View, told
 from lowering import machine
 
@@ -53,7 +53,7 @@ class ExecutionStep(View):
         super().__init__(held)
         self._step = step
 
-    program: Program = told(lambda self: of_step(self._step))
+    program: Program = told(lambda self: program_of(self._step))
     """What it runs."""
     name: str = told(lambda self: self._step.name)
     """What it is called."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ipujax.report.pva.view import View
 from lowering import machine
@@ -81,7 +81,7 @@ class Program(View):
     @property
     def children(self) -> tuple[Program, ...]:
         """Its parts, in the order in which they run."""
-        return tuple(map(of_node, self._nodes))
+        return tuple(map(program_of, self._nodes))
 
     def accept(self, visitor: object) -> None:
         """Calls the visitor's method for this type of program, if it has one."""
@@ -90,20 +90,13 @@ class Program(View):
             visit(self)
 
 
-def of_node(node: machine.ProgramNode) -> Program:
-    """A part of the tree."""
-    return _of(node, count=node.count, _nodes=node.children)
-
-
-def of_step(step: machine.Step) -> Program:
-    """What a step runs."""
-    return _of(step)
-
-
-def _of(source: machine.ProgramNode | machine.Step, **others: Any) -> Program:
+def program_of(source: machine.ProgramNode | machine.Step) -> Program:
+    """A part of the tree, or what a step runs."""
     shared = ("name", "kind", "cycles", "ipu", "origin")
     fields = {name: getattr(source, name) for name in shared}
-    return Program(_source=source, type=_TYPES[source.kind], **fields, **others)
+    if isinstance(source, machine.ProgramNode):
+        fields |= {"count": source.count, "_nodes": source.children}
+    return Program(_source=source, type=_TYPES[source.kind], **fields)
 
 
 def below(root: machine.ProgramNode) -> Iterator[Program]:
@@ -115,4 +108,4 @@ def below(root: machine.ProgramNode) -> Iterator[Program]:
         if node not in known:
             known.add(node)
             waiting.extend(reversed(node.children))
-            yield of_node(node)
+            yield program_of(node)
