@@ -125,7 +125,7 @@ def _benchmark(
 ) -> str:
     sink = _Sink(do_memcpy)
     measured: list[dict[str, float]] = []
-    try:
+    with contextlib.closing(source):
         for epoch in range(epochs):
             stats = _epoch(source, sink, count, epochs * count)
             measured.append(stats)
@@ -135,8 +135,6 @@ def _benchmark(
                     f"{stats['time_elapsed']:.6f} s, {stats['elements_per_second']:.1f} "
                     f"elements/s, {stats['bandwidth']:.6f} GB/s"
                 )
-    finally:
-        source.close()
     return json.dumps({"epochs": measured})
 
 

@@ -213,6 +213,10 @@ class ReportFileError(FileNotFoundError, ReportError):
     __init__ = IPUError.__init__
 
 
+class UnmodelledError(IPUError, AttributeError):
+    """A name of `pva` for something that was measured, and that no model of an IPU can know."""
+
+
 class OutOfMemoryError(IPUError, MemoryError):
     """A program that does not fit its IPUs, where `debug.allowOutOfMemory` is "false".
 

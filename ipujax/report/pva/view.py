@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
+from ipujax.errors import UnmodelledError
 from ipujax.report.pva.held import Held
 
 S = TypeVar("S")
@@ -51,9 +52,9 @@ class View:
         if name.startswith("__"):
             return AttributeError(f"{kind!r} object has no attribute {name!r}")
         advice = self.instead.get(name, f"use one of {', '.join(self._known())}")
-        return AttributeError(
-            f"pva.{kind}.{name} is not something that the model of an IPU knows\n"
-            f"  fix:   {advice}; everything that it knows is in ipu.report.load(path)"
+        return UnmodelledError(
+            f"pva.{kind}.{name} is not something that the model of an IPU knows",
+            fix=f"{advice}; everything that it knows is in ipu.report.load(path)",
         )
 
 
