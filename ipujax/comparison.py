@@ -228,40 +228,40 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _chips(given: Iterable[str | _targets.Target] | None) -> list[_targets.Target]:
-    if given is None:
+def _chips(targets: Iterable[str | _targets.Target] | None) -> list[_targets.Target]:
+    if targets is None:
         return [_targets.named(name) for name in _targets.names()]
-    if isinstance(given, (str, _targets.Target)):
-        given = [given]
-    _check.iterable(given, "targets", "chips, or their names")
-    chips = [_targets.target_of(each) for each in given]
+    if isinstance(targets, (str, _targets.Target)):
+        targets = [targets]
+    _check.iterable(targets, "targets", "chips, or their names")
+    chips = [_targets.target_of(each) for each in targets]
     if not chips:
         raise ComparisonError("targets is empty", fix="leave it out for all chips")
     return chips
 
 
-def _chosen(given: Iterable[Any] | None) -> list[tuple[str, Any]]:
+def _chosen(schedules: Iterable[Any] | None) -> list[tuple[str, Any]]:
     """Labels and what `pipeline_schedule` takes; None for what the program says."""
-    if given is None:
+    if schedules is None:
         return [("", None)]
-    alone = isinstance(given, (str, PipelineSchedule, _schedules.Schedule)) or callable(given)
-    if not alone:
-        _check.iterable(given, "schedules", "schedules, or their names")
-    chosen = [_schedule(each) for each in ([given] if alone else given)]
+    if isinstance(schedules, (str, PipelineSchedule, _schedules.Schedule)) or callable(schedules):
+        return [_schedule(schedules)]
+    _check.iterable(schedules, "schedules", "schedules, or their names")
+    chosen = [_schedule(each) for each in schedules]
     if not chosen:
         raise ComparisonError("schedules is empty", fix="leave it out for the program's own")
     return chosen
 
 
-def _schedule(given: Any) -> tuple[str, Any]:
-    if isinstance(given, str) and given in _NAMED:
-        return given, _NAMED[given]
-    if isinstance(given, (PipelineSchedule, _schedules.Schedule)):
-        return given.name, given
-    if callable(given):
-        return getattr(given, "__name__", type(given).__name__), given
+def _schedule(schedule: Any) -> tuple[str, Any]:
+    if isinstance(schedule, str) and schedule in _NAMED:
+        return schedule, _NAMED[schedule]
+    if isinstance(schedule, (PipelineSchedule, _schedules.Schedule)):
+        return schedule.name, schedule
+    if callable(schedule):
+        return getattr(schedule, "__name__", type(schedule).__name__), schedule
     raise ComparisonError(
-        f"there is no schedule {given!r}",
+        f"there is no schedule {schedule!r}",
         fix=f"use one of {', '.join(map(repr, _NAMED))}, or a "
         "function or Schedule of ipujax.schedules",
     )

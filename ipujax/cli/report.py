@@ -86,8 +86,8 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     if arguments.serve is not None and arguments.file is not None:  # `FILE --serve`
         arguments.serve.insert(0, Path(arguments.file))
         arguments.file = None
-    given = {"FILE": arguments.file, "--diff": arguments.diff, "--serve": arguments.serve}
-    modes = [mode for mode, value in given.items() if value is not None]
+    values = {"FILE": arguments.file, "--diff": arguments.diff, "--serve": arguments.serve}
+    modes = [mode for mode, value in values.items() if value is not None]
     if len(modes) != 1:
         parser.error("give a FILE, or --diff A B, or --serve PATH")
     for option in ("html", "perfetto", "json", "port"):

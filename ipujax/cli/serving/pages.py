@@ -43,22 +43,22 @@ def _row(entry: Entry, ticked: bool) -> str:
     if entry.note:
         path += f'<div class="quiet">{escape(entry.note)}</div>'
     written = escape(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written)))
-    found = entry.found
-    if not isinstance(found, Summary):
-        trouble = f'<pre class="bad">{escape(found)}</pre>'
+    summary = entry.found
+    if not isinstance(summary, Summary):
+        trouble = f'<pre class="bad">{escape(summary)}</pre>'
         return f'<tr><td></td><td>{path}{trouble}</td><td>{written}</td><td colspan="4"></td></tr>'
-    address, name = f"/report/{entry.key}", escape(found.name or "program")
-    fits = "fits" if found.fits else '<span class="bad">does not fit</span>'
+    address, name = f"/report/{entry.key}", escape(summary.name or "program")
+    fits = "fits" if summary.fits else '<span class="bad">does not fit</span>'
     box = (
         f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {name}"'
         f' aria-describedby="path-{entry.key}"'
         f"{' checked' if ticked else ''}>"
     )
-    link = f'<a href="{address}">{name}</a> <span class="quiet">{escape(found.system)}</span>'
+    link = f'<a href="{address}">{name}</a> <span class="quiet">{escape(summary.system)}</span>'
     cells = (
         f"<td>{box}</td><td>{link}{path}</td><td>{written}</td>",
-        f'<td class="number">{found.cycles:,}</td>',
-        f'<td class="number">{escape(duration(found.seconds))}</td>',
+        f'<td class="number">{summary.cycles:,}</td>',
+        f'<td class="number">{escape(duration(summary.seconds))}</td>',
         f'<td>{fits}</td><td><a href="{address}.json">JSON</a></td>',
     )
     return f"<tr>{''.join(cells)}</tr>"

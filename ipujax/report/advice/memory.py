@@ -188,11 +188,11 @@ def _about_temporaries(facts: Facts, least: float) -> Iterator[Advice]:
     profile, options = facts.profile, facts.options
     ipu, _ = profile.memory.worst
     names = {operation.name.split()[0] for operation in profile.operations}
-    products = [_PLANNED[name] for name in _PLANNED if name in names]
+    products = {field: option for name, (option, field) in _PLANNED.items() if name in names}
     if not products or profile.memory.ipu_categories["temporaries"][ipu] < least:
         return
-    given = {field: getattr(options.plans, field) for _, field in products}
-    present = {f: _DEFAULT_PROPORTION if p is None else p for f, p in given.items()}
+    asked = {field: getattr(options.plans, field) for field in products}
+    present = {f: _DEFAULT_PROPORTION if p is None else p for f, p in asked.items()}
     for part in _TRIED:
         tried = {field: round(value / part, 3) for field, value in present.items()}
         plans = dc.replace(options.plans, **tried)
@@ -200,8 +200,8 @@ def _about_temporaries(facts: Facts, least: float) -> Iterator[Advice]:
         spared = int(profile.memory.peak_bytes[ipu] - other.memory.peak_bytes[ipu])
         if spared >= least:
             where = " and ".join(
-                f"{tried[field]:g} in {options_} (now {present[field]:g})"
-                for options_, field in products
+                f"{tried[field]:g} in {option} (now {present[field]:g})"
+                for field, option in products.items()
             )
             slower = other.cycles / max(profile.cycles, 1)
             # Two digits do not tell it from one.

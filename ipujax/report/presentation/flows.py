@@ -42,7 +42,7 @@ def arrows(steps: dict[str, np.ndarray]) -> list[Arrow]:
     Forward passes go up the stages and backward passes down. Of several backward tasks of a stage
     and micro-batch, the first sends the gradients on; the others are for weights.
     """
-    found: list[Arrow] = []
+    drawn: list[Arrow] = []
     waiting: dict[tuple[int, int, int], int] = {}
     done: set[tuple[int, int, int]] = set()
     for task in sorted(_tasks(steps), key=lambda task: task.start):
@@ -55,9 +55,9 @@ def arrows(steps: dict[str, np.ndarray]) -> list[Arrow]:
         before = stage - 1 if phase == _FORWARD else stage + 1
         source = waiting.pop((phase, micro_batch, before), None)
         if source is not None:
-            found.append(Arrow(source, task.first, micro_batch))
+            drawn.append(Arrow(source, task.first, micro_batch))
         waiting[key] = task.last
-    return found
+    return drawn
 
 
 def _tasks(steps: dict[str, np.ndarray]) -> list[_Task]:
@@ -66,11 +66,11 @@ def _tasks(steps: dict[str, np.ndarray]) -> list[_Task]:
     starts, ends = steps["start_cycle"], steps["start_cycle"] + steps["cycles"]
     cuts = np.flatnonzero((np.diff(labels, axis=1) != 0).any(axis=0)) + 1
     bounds = [0, *cuts.tolist(), labels.shape[1]]
-    found: list[_Task] = []
+    tasks: list[_Task] = []
     for low, high in itertools.pairwise(bounds):
         phase, micro_batch, stage = labels[:, low].tolist() if high > low else (trace.NONE,) * 3
         if phase in (_FORWARD, _BACKWARD) and micro_batch != trace.NONE:
             first = low + int(starts[low:high].argmin())
             last = low + int(ends[low:high].argmax())
-            found.append(_Task(phase, micro_batch, stage, int(starts[first]), first, last))
-    return found
+            tasks.append(_Task(phase, micro_batch, stage, int(starts[first]), first, last))
+    return tasks

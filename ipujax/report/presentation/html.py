@@ -45,16 +45,16 @@ def page(documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = 
         )
     if labels is not None and len(labels) != len(documents):
         raise ValueError(f"{len(documents)} documents have {len(labels)} labels: give one for each")
-    given = labels or [""] * len(documents)
+    told = labels or [""] * len(documents)
     names = dict.fromkeys(
         label or str(document["name"] or "program")
-        for label, document in zip(given, documents, strict=True)
+        for label, document in zip(told, documents, strict=True)
     )
     parts = {
         "title": html.escape(f"{' and '.join(names)} - ipujax report"),
         "style": "\n".join(_read(path) for path in _STYLES),
         "script": script(),
-        "reports": "\n".join(map(_packed, documents, given)),
+        "reports": "\n".join(map(_packed, documents, told)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
 

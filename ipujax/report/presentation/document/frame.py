@@ -29,7 +29,7 @@ _WRONG = (
 _ONE = forms.plain(type="integer", minimum=1)
 _ARGUMENTS = forms.mapped(TEXT).via(
     lambda paths: {str(value): path for value, path in paths.items()},
-    lambda found: {int(value): path for value, path in found.items()},
+    lambda paths: {int(value): path for value, path in paths.items()},
 )
 _ARRAYS: forms.Forms = {kind: forms.ARRAY for kind in trace.KINDS}
 _FIELDS: forms.Forms = {
@@ -76,12 +76,12 @@ def json_schema() -> forms.Schema:
 def report_dict(report: Report) -> dict[str, Any]:
     """See `Report.to_dict`."""
     strings = Strings()
-    given = {"schema": SCHEMA, "ipujax": __version__, "strings": []}
-    found = {
-        key: form.encode(given[key] if key in given else getattr(report, key), strings)
+    fixed = {"schema": SCHEMA, "ipujax": __version__, "strings": []}
+    document = {
+        key: form.encode(fixed[key] if key in fixed else getattr(report, key), strings)
         for key, form in _FIELDS.items()
     }
-    return {**found, "strings": strings.texts}
+    return {**document, "strings": strings.texts}
 
 
 def read(data: object, name: str) -> dict[str, Any]:
