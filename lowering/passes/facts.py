@@ -8,7 +8,6 @@ follows from the bits of other values needs none of its own.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -225,7 +224,7 @@ class Watch:
     def _reduce(self, shard: int | None, shape: tuple[int, ...], looks: Sequence[_Look]) -> None:
         word: Any = None
         place = len(self._words) * _WORD + sum(len(look.bits) for look in looks)
-        with _on_ipu(shard):
+        with marks.on_shard(shard):
             full = functools.cache(lambda number: lax.full(shape, number, np.uint32))
             for look in looks:
                 found = look.find(full)
@@ -294,9 +293,3 @@ def _holds(target: Any, source: Any) -> bool:
 
 def _is_complex(value: Any) -> bool:
     return jnp.issubdtype(jax.typeof(value).dtype, jnp.complexfloating)
-
-
-def _on_ipu(shard: int | None) -> contextlib.AbstractContextManager[Any]:
-    if shard is None:
-        return contextlib.nullcontext()
-    return jax.named_scope(marks.write(marks.SHARD, str(shard)))

@@ -93,7 +93,5 @@ def _schedule(spec: PipelineSpec, count: int, options: Options, ipus: int) -> Sc
         )
     except ScheduleError as error:
         raise ScheduleError(
-            f"pipeline `{spec.name}`: {error.what}",
-            where=error.where or spec.origin,
-            fix=error.fix,
+            f"pipeline `{spec.name}`: {error.what}", where=error.where or spec.origin, fix=error.fix
         ) from error
