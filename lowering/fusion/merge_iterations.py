@@ -156,30 +156,30 @@ class Merged:
     """Several iterations, called with flat arrays.
 
     Args:
-      found: one iteration.
-      count: how many of them.
+      iteration: one of them.
+      count: how many there are.
       outside: what the caller calls the values from outside.
     """
 
-    def __init__(self, found: Accumulation, count: int, outside: Sequence[Any] = ()):
+    def __init__(self, iteration: Accumulation, count: int, outside: Sequence[Any] = ()):
         self.outside = tuple(outside)
-        self.found, self.count, self.tails = found, count, _tails(found)
-        jaxpr = found.jaxpr.jaxpr
+        self.iteration, self.count, self.tails = iteration, count, _tails(iteration)
+        jaxpr = iteration.jaxpr.jaxpr
         self.plain = [
-            out for out, term in zip(jaxpr.outvars, found.added, strict=False) if term is None
+            out for out, term in zip(jaxpr.outvars, iteration.added, strict=False) if term is None
         ]
         self.sources = [atom for tail in self.tails for atom in tail.sources]
-        wanted = [*self.sources, *self.plain, *jaxpr.outvars[found.state :]]
+        wanted = [*self.sources, *self.plain, *jaxpr.outvars[iteration.state :]]
         eqns = needed_for(jaxpr.eqns, wanted)
         self.reads = read_from_outside(eqns, wanted)
         self.body = sliced(jaxpr, self.reads, wanted, eqns)
 
     def __call__(self, *flat: Any) -> list[Any]:
         """Loop variables, stacked elements, outside -> new loop variables, stacked results."""
-        found, jaxpr = self.found, self.found.jaxpr.jaxpr
-        values = dict(zip(jaxpr.constvars, found.jaxpr.consts, strict=True))
+        iteration, jaxpr = self.iteration, self.iteration.jaxpr.jaxpr
+        values = dict(zip(jaxpr.constvars, iteration.jaxpr.consts, strict=True))
         values.update(zip(jaxpr.invars, flat, strict=True))
-        elements = set(jaxpr.invars[found.state : found.state + found.elements])
+        elements = set(jaxpr.invars[iteration.state : iteration.state + iteration.elements])
         axes = tuple(0 if v in elements else None for v in self.reads)
 
         each = jax.vmap(function_of(self.body), in_axes=axes, axis_size=self.count)
@@ -189,7 +189,7 @@ class Merged:
         terms = (_summed(tail, sources) for tail in self.tails)
         state = [
             next(plain)[-1] if term is None else value + next(terms)
-            for value, term in zip(flat, found.added, strict=False)
+            for value, term in zip(flat, iteration.added, strict=False)
         ]
         return [*state, *stacked[last:]]
 

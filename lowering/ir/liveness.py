@@ -35,13 +35,13 @@ class Needs:
 
 def homes(program: ir.Program) -> dict[ValueId, IpuId]:
     """The IPU on which each value is written."""
-    found: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
-    found.update((value, HOST) for value, _ in program.constants)
+    written: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
+    written.update((value, HOST) for value, _ in program.constants)
     for node in walk(program.body):
         if not isinstance(node, ir.Copy):
-            found.update(births(node))
-        found.update(place for body in bodies(node) for place in body.arguments)
-    return found
+            written.update(births(node))
+        written.update(place for body in bodies(node) for place in body.arguments)
+    return written
 
 
 def dead_after(

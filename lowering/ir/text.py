@@ -74,8 +74,8 @@ class _Printer:
                 spec = node.spec
                 yield f"task {spec.kind}{f' {spec.stage}' if spec.stage >= 0 else ''}"
                 for group, options in spec.options:
-                    given = ", ".join(f"{name}={value}" for name, value in options)
-                    yield f"  {group} {given or '-'}"
+                    settings = ", ".join(f"{name}={value}" for name, value in options)
+                    yield f"  {group} {settings or '-'}"
                 yield from self.block(node.body, "  ")
             case ir.Repeat():
                 yield from self.repeat(node)
@@ -157,9 +157,9 @@ def operation_name(eqn: JaxprEqn) -> str:
     """The primitive's name; with it that of an inner jit, or of an operation of the user's own."""
     body = call_body(eqn)
     inner = body.jaxpr.eqns if body is not None else []
-    own = user_ops.name_of(inner[0] if len(inner) == 1 else eqn)
-    if own is not None:
-        return own
+    custom = user_ops.name_of(inner[0] if len(inner) == 1 else eqn)
+    if custom is not None:
+        return custom
     name = eqn.primitive.name
     return f"{name}:{eqn.params['name']}" if name in ("jit", "pjit") else name
 

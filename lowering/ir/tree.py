@@ -69,7 +69,7 @@ def with_bodies(node: ir.Node, change: Callable[[Body], ir.Sequence]) -> ir.Node
             return dc.replace(node, condition=new[0], body=new[1])
         case ir.Switch():
             pairs = zip(node.branches, new, strict=True)
-            return dc.replace(node, branches=tuple(dc.replace(b, body=own) for b, own in pairs))
+            return dc.replace(node, branches=tuple(dc.replace(b, body=body) for b, body in pairs))
         case ir.Sequence():
             return new[0]
         case _:

@@ -50,12 +50,12 @@ def key_of(words: Array, number: Array | int) -> Array:
 
 def keys_of(words: Array, number: int, examples: tuple[int, ...]) -> Array:
     """The words of a key for each example: `[*examples, 2]`."""
-    own = key_of(words, number)
+    key = key_of(words, number)
     if examples:
         numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
-        own = jax.vmap(lambda n: key_p.bind(own, n))(numbers).reshape(*examples, WORDS)
+        key = jax.vmap(lambda n: key_p.bind(key, n))(numbers).reshape(*examples, WORDS)
     # XLA would derive a key again for each of the numbers that it makes of it.
-    return lax.optimization_barrier(own)
+    return lax.optimization_barrier(key)
 
 
 def first_key(seed: Array, replica: Array | int) -> Array:

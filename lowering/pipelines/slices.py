@@ -81,23 +81,23 @@ def recomputable(
     kept = set(required)
     again: set[int] = set()
 
-    def chain(eqn: JaxprEqn, found: set[int], depth: int) -> bool:
-        """Whether the equation can run without more being kept; adds what must run to `found`."""
+    def chain(eqn: JaxprEqn, rerun: set[int], depth: int) -> bool:
+        """Whether the equation can run without more being kept; adds what must run to `rerun`."""
         if not is_cheap(eqn) or depth == _MAX_CHAIN:
             return False
         for operand in variables(eqn.invars):
             if operand in available or operand in kept:
                 continue
             before = maker.get(operand)
-            if before is None or not (id(before) in found or chain(before, found, depth + 1)):
+            if before is None or not (id(before) in rerun or chain(before, rerun, depth + 1)):
                 return False
-        found.add(id(eqn))
-        return len(found) <= _MAX_CHAIN
+        rerun.add(id(eqn))
+        return len(rerun) <= _MAX_CHAIN
 
     for eqn in reversed(eqns):
         if any(var in kept for var in eqn.outvars):
-            found: set[int] = set()
-            if chain(eqn, found, 0):
+            rerun: set[int] = set()
+            if chain(eqn, rerun, 0):
                 kept -= set(eqn.outvars)
-                again |= found
+                again |= rerun
     return [eqn for eqn in eqns if id(eqn) in again]
