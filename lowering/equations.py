@@ -20,7 +20,7 @@ from lowering.jaxpr import (
 
 def variables(atoms: Iterable[Atom]) -> list[Var]:
     """The atoms that are variables, each once, in order."""
-    return list(dict.fromkeys(a for a in atoms if not isinstance(a, Literal)))
+    return list(dict.fromkeys([a for a in atoms if not isinstance(a, Literal)]))
 
 
 def renamed(atoms: Iterable[Atom], names: Mapping[Var, Atom]) -> list[Atom]:
