@@ -19,6 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from lowering.equations import walk
 from lowering.errors import CollectiveError
 from lowering.jaxpr import Jaxpr, JaxprEqn, Primitive, ShapedArray, sub_jaxprs, user_line
 from lowering.ops.define import define, first, itself, linear
@@ -59,11 +60,8 @@ def replica_count() -> Array:
 
 def sums_in_loops(jaxpr: Jaxpr) -> bool:
     """Whether replicas add something up in a loop, or another body, of a jaxpr."""
-    return any(_sums(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
-
-
-def _sums(jaxpr: Jaxpr) -> bool:
-    return any(eqn.primitive is sum_p for eqn in jaxpr.eqns) or sums_in_loops(jaxpr)
+    bodies = (body for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return any(eqn.primitive is sum_p for body in bodies for eqn in walk(body))
 
 
 # --- what one replica does, derivatives and vmap ------------------------------------------------
