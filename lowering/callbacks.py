@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    map_sub_jaxprs,
-    sub_jaxprs,
-    user_line,
-    with_eqns,
-)
+from lowering.equations import walk
+from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, user_line
+from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 # JAX prints by itself; what fails there is the format that the user gave.
 _PRINT = "debug_print"
@@ -21,12 +15,7 @@ _PRINT = "debug_print"
 
 def calls_back(jaxpr: Jaxpr) -> bool:
     """Whether Python runs anywhere inside."""
-    return any(map(_calls_back, jaxpr.eqns))
-
-
-def _calls_back(eqn: JaxprEqn) -> bool:
-    is_callback = "callback" in eqn.params or eqn.primitive.name == _PRINT
-    return is_callback or any(map(calls_back, sub_jaxprs(eqn)))
+    return any(_has_callback(eqn) or eqn.primitive.name == _PRINT for eqn in walk(jaxpr))
 
 
 def exchange_callbacks(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) -> ClosedJaxpr:
@@ -36,17 +25,13 @@ def exchange_callbacks(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) ->
       closed: any jaxpr.
       other: gives the function to call for one that is called, and the user's line of the call.
     """
-    if not calls_back(closed.jaxpr):
-        return closed
 
-    def changed(eqn: JaxprEqn) -> JaxprEqn:
-        if "callback" in eqn.params:
-            function = other(eqn.params["callback"], user_line(eqn))
-            return eqn.replace(params=dict(eqn.params, callback=function))
-        if not _calls_back(eqn):
-            return eqn
-        return map_sub_jaxprs(eqn, lambda inner: exchange_callbacks(inner, other))
+    def change(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+        function = other(eqn.params["callback"], user_line(eqn))
+        rewriter.keep(eqn.replace(params={**eqn.params, "callback": function}))
 
-    jaxpr = closed.jaxpr
-    eqns = list(map(changed, jaxpr.eqns))
-    return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), closed.consts)
+    return rewritten(closed, Anywhere(_has_callback), change)
+
+
+def _has_callback(eqn: JaxprEqn) -> bool:
+    return "callback" in eqn.params

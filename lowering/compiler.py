@@ -65,10 +65,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("scalar_predicates", scalar_predicates(closed))
     # Before collectives are resolved: replicas may share statistics.
     norms = resolve_norms(
-        closed,
-        stable=options.stable_statistics,
-        group=options.batch_norm_group,
-        replicas=replicas,
+        closed, stable=options.stable_statistics, group=options.batch_norm_group, replicas=replicas
     )
     closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.

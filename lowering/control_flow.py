@@ -85,8 +85,8 @@ class ControlFlow:
         names = _PARAMETERS[self.kind]
         params = {**self.eqn.params, **dict(zip(names, (*bodies, *counts), strict=True))}
         steering = self.eqn.invars[: self.constants[0].start]
-        given = (atom for own in constants for atom in own)
-        invars = [*steering, *given, *self.eqn.invars[self.carried]]
+        leading = (atom for atoms in constants for atom in atoms)
+        invars = [*steering, *leading, *self.eqn.invars[self.carried]]
         return self.eqn.replace(params=params, invars=invars)
 
 

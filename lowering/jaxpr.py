@@ -53,8 +53,9 @@ from jax.interpreters import mlir as mlir
 from jax.interpreters import partial_eval as _partial_eval
 from jax.ref import AbstractRef as AbstractRef
 
+from lowering.avals import Aval as Aval
+
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
-Aval = Any
 
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
@@ -209,15 +210,6 @@ def is_dropped(var: Atom) -> bool:
     return isinstance(var, DropVar)
 
 
-def make_jaxpr_of(
-    invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn], debug: Any
-) -> ClosedJaxpr:
-    """A closed jaxpr without constants around the given equations."""
-    effects = frozenset(e for eqn in eqns for e in eqn.effects)
-    debug = debug._replace(arg_names=None, result_paths=None)
-    return ClosedJaxpr(Jaxpr((), list(invars), list(outvars), list(eqns), effects, debug), ())
-
-
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[Atom]) -> Jaxpr:
     """The jaxpr with other equations and results, its effects counted afresh."""
     effects = frozenset(e for eqn in eqns for e in eqn.effects)
@@ -228,8 +220,7 @@ def trace_flat(
     function: Callable[..., Any], avals: Sequence[Aval], axis: tuple[str, int] | None = None
 ) -> ClosedJaxpr:
     """Traces a function of flat arrays with the given avals, inside a named axis if asked."""
-    env = [axis] if axis else None
-    return jax.make_jaxpr(function, axis_env=env)(*avals)
+    return jax.make_jaxpr(function, axis_env=[axis] if axis else None)(*avals)
 
 
 def user_line(eqn: JaxprEqn) -> str:

@@ -8,10 +8,13 @@ the enclosing loop says `transpose`, hence stacks are read joined with the enclo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
 import functools
 import re
 from urllib.parse import quote, unquote
+
+import jax
 
 SHARD = "ipu_shard"
 OUTSIDE = "outside_compilation"
@@ -77,27 +80,32 @@ def write(kind: str, *fields: str) -> str:
     return f"{kind}[{'='.join(quote(field, safe='') for field in fields)}]"
 
 
+def on_shard(shard: int | None) -> contextlib.AbstractContextManager[object]:
+    """A scope that places what is traced in it; None leaves that open."""
+    return contextlib.nullcontext() if shard is None else jax.named_scope(write(SHARD, str(shard)))
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def read(stack: str) -> Marks:
     """The marks of an equation with this (joined) name stack."""
     if "[" not in stack and "transpose" not in stack:
         return _NONE
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     attributes: dict[str, str] = {}
     for kind, text in _MARK.findall(stack):
         if kind == ATTRIBUTE:
             name, _, value = text.partition("=")
             attributes[unquote(name)] = unquote(value)
         else:
-            found[kind] = unquote(text)
-    shard = found.get(SHARD)
+            texts[kind] = unquote(text)
+    shard = texts.get(SHARD)
     return Marks(
         shard=None if shard is None else int(shard),
-        outside=found.get(OUTSIDE),
-        unit=found.get(UNIT),
-        each_replica=EACH in found,
+        outside=texts.get(OUTSIDE),
+        unit=texts.get(UNIT),
+        each_replica=EACH in texts,
         attributes=tuple(attributes.items()),
-        jit_scope=found.get(JIT_SCOPE),
+        jit_scope=texts.get(JIT_SCOPE),
         backward="transpose(" in stack,
     )
 

@@ -24,8 +24,6 @@ _SPARE_BITS = 13
 # What would come after the largest number; infinity stands for it.
 _NEXT = 65536.0
 
-SCOPE = marks.NARROWED
-
 # Operations with poles: an infinity of theirs from finite operands is a division by zero, not an
 # overflow (IEEE 754, section 7.3: an exact infinite result).
 POLES = frozenset({
@@ -71,7 +69,7 @@ def narrow(y: Any, name: str, operands: Sequence[Any], format: Format) -> Any:
       operands: what it was made of, before that became float32.
       format: what becomes of results that float16 does not hold.
     """
-    with jax.named_scope(f"{SCOPE}[{name}]"):
+    with jax.named_scope(f"{marks.NARROWED}[{name}]"):
         rounded = _stochastic(y) if format.stochastic else y
         if not format.limits:
             return rounded.astype(jnp.float16)

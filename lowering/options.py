@@ -49,6 +49,8 @@ class Options:
     on_pass: Callable[[str, str], None] | None = None
 
     @property
-    def catches(self) -> bool:
-        """Whether any floating-point fault is to be reported."""
-        return self.catch_invalid or self.catch_division or self.catch_overflow
+    def catches(self) -> frozenset[str]:
+        """The kinds of floating-point faults that are to be reported."""
+        kinds = ("invalid", "division by zero", "overflow")
+        asked = (self.catch_invalid, self.catch_division, self.catch_overflow)
+        return frozenset(kind for kind, is_asked in zip(kinds, asked, strict=True) if is_asked)

@@ -36,9 +36,9 @@ def in_float16(eqn: JaxprEqn, operands: Sequence[Any], format: Format) -> list[A
     blocks = [_blocks(x, axis) for x, axis in zip(operands, axes, strict=True)]
 
     def add(total: Any, block: Any) -> Any:
-        own = narrow(in_float32(eqn, block), eqn.primitive.name, block, format)
-        added = total.astype(jnp.float32) + own.astype(jnp.float32)
-        return narrow(added, "add", (total, own), format), None
+        rounded = narrow(in_float32(eqn, block), eqn.primitive.name, block, format)
+        added = total.astype(jnp.float32) + rounded.astype(jnp.float32)
+        return narrow(added, "add", (total, rounded), format), None
 
     start = jnp.zeros(shape_of(eqn.outvars[0].aval), jnp.float16)
     total, _ = lax.scan(add, start, blocks)

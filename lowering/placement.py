@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lowering import marks
+from lowering.equations import variables
 from lowering.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
-    Literal,
     Var,
     frames_key,
     map_sub_jaxprs,
@@ -38,11 +38,11 @@ def producers(jaxpr: Jaxpr) -> dict[Var, int]:
 
 def ancestors(jaxpr: Jaxpr, roots: Iterable[int]) -> list[int]:
     """The indices, in order, of the given equations and of all that they depend on."""
-    found, makes = set(roots), producers(jaxpr)
+    needed, makes = set(roots), producers(jaxpr)
     for index in range(len(jaxpr.eqns) - 1, -1, -1):
-        if index in found:
-            found |= _made_by(jaxpr.eqns[index], makes)
-    return sorted(found)
+        if index in needed:
+            needed.update(_makers(jaxpr.eqns[index], makes))
+    return sorted(needed)
 
 
 def colocated_shard(eqn: JaxprEqn, jaxpr: Jaxpr) -> int | None:
@@ -58,8 +58,7 @@ def colocated_shard(eqn: JaxprEqn, jaxpr: Jaxpr) -> int | None:
         twins = {marked_shard(e) for e in forward if frames_key(e) == key} - {None}
         if len(twins) == 1:  # more say nothing: one line of the user's built several layers
             return twins.pop()
-    makes = producers(jaxpr)
-    operands = [makes[a] for a in eqn.invars if not isinstance(a, Literal) and a in makes]
+    operands = _makers(eqn, producers(jaxpr))
     shards = (marked_shard(jaxpr.eqns[index]) for index in operands)
     return next((shard for shard in shards if shard is not None), None)
 
@@ -85,16 +84,16 @@ def _written(placed: PlacedBody, enclosing: str) -> ClosedJaxpr:
     eqns: list[JaxprEqn] = []
     for index, (eqn, home) in enumerate(zip(jaxpr.eqns, placed.homes, strict=True)):
         stack = marks.joined(enclosing, name_stack(eqn))
-        found = marks.read(stack)
-        below = any(not isinstance(a, Literal) and a in reached for a in eqn.invars)
+        marked = marks.read(stack)
+        below = not reached.isdisjoint(variables(eqn.invars))
         if index in placed.bodies:
             eqns.append(_written_inside(eqn, placed.bodies[index], stack))
             reached.update(eqn.outvars)
             continue
-        follows = home is not None and home != HOST and (below or found.backward)
-        if follows and found.shard is None:
+        follows = home is not None and home != HOST and (below or marked.backward)
+        if follows and marked.shard is None:
             eqn = with_scope(eqn, marks.write(marks.SHARD, str(home)))
-        if follows or found.shard is not None:
+        if follows or marked.shard is not None:
             reached.update(eqn.outvars)
         eqns.append(eqn)
     return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), placed.jaxpr.consts)
@@ -105,5 +104,5 @@ def _written_inside(eqn: JaxprEqn, bodies: Sequence[PlacedBody], stack: str) -> 
     return map_sub_jaxprs(eqn, lambda inner: _written(by_body[id(inner.jaxpr)], stack))
 
 
-def _made_by(eqn: JaxprEqn, makes: dict[Var, int]) -> set[int]:
-    return {makes[a] for a in eqn.invars if not isinstance(a, Literal) and a in makes}
+def _makers(eqn: JaxprEqn, makes: dict[Var, int]) -> list[int]:
+    return [makes[var] for var in variables(eqn.invars) if var in makes]

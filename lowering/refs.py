@@ -23,16 +23,16 @@ def closed_over_refs(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Ref]]:
     """The function with the Refs that it closes over as its last arguments, and those Refs."""
     jaxpr = closed.jaxpr
     pairs = list(zip(jaxpr.constvars, closed.consts, strict=True))
-    found = [(var, value) for var, value in pairs if isinstance(value, Ref)]
-    if not found:
+    refs = [(var, value) for var, value in pairs if isinstance(value, Ref)]
+    if not refs:
         return closed, []
     kept = [(var, value) for var, value in pairs if not isinstance(value, Ref)]
     jaxpr = jaxpr.replace(
         constvars=[var for var, _ in kept],
-        invars=[*jaxpr.invars, *(var for var, _ in found)],
+        invars=[*jaxpr.invars, *(var for var, _ in refs)],
         debug_info=jaxpr.debug_info._replace(arg_names=None),
     )
-    return ClosedJaxpr(jaxpr, [value for _, value in kept]), [ref for _, ref in found]
+    return ClosedJaxpr(jaxpr, [value for _, value in kept]), [ref for _, ref in refs]
 
 
 def effects_of(body: ClosedJaxpr, first: int = 0) -> set[Any]:

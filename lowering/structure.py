@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lowering.jaxpr import (
-    Atom,
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    computing_params,
-    sub_jaxprs,
-)
+from lowering.equations import walk
+from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, JaxprEqn, Literal, computing_params, sub_jaxprs
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +79,8 @@ def _parameter_key(value: Any) -> Any:
 def may_be_seen(jaxpr: Jaxpr) -> bool:
     """Whether somebody could tell how often a jaxpr runs: effects, callbacks, endless loops."""
     return any(
-        bool(eqn.effects)
-        or eqn.primitive.name == "while"
-        or "callback" in eqn.primitive.name
-        or any(map(may_be_seen, sub_jaxprs(eqn)))
-        for eqn in jaxpr.eqns
+        eqn.effects or eqn.primitive.name == "while" or "callback" in eqn.primitive.name
+        for eqn in walk(jaxpr)
     )
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from lowering.avals import shape_of, size_of
+from lowering.equations import walk
 from lowering.jaxpr import Jaxpr, JaxprEqn, sub_jaxprs
 
 
@@ -31,13 +32,10 @@ def _own_operations(eqn: JaxprEqn) -> float:
     return size
 
 
-def has_slow_convolution(body: JaxprEqn | Jaxpr) -> bool:
+def has_slow_convolution(jaxpr: Jaxpr) -> bool:
     """Whether a convolution other than the plain NHWC/HWIO forward one occurs anywhere inside."""
-    if isinstance(body, Jaxpr):
-        return any(map(has_slow_convolution, body.eqns))
-    if body.primitive.name == "conv_general_dilated":
-        return not _is_plain_convolution(body.params)
-    return any(map(has_slow_convolution, sub_jaxprs(body)))
+    eqns = (eqn for eqn in walk(jaxpr) if eqn.primitive.name == "conv_general_dilated")
+    return not all(_is_plain_convolution(eqn.params) for eqn in eqns)
 
 
 def _is_plain_convolution(params: dict[str, Any]) -> bool:

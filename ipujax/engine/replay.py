@@ -145,7 +145,7 @@ class Machine:
             whole = placement.replicated(kernel, node.ipu, in_axes, out_axes)
             # A kernel that reads nothing would run wherever JAX likes.
             home = None if node.reads else where
-            structs = [placement.struct(aval, node.ipu) for aval in node.kernel.in_avals]
+            structs = [placement.struct(aval, node.ipu) for aval in node.kernel.jaxpr.in_avals]
             self._kernels[key] = self.compilation.add(
                 whole, structs, donate_argnums=spare, out_shardings=home
             )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections import ChainMap
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from jax import lax
 
 from lowering import ir
-from lowering.jaxpr import run_equations
+from lowering.equations import function_of
 from lowering.units import ValueId
 
 Values = MutableMapping[ValueId, Any]
@@ -20,8 +21,7 @@ def emit(body: ir.Sequence, values: Values) -> None:
     for node in body.steps:
         match node:
             case ir.Execute():
-                operands = [values[value] for value in node.reads]
-                results = run_equations(node.kernel.jaxpr.jaxpr, (), operands)
+                results = function_of(node.kernel.jaxpr)(*(values[v] for v in node.reads))
                 values.update(zip(node.writes, results, strict=True))
             case ir.Copy():
                 continue  # one device: the value is there
@@ -84,13 +84,11 @@ def _emit_while(node: ir.While, values: Values) -> None:
 
 
 def _emit_switch(node: ir.Switch, values: Values) -> None:
-    def chosen(branch: ir.Branch) -> Callable[[], list[Any]]:
-        def function() -> list[Any]:
-            inner: Values = ChainMap({}, values)
-            emit(branch.body, inner)
-            return [inner[value] for value in branch.results]
+    def chosen(branch: ir.Branch) -> list[Any]:
+        inner: Values = ChainMap({}, values)
+        emit(branch.body, inner)
+        return [inner[value] for value in branch.results]
 
-        return function
-
-    results = lax.switch(values[node.index], [chosen(branch) for branch in node.branches])
+    branches = [functools.partial(chosen, branch) for branch in node.branches]
+    results = lax.switch(values[node.index], branches)
     values.update(zip(node.writes, results, strict=True))

@@ -12,16 +12,13 @@ from jax import lax
 from lowering import ir
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.merge_iterations import MERGES, Merged, as_accumulation
-from lowering.jaxpr import (
-    Aval,
-    ShapedArray,
-    trace_flat,
-)
-from lowering.ops.collectives import REPLICAS
+from lowering.jaxpr import Aval, ShapedArray, trace_flat
+from lowering.ops.collectives import axis_of
 from lowering.structure import may_be_seen
 from lowering.units import IpuId, ValueId
 
 _ONE = IpuId(0)
+_COUNTER = ShapedArray((), jnp.dtype("int32"))
 
 Hosted = Callable[[ir.Node], bool]
 
@@ -67,6 +64,16 @@ class _Nest:
         return [step for step in self.inner.body.steps if isinstance(step, ir.StreamOut)]
 
     @property
+    def taken(self) -> list[ValueId]:
+        """The elements of an iteration."""
+        return [v for step in self.ins for v in step.writes]
+
+    @property
+    def sent(self) -> list[ValueId]:
+        """The results of an iteration."""
+        return [v for step in self.outs for v in step.reads]
+
+    @property
     def made(self) -> set[ValueId]:
         """What stands before the inner loop makes."""
         return set(ir.writes(self.before))
@@ -78,9 +85,8 @@ class _Nest:
         That is its variables, and what it or the steps after it find there.
         """
         read = [*ir.reads(self.own), *ir.reads(self.after), *(c.leaving for c in self.outer.carry)]
-        read += [v for step in self.outs for v in step.reads]
-        found = [(v, v) for v in dict.fromkeys(read) if v in self.made]
-        return [*((c.entering, c.initial) for c in self.inner.carry), *found]
+        same = [(v, v) for v in dict.fromkeys([*read, *self.sent]) if v in self.made]
+        return [*((c.entering, c.initial) for c in self.inner.carry), *same]
 
 
 class _Flattener:
@@ -125,16 +131,33 @@ class _Flattener:
     def flattened(self, nest: _Nest) -> list[ir.Node]:
         """What stood before, once, and the new loop."""
         merge = self.merge(nest)
-        first = _Renamed(self, nest.started)
+        first = self.first(nest)
         carried = [*(c.entering for c in nest.outer.carry), *(name for name, _ in nest.started)]
-        initial = [*(c.initial for c in nest.outer.carry), *first.values, first.counter]
+        initial = [*(c.initial for c in nest.outer.carry), *first.writes]
         final = [c.final for c in nest.outer.carry]
         final += [self.new(self.avals[v]) for v in initial[len(final) :]]
         whole = _Kernel(self, nest, carried, merge).loop(initial, final)
         if merge is not None:
             single = _Kernel(self, nest, carried, None).loop(initial, final)
             whole = dc.replace(whole, single=single)
-        return [first.execute(nest), whole]
+        return [first, whole]
+
+    def first(self, nest: _Nest) -> ir.Execute:
+        """Runs what stands before the inner loop on the outer loop's initial values."""
+        sources = [source for _, source in nest.started]
+        writes = [*(self.new(self.avals[v]) for v in sources), self.new(_COUNTER)]
+        initial = {c.entering: c.initial for c in nest.outer.carry}
+        needed = [*ir.reads(nest.before), *(v for v in sources if v not in nest.made)]
+        names = {v: initial.get(v, v) for v in needed}
+        reads = list(dict.fromkeys(names.values()))
+
+        def function(*operands: Any) -> list[Any]:
+            outside = dict(zip(reads, operands, strict=True))
+            values: Values = {v: outside[name] for v, name in names.items()}
+            emit(nest.before, values)
+            return [*(values[v] for v in sources), jnp.int32(0)]
+
+        return self.kernel(function, reads, writes)
 
     def merge(self, nest: _Nest) -> Merged | None:
         """Several iterations of the inner loop as one, if that is better."""
@@ -144,23 +167,20 @@ class _Flattener:
         width = next(fitting, 1)
         if not nest.ins or self.program.replicas > 1 or width == 1:
             return None
-        taken = [v for step in nest.ins for v in step.writes]
-        sent = [v for step in nest.outs for v in step.reads]
-        carry = nest.inner.carry
-        entering, leaving = [c.entering for c in carry], [c.leaving for c in carry]
-        known = {*entering, *taken, *ir.writes(nest.own)}
-        read = [*ir.reads(nest.own), *leaving, *sent]
-        outside = [v for v in dict.fromkeys(read) if v not in known]
-        names = [*entering, *taken, *outside]
+        entering = [c.entering for c in nest.inner.carry]
+        results = [*(c.leaving for c in nest.inner.carry), *nest.sent]
+        known = {*entering, *nest.taken, *ir.writes(nest.own)}
+        outside = [v for v in dict.fromkeys([*ir.reads(nest.own), *results]) if v not in known]
+        names = [*entering, *nest.taken, *outside]
 
         def function(*operands: Any) -> list[Any]:
             values: Values = dict(zip(names, operands, strict=True))
             emit(nest.own, values)
-            return [values[v] for v in (*leaving, *sent)]
+            return [values[v] for v in results]
 
         closed = trace_flat(function, [self.avals[v] for v in names])
-        found = as_accumulation(closed, len(entering), len(taken))
-        return None if found is None else Merged(found, width, outside)
+        iteration = as_accumulation(closed, len(entering), len(nest.taken))
+        return None if iteration is None else Merged(iteration, width, outside)
 
     def kernel(
         self,
@@ -169,9 +189,8 @@ class _Flattener:
         writes: Sequence[ValueId],
         origin: str = "",
     ) -> ir.Execute:
-        replicas = self.program.replicas
-        axis = (REPLICAS, replicas) if replicas > 1 else None
-        jaxpr = trace_flat(function, [self.avals[v] for v in reads], axis)
+        avals = [self.avals[v] for v in reads]
+        jaxpr = trace_flat(function, avals, axis_of(self.program.replicas))
         return ir.Execute(ir.Kernel(jaxpr, origin), _ONE, tuple(reads), tuple(writes))
 
 
@@ -182,45 +201,11 @@ def _must_be_counted(node: ir.Node) -> bool:
     return isinstance(node, ir.While) or any(may_be_seen(k.jaxpr.jaxpr) for k in kernels)
 
 
-class _Renamed:
-    """What an inner loop starts with, under the names that it has in front of the new loop."""
-
-    def __init__(self, flattener: _Flattener, started: Sequence[tuple[ValueId, ValueId]]):
-        self.flattener, self.sources = flattener, [source for _, source in started]
-        self.values = [flattener.new(flattener.avals[v]) for v in self.sources]
-        self.counter = flattener.new(_COUNTER)
-
-    def execute(self, nest: _Nest) -> ir.Execute:
-        """Runs what stands before the inner loop on the outer loop's initial values."""
-        outer = nest.outer.carry
-        entering = {c.entering: c.initial for c in outer}
-        found = [v for v in self.sources if v not in nest.made]
-        reads = tuple(dict.fromkeys([*ir.reads(nest.before), *found]))
-        named = [entering.get(v, v) for v in reads]
-
-        def function(*operands: Any) -> list[Any]:
-            values: Values = dict(zip(reads, operands, strict=True))
-            emit(nest.before, values)
-            return [*(values[v] for v in self.sources), jnp.int32(0)]
-
-        unique = list(dict.fromkeys(named))
-
-        def by_name(*operands: Any) -> list[Any]:
-            known = dict(zip(unique, operands, strict=True))
-            return function(*(known[name] for name in named))
-
-        return self.flattener.kernel(by_name, unique, [*self.values, self.counter])
-
-
 class _Kernel:
     """The body of the new loop."""
 
     def __init__(
-        self,
-        flattener: _Flattener,
-        nest: _Nest,
-        carried: list[ValueId],
-        merge: Merged | None,
+        self, flattener: _Flattener, nest: _Nest, carried: list[ValueId], merge: Merged | None
     ):
         self.flattener, self.nest, self.merge = flattener, nest, merge
         self.width = 1 if merge is None else merge.count
@@ -259,21 +244,20 @@ class _Kernel:
         return aval if self.width == 1 else ShapedArray((self.width, *aval.shape), aval.dtype)
 
     def traced(self) -> ir.Execute:
+        nest, carry = self.nest, self.nest.inner.carry
         elements = [v for step in self.ins for v in step.writes]
         sent = [v for step in self.outs for v in step.reads]
-        inside = {*self.names, *elements, *ir.writes(self.nest.own)}
-        inside |= {v for step in self.nest.ins for v in step.writes}
-        inside |= {c.final for c in self.nest.inner.carry} | self.nest.made
+        inside = {*self.names, *elements, *nest.taken, *nest.made, *(c.final for c in carry)}
+        inside.update(ir.writes(nest.own), ir.writes(nest.after))
         wanted = [
-            *ir.reads(self.nest.before),
-            *(c.initial for c in self.nest.inner.carry),
-            *ir.reads(self.nest.own),
-            *(c.leaving for c in self.nest.inner.carry),
-            *(v for step in self.nest.outs for v in step.reads),
-            *ir.reads(self.nest.after),
-            *(c.leaving for c in self.nest.outer.carry),
+            *ir.reads(nest.before),
+            *(c.initial for c in carry),
+            *ir.reads(nest.own),
+            *(c.leaving for c in carry),
+            *nest.sent,
+            *ir.reads(nest.after),
+            *(c.leaving for c in nest.outer.carry),
         ]
-        inside |= set(ir.writes(self.nest.after))
         consts = [v for v in dict.fromkeys(wanted) if v not in inside]
 
         def function(*flat: Any) -> list[Any]:
@@ -281,47 +265,31 @@ class _Kernel:
             state, counter = list(flat[:count]), flat[count]
             taken = flat[count + 1 : count + 1 + len(elements)]
             outside: Values = dict(zip(consts, flat[count + 1 + len(elements) :], strict=True))
-            state, results = self.iterations(state, taken, outside)
+            state, results = self.iteration(state, taken, outside)
             counter, state = self.turned(counter + self.width, state, outside)
             return [*state, counter, *results]
 
-        origin = next(
-            (e.kernel.origin for e in ir.walk(self.nest.own) if isinstance(e, ir.Execute)), ""
-        )
+        kernels = (step.kernel for step in ir.walk(nest.own) if isinstance(step, ir.Execute))
+        origin = next((kernel.origin for kernel in kernels), "")
         reads = [*self.entering, *elements, *consts]
         return self.flattener.kernel(function, reads, [*self.leaving, *sent], origin)
-
-    def iterations(
-        self, state: list[Any], taken: Sequence[Any], outside: Values
-    ) -> tuple[list[Any], list[Any]]:
-        """As many iterations as became one: the new state, and what they send, stacked."""
-        if self.merge is not None:
-            return self.merged(self.merge, state, taken, outside)
-        return self.iteration(state, taken, outside)
-
-    def merged(
-        self, merge: Merged, state: list[Any], taken: Sequence[Any], outside: Values
-    ) -> tuple[list[Any], list[Any]]:
-        before = dict(zip(self.names, state, strict=True))
-        values: Values = {**outside, **before}
-        entering = [c.entering for c in self.nest.inner.carry]
-        operands = [*(values[v] for v in entering), *taken, *(values[v] for v in merge.outside)]
-        results = merge(*operands)
-        after = {**before, **dict(zip(entering, results, strict=False))}
-        return [after[name] for name in self.names], results[len(entering) :]
 
     def iteration(
         self, state: list[Any], elements: Sequence[Any], outside: Values
     ) -> tuple[list[Any], list[Any]]:
-        """One iteration of the inner loop: the new state, and what is sent."""
+        """As many iterations of the inner loop as became one: the new state, and what is sent."""
         before = dict(zip(self.names, state, strict=True))
         values: Values = {**outside, **before}
-        taken = [v for step in self.nest.ins for v in step.writes]
-        values.update(zip(taken, elements, strict=True))
-        emit(self.nest.own, values)
-        results = [values[v] for step in self.nest.outs for v in step.reads]
-        after = {**before, **{c.entering: values[c.leaving] for c in self.nest.inner.carry}}
-        return [after[name] for name in self.names], results
+        carry = self.nest.inner.carry
+        if self.merge is not None:
+            entering = [values[c.entering] for c in carry]
+            results = self.merge(*entering, *elements, *(values[v] for v in self.merge.outside))
+        else:
+            values.update(zip(self.nest.taken, elements, strict=True))
+            emit(self.nest.own, values)
+            results = [values[v] for v in (*(c.leaving for c in carry), *self.nest.sent)]
+        after = {**before, **dict(zip((c.entering for c in carry), results, strict=False))}
+        return [after[name] for name in self.names], results[len(carry) :]
 
     def turned(self, counter: Any, state: list[Any], outside: Values) -> tuple[Any, list[Any]]:
         """After an inner loop's last iteration: what stands after it, and before the next one.
@@ -343,6 +311,3 @@ class _Kernel:
 
         state = lax.fori_loop(0, is_last.astype(jnp.int32), turn, state)
         return jnp.where(is_last, 0, counter), state
-
-
-_COUNTER = ShapedArray((), jnp.dtype("int32"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from lowering import ir
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.flatten_loops import flatten_loops
 from lowering.jaxpr import trace_flat
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collectives import axis_of
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.rewrite import Anywhere
 from lowering.units import IpuId, ValueId
@@ -26,8 +27,7 @@ def fuse(program: ir.Program, hosted: Callable[[ir.Node], bool]) -> ir.Program:
             Sequential schedule. Steps for which `hosted` is true (queue operations, host
             calls, and branches around them at least) stay; each maximal run of other steps is
             one kernel, control flow included; a loop in a loop streams as one. In a body without
-            hosted branches, elements are
-            taken first and sent last, so that one kernel is left.
+            hosted branches, elements are taken first and sent last, so that one kernel is left.
     """
     program = dc.replace(program, body=_collapse(program.body))
     program = flatten_loops(program, hosted)
@@ -37,14 +37,9 @@ def fuse(program: ir.Program, hosted: Callable[[ir.Node], bool]) -> ir.Program:
 
 def _collapse(body: ir.Sequence) -> ir.Sequence:
     """All on one IPU, without copies; tasks are opened."""
-    steps: list[ir.Node] = []
-    for node in body.steps:
-        if isinstance(node, ir.Task):
-            steps.extend(_collapse(node.body).steps)
-        elif not isinstance(node, ir.Copy):
-            inside = ir.with_bodies(node, lambda own: _collapse(own.sequence))
-            steps.append(_collapsed(inside))
-    return ir.Sequence(tuple(steps))
+    steps = (node for node in ir.opened(body.steps) if not isinstance(node, ir.Copy))
+    inside = (ir.with_bodies(node, lambda inner: _collapse(inner.sequence)) for node in steps)
+    return ir.Sequence(tuple(map(_collapsed, inside)))
 
 
 def _collapsed(node: ir.Node) -> ir.Node:
@@ -53,8 +48,7 @@ def _collapsed(node: ir.Node) -> ir.Node:
         case ir.Execute() | ir.StreamIn() | ir.StreamOut() | ir.Load() | ir.Store():
             return dc.replace(node, ipu=_ONE)
         case ir.Repeat():
-            slices, stacks = _moved(node.slices), _moved(node.stacks)
-            carry = _moved(node.carry)
+            carry, slices, stacks = map(_moved, (node.carry, node.slices, node.stacks))
             return dc.replace(node, carry=carry, slices=slices, stacks=stacks)
         case ir.Pipeline():
             count, carry = node.schedule.micro_batches, _moved(node.carry)
@@ -76,19 +70,15 @@ class _Fuser:
         self.program, self.hosted = program, hosted
 
     def sequence(self, body: ir.Sequence, results: Sequence[ValueId]) -> ir.Sequence:
-        steps = self.ordered(body.steps)
-        after = self.read_after(steps, results)
+        grouped = itertools.groupby(self.ordered(body.steps), self.hosted)
+        read_after = set(results)
         fused: list[ir.Node] = []
-        run: list[ir.Node] = []
-        for index, node in enumerate(steps):
-            if not self.hosted(node):
-                run.append(node)
-                if index + 1 < len(steps) and not self.hosted(steps[index + 1]):
-                    continue
-                fused.append(self.kernel(run, after[index]))
-                run = []
+        for is_hosted, run in reversed([(is_hosted, list(run)) for is_hosted, run in grouped]):
+            if is_hosted:
+                fused[:0] = [ir.with_bodies(node, self.inside) for node in run]
             else:
-                fused.append(ir.with_bodies(node, self.inside))
+                fused.insert(0, self.kernel(run, read_after))
+            read_after.update(*map(ir.reads, run))
         return ir.Sequence(tuple(fused))
 
     def ordered(self, steps: Sequence[ir.Node]) -> list[ir.Node]:
@@ -99,19 +89,6 @@ class _Fuser:
         first = [node for node in hosted if isinstance(node, ir.StreamIn)]
         last = [node for node in hosted if isinstance(node, ir.StreamOut)]
         return [*first, *(node for node in steps if not self.hosted(node)), *last]
-
-    def read_after(
-        self, steps: Sequence[ir.Node], results: Sequence[ValueId]
-    ) -> list[set[ValueId]]:
-        """For each hosted-run boundary, the values that anything after it reads."""
-        after: list[set[ValueId]] = [set()] * len(steps)
-        live = set(results)
-        for index in range(len(steps) - 1, -1, -1):
-            boundary = index + 1 == len(steps) or self.hosted(steps[index + 1])
-            if boundary and not self.hosted(steps[index]):
-                after[index] = set(live)
-            live.update(ir.reads(steps[index]))
-        return after
 
     def kernel(self, run: Sequence[ir.Node], wanted: set[ValueId]) -> ir.Execute:
         if len(run) == 1 and isinstance(run[0], ir.Execute):
@@ -125,11 +102,10 @@ class _Fuser:
             emit(whole, values)
             return [values[value] for value in writes]
 
-        replicas = self.program.replicas
-        axis = (REPLICAS, replicas) if replicas > 1 else None
         avals = [self.program.avals[value] for value in reads]
+        jaxpr = trace_flat(function, avals, axis_of(self.program.replicas))
         origin = next((n.kernel.origin for n in run if isinstance(n, ir.Execute)), "")
-        return ir.Execute(ir.Kernel(trace_flat(function, avals, axis), origin), _ONE, reads, writes)
+        return ir.Execute(ir.Kernel(jaxpr, origin), _ONE, reads, writes)
 
     def inside(self, body: ir.Body) -> ir.Sequence:
         return self.sequence(body.sequence, body.leaving)

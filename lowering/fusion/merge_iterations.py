@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,17 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering.avals import size_in_bytes
-from lowering.jaxpr import (
-    Atom,
-    ClosedJaxpr,
-    JaxprEqn,
-    Literal,
-    Var,
-    bind_equation,
-    run_equations,
-    sub_jaxprs,
-)
-from lowering.pipelines.slices import dependent, needed_for, read_from_outside, sliced, variables
+from lowering.equations import function_of, sliced, variables, walk
+from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, bind_equation
+from lowering.pipelines.slices import needed_for, read_from_outside
 from lowering.workload import count_operations
 
 # Measured on CPUs: merging pays where the weights do not fit the caches, and where a micro-batch
@@ -64,11 +56,11 @@ class Accumulation:
 def as_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumulation | None:
     """An iteration as one that can be merged with others, if it can and should be."""
     jaxpr = closed.jaxpr
-    if any(map(_is_unfit, jaxpr.eqns)):
+    if any(map(_is_unfit, walk(jaxpr))):
         return None
     makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    uses = Counter(v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal))
-    uses.update(v for v in jaxpr.outvars if not isinstance(v, Literal))
+    read = (*(a for eqn in jaxpr.eqns for a in eqn.invars), *jaxpr.outvars)
+    uses = Counter(a for a in read if not isinstance(a, Literal))
     added: list[Atom | None] = []
     sums: list[Var] = []
     for var, out in zip(jaxpr.invars[:state], jaxpr.outvars[:state], strict=True):
@@ -85,8 +77,8 @@ def as_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumulat
         return None
     if not merging_pays(count_operations(jaxpr), sum(size_in_bytes(v.aval) for v in sums)):
         return None
-    found = Accumulation(closed, state, elements, tuple(added))
-    return found if _stacked_bytes(found) <= MAXIMUM_STACKED_BYTES else None
+    iteration = Accumulation(closed, state, elements, tuple(added))
+    return iteration if _stacked_bytes(iteration) <= MAXIMUM_STACKED_BYTES else None
 
 
 def _term(eqn: JaxprEqn, var: Var) -> Atom | None:
@@ -98,9 +90,8 @@ def _term(eqn: JaxprEqn, var: Var) -> Atom | None:
 
 
 def _is_unfit(eqn: JaxprEqn) -> bool:
-    if eqn.effects or eqn.primitive.name in _UNFIT or "callback" in eqn.primitive.name:
-        return True
-    return any(map(_is_unfit, (e for body in sub_jaxprs(eqn) for e in body.eqns)))
+    name = eqn.primitive.name
+    return bool(eqn.effects) or name in _UNFIT or "callback" in name
 
 
 def merging_pays(arithmetic: float, size: int) -> bool:
@@ -113,55 +104,45 @@ def merging_pays(arithmetic: float, size: int) -> bool:
     return size >= MINIMUM_BYTES and arithmetic < MAXIMUM_OPERATIONS_PER_BYTE * size
 
 
-def _stacked_bytes(found: Accumulation) -> int:
+def _stacked_bytes(iteration: Accumulation) -> int:
     """Bytes of the sums' terms that are made for each iteration on its own."""
-    tails = _Tails(found)
-    return sum(
-        size_in_bytes(a.aval) for a in tails.sources if isinstance(a, Var) and a in tails.whole
-    )
+    tails = _tails(iteration)
+    whole = {*variables(a for tail in tails if tail.product is None for a in tail.sources)}
+    sources = [a for tail in tails for a in tail.sources if isinstance(a, Var)]
+    return sum(size_in_bytes(var.aval) for var in sources if var in whole)
 
 
-class _Tails:
-    """How each sum's term comes from values that are cheap to stack.
+@dc.dataclass(frozen=True, slots=True)
+class _Tail:
+    """How a sum's term comes from values that are cheap to stack.
 
     Attributes:
-      chains: for each term, the equations to run on the sum of their operands, last one first.
-      products: for each term, the matrix product at the end of its chain, if there is one.
-      sources: what must be had for each iteration.
-      whole: those sources that are terms themselves, or lead to one by a chain.
+      chain: the equations to run on the sum of their operands, last one first.
+      product: the matrix product at the end of the chain, if there is one.
+      sources: what must be had for each iteration: the product's operands, or what the chain
+        starts from.
     """
 
-    def __init__(self, found: Accumulation):
-        jaxpr = found.jaxpr.jaxpr
-        self.makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        varying = jaxpr.invars[found.state : found.state + found.elements]
-        self.varying = dependent(jaxpr.eqns, varying)
-        self.chains: list[list[JaxprEqn]] = []
-        self.products: list[JaxprEqn | None] = []
-        self.sources: list[Atom] = []
-        self.whole: set[Var] = set()
-        for term in (a for a in found.added if a is not None):
-            chain, source = self.chain(term)
-            eqn = None if isinstance(source, Literal) else self.makers.get(source)
-            is_product = eqn is not None and eqn.primitive.name == "dot_general"
-            self.chains.append(chain)
-            self.products.append(eqn if is_product else None)
-            if is_product and eqn is not None:
-                self.sources += eqn.invars
-            else:
-                self.sources.append(source)
-                self.whole.update(variables([source]))
+    chain: list[JaxprEqn]
+    product: JaxprEqn | None
+    sources: list[Atom]
 
-    def chain(self, term: Atom) -> tuple[list[JaxprEqn], Atom]:
-        """The linear equations that end in a term, last one first, and what they start from."""
-        chain: list[JaxprEqn] = []
-        while not isinstance(term, Literal) and term in self.makers:
-            eqn = self.makers[term]
-            if not _is_linear(eqn):
-                break
-            chain.append(eqn)
-            term = eqn.invars[0]
-        return chain, term
+
+def _tails(iteration: Accumulation) -> list[_Tail]:
+    makers = {var: eqn for eqn in iteration.jaxpr.jaxpr.eqns for var in eqn.outvars}
+    return [_tail(term, makers) for term in iteration.added if term is not None]
+
+
+def _tail(term: Atom, makers: Mapping[Var, JaxprEqn]) -> _Tail:
+    chain: list[JaxprEqn] = []
+    eqn = None if isinstance(term, Literal) else makers.get(term)
+    while eqn is not None and _is_linear(eqn):
+        chain.append(eqn)
+        term = eqn.invars[0]
+        eqn = makers.get(term)
+    if eqn is not None and eqn.primitive.name == "dot_general":
+        return _Tail(chain, eqn, eqn.invars)
+    return _Tail(chain, None, [term])
 
 
 def _is_linear(eqn: JaxprEqn) -> bool:
@@ -175,76 +156,65 @@ class Merged:
     """Several iterations, called with flat arrays.
 
     Args:
-      found: one iteration.
-      count: how many of them.
+      iteration: one of them.
+      count: how many there are.
       outside: what the caller calls the values from outside.
     """
 
-    def __init__(self, found: Accumulation, count: int, outside: Sequence[Any] = ()):
+    def __init__(self, iteration: Accumulation, count: int, outside: Sequence[Any] = ()):
         self.outside = tuple(outside)
-        self.found, self.count, self.tails = found, count, _Tails(found)
-        jaxpr = found.jaxpr.jaxpr
+        self.iteration, self.count, self.tails = iteration, count, _tails(iteration)
+        jaxpr = iteration.jaxpr.jaxpr
         self.plain = [
-            out for out, term in zip(jaxpr.outvars, found.added, strict=False) if term is None
+            out for out, term in zip(jaxpr.outvars, iteration.added, strict=False) if term is None
         ]
-        self.results = list(jaxpr.outvars[found.state :])
-        self.wanted = [*self.tails.sources, *self.plain, *self.results]
-        eqns = needed_for(jaxpr.eqns, self.wanted)
-        self.reads = read_from_outside(eqns, self.wanted)
-        self.body = sliced(jaxpr, self.reads, self.wanted, eqns)
+        self.sources = [atom for tail in self.tails for atom in tail.sources]
+        wanted = [*self.sources, *self.plain, *jaxpr.outvars[iteration.state :]]
+        eqns = needed_for(jaxpr.eqns, wanted)
+        self.reads = read_from_outside(eqns, wanted)
+        self.body = sliced(jaxpr, self.reads, wanted, eqns)
 
     def __call__(self, *flat: Any) -> list[Any]:
         """Loop variables, stacked elements, outside -> new loop variables, stacked results."""
-        found, jaxpr = self.found, self.found.jaxpr.jaxpr
-        values = dict(zip(jaxpr.constvars, found.jaxpr.consts, strict=True))
+        iteration, jaxpr = self.iteration, self.iteration.jaxpr.jaxpr
+        values = dict(zip(jaxpr.constvars, iteration.jaxpr.consts, strict=True))
         values.update(zip(jaxpr.invars, flat, strict=True))
-        elements = set(jaxpr.invars[found.state : found.state + found.elements])
+        elements = set(jaxpr.invars[iteration.state : iteration.state + iteration.elements])
         axes = tuple(0 if v in elements else None for v in self.reads)
 
-        def one(*operands: Any) -> list[Any]:
-            return run_equations(self.body.jaxpr, (), operands)
-
-        each = jax.vmap(one, in_axes=axes, axis_size=self.count)
+        each = jax.vmap(function_of(self.body), in_axes=axes, axis_size=self.count)
         stacked = each(*(values[v] for v in self.reads))
-        first = len(self.tails.sources)
-        sources = iter(stacked[:first])
-        plain = iter(stacked[first : first + len(self.plain)])
-        terms = iter(self.term(i, sources) for i in range(len(self.tails.chains)))
+        first, last = len(self.sources), len(self.sources) + len(self.plain)
+        sources, plain = iter(stacked[:first]), iter(stacked[first:last])
+        terms = (_summed(tail, sources) for tail in self.tails)
         state = [
             next(plain)[-1] if term is None else value + next(terms)
-            for value, term in zip(flat, found.added, strict=False)
+            for value, term in zip(flat, iteration.added, strict=False)
         ]
-        return [*state, *stacked[first + len(self.plain) :]]
-
-    def term(self, number: int, sources: Any) -> Any:
-        """The sum over the iterations of one term."""
-        product = self.tails.products[number]
-        if product is None:
-            source = next(sources)
-            total = jnp.sum(source, axis=0, dtype=source.dtype)
-        else:
-            total = _contracted(product, next(sources), next(sources))
-        for eqn in reversed(self.tails.chains[number]):
-            operands = [total, *(a.val for a in eqn.invars[1:] if isinstance(a, Literal))]
-            (total,) = bind_equation(eqn, operands)
-        return total
+        return [*state, *stacked[last:]]
 
 
-def _contracted(eqn: JaxprEqn, left: Any, right: Any) -> Any:
+def _summed(tail: _Tail, sources: Iterator[jax.Array]) -> jax.Array:
+    """The sum over the iterations of one term."""
+    source = next(sources)
+    if tail.product is None:
+        total = jnp.sum(source, axis=0, dtype=source.dtype)
+    else:
+        total = _contracted(tail.product, source, next(sources))
+    for eqn in reversed(tail.chain):
+        operands = [total, *(a.val for a in eqn.invars[1:] if isinstance(a, Literal))]
+        (total,) = bind_equation(eqn, operands)
+    return total
+
+
+def _contracted(eqn: JaxprEqn, left: jax.Array, right: jax.Array) -> jax.Array:
     """The sum of the iterations' matrix products, as one product that contracts over them too."""
     (left_axes, right_axes), (left_batch, right_batch) = eqn.params["dimension_numbers"]
 
     def moved(axes: Sequence[int]) -> tuple[int, ...]:
         return tuple(axis + 1 for axis in axes)
 
-    numbers = (
-        ((0, *moved(left_axes)), (0, *moved(right_axes))),
-        (moved(left_batch), moved(right_batch)),
-    )
-    return lax.dot_general(
-        left,
-        right,
-        numbers,
-        precision=eqn.params["precision"],
-        preferred_element_type=eqn.params["preferred_element_type"],
-    )
+    contracted = (0, *moved(left_axes)), (0, *moved(right_axes))
+    numbers = contracted, (moved(left_batch), moved(right_batch))
+    kept = {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
+    return lax.dot_general(left, right, numbers, **kept)

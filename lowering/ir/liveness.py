@@ -7,7 +7,7 @@ import dataclasses as dc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lowering.ir.program import Copy, Node, Pipeline, Program, Repeat, Sequence, StreamIn, StreamOut
+from lowering.ir import program as ir
 from lowering.ir.tree import Place, births, bodies, needs, reads, steering, walk
 from lowering.units import HOST, IpuId, ValueId
 
@@ -24,7 +24,7 @@ class Needs:
         self._homes = homes
         self._known: dict[int, frozenset[Place]] = {}
 
-    def __call__(self, node: Node) -> frozenset[Place]:
+    def __call__(self, node: ir.Node) -> frozenset[Place]:
         """The places of one node."""
         if id(node) not in self._known:
             scalars = steering(node) if self._homes is not None else ()
@@ -33,19 +33,19 @@ class Needs:
         return self._known[id(node)]
 
 
-def homes(program: Program) -> dict[ValueId, IpuId]:
+def homes(program: ir.Program) -> dict[ValueId, IpuId]:
     """The IPU on which each value is written."""
-    found: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
-    found.update((value, HOST) for value, _ in program.constants)
+    written: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
+    written.update((value, HOST) for value, _ in program.constants)
     for node in walk(program.body):
-        if not isinstance(node, Copy):
-            found.update(births(node))
-        found.update(place for body in bodies(node) for place in body.arguments)
-    return found
+        if not isinstance(node, ir.Copy):
+            written.update(births(node))
+        written.update(place for body in bodies(node) for place in body.arguments)
+    return written
 
 
 def dead_after(
-    body: Sequence, results: Iterable[Place], needs_of: Needs, entering: Iterable[Place] = ()
+    body: ir.Sequence, results: Iterable[Place], needs_of: Needs, entering: Iterable[Place] = ()
 ) -> list[list[Place]]:
     """For each step of a body, the places born in it (or entering it) that nothing later reads."""
     born = {place for node in body.steps for place in births(node)} | set(entering)
@@ -58,20 +58,20 @@ def dead_after(
     return dead[::-1]
 
 
-def carried_once(program: Program) -> set[ValueId]:
+def carried_once(program: ir.Program) -> set[ValueId]:
     """The values that only one loop reads, once: as a loop variable, at the top level."""
     carried: collections.Counter[ValueId] = collections.Counter()
     others = set(program.outputs)
     for node in program.body.steps:
-        if isinstance(node, (Repeat, Pipeline)):
+        if isinstance(node, (ir.Repeat, ir.Pipeline)):
             carried.update(c.initial for c in node.carry)
             others.update(reads(dc.replace(node, carry=())))
-        elif not isinstance(node, Copy):
+        elif not isinstance(node, ir.Copy):
             others.update(reads(node))
     return {value for value, count in carried.items() if count == 1 and value not in others}
 
 
-def queues(program: Program, kind: type[StreamIn] | type[StreamOut]) -> list[Any]:
+def queues(program: ir.Program, kind: type[ir.StreamIn] | type[ir.StreamOut]) -> list[Any]:
     """The queues that a program reads (`StreamIn`) or feeds (`StreamOut`), each once."""
     nodes = (node for node in walk(program.body) if isinstance(node, kind))
     return list(dict.fromkeys(node.queue for node in nodes))

@@ -15,10 +15,6 @@ import dataclasses as dc
 from typing import Any
 
 from lowering.avals import dtype_name, shape_of
-from lowering.ir.loops import Carry as Carry
-from lowering.ir.loops import Fifo as Fifo
-from lowering.ir.loops import Slice as Slice
-from lowering.ir.loops import Stack as Stack
 from lowering.jaxpr import Aval, ClosedJaxpr
 from lowering.ops.storage import Storage
 from lowering.ops.streams import Infeed, Outfeed
@@ -38,16 +34,6 @@ class Kernel:
 
     jaxpr: ClosedJaxpr
     origin: str = ""
-
-    @property
-    def in_avals(self) -> list[Aval]:
-        """What the kernel takes, in order."""
-        return self.jaxpr.in_avals
-
-    @property
-    def out_avals(self) -> list[Aval]:
-        """What the kernel gives, in order."""
-        return self.jaxpr.out_avals
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -142,6 +128,56 @@ class Sequence:
     """Steps, one after the other; neighbours that share no value may overlap."""
 
     steps: tuple[Node, ...]
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Carry:
+    """A loop variable: four names for one buffer on one IPU.
+
+    Attributes:
+      initial: before the loop.
+      entering: as the body (and the condition) sees it.
+      leaving: as the body computes it.
+      final: after the loop.
+    """
+
+    initial: ValueId
+    entering: ValueId
+    leaving: ValueId
+    final: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Slice:
+    """Iteration i of a loop reads `stacked[i]` as `element`."""
+
+    stacked: ValueId
+    element: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Stack:
+    """Iteration i of a loop writes `element` to `stacked[i]`."""
+
+    element: ValueId
+    stacked: ValueId
+    ipu: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Fifo:
+    """Values of a stage that wait for its backward task while other micro-batches pass.
+
+    Attributes:
+      depth: micro-batches that wait at most, the one being worked on not counted.
+    """
+
+    stage: int
+    values: tuple[ValueId, ...]
+    ipu: IpuId
+    depth: int
 
 
 @dc.dataclass(frozen=True, slots=True)

@@ -5,22 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable, Iterable, Iterator
 
-from lowering.ir.program import (
-    Copy,
-    Execute,
-    HostCall,
-    Load,
-    Node,
-    Pipeline,
-    Repeat,
-    Sequence,
-    Store,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Task,
-    While,
-)
+from lowering.ir import program as ir
 from lowering.units import HOST, IpuId, ValueId
 
 Place = tuple[ValueId, IpuId]
@@ -38,7 +23,7 @@ class Body:
       answer: what a loop's condition says, wherever that is; None for other bodies.
     """
 
-    sequence: Sequence
+    sequence: ir.Sequence
     arguments: tuple[Place, ...] = ()
     results: tuple[Place, ...] = ()
     answer: ValueId | None = None
@@ -50,66 +35,64 @@ class Body:
         return (*(value for value, _ in self.results), *answer)
 
 
-def bodies(node: Node) -> tuple[Body, ...]:
+def bodies(node: ir.Node) -> tuple[Body, ...]:
     """The bodies directly inside a branch, in the order in which they run; none for a leaf."""
     match node:
-        case Repeat() | Pipeline() | While():
+        case ir.Repeat() | ir.Pipeline() | ir.While():
             entering = tuple((c.entering, c.ipu) for c in node.carry)
             leaving = tuple((c.leaving, c.ipu) for c in node.carry)
-            if isinstance(node, While):
-                condition = Body(node.condition, entering, answer=node.predicate)
-                return condition, Body(node.body, entering, leaving)
-            if isinstance(node, Pipeline):
-                return (Body(node.body, entering, leaving),)
-            elements = ((s.element, s.ipu) for s in node.slices)
-            stacked = ((s.element, s.ipu) for s in node.stacks)
-            return (Body(node.body, (*entering, *elements), (*leaving, *stacked)),)
-        case Switch():
-            results = (tuple(zip(b.results, node.ipus, strict=True)) for b in node.branches)
-            pairs = zip(node.branches, results, strict=True)
-            return tuple(Body(branch.body, (), own) for branch, own in pairs)
-        case Task():
+            if isinstance(node, ir.Repeat):
+                entering += tuple((s.element, s.ipu) for s in node.slices)
+                leaving += tuple((s.element, s.ipu) for s in node.stacks)
+            body = Body(node.body, entering, leaving)
+            if not isinstance(node, ir.While):
+                return (body,)
+            return Body(node.condition, entering, answer=node.predicate), body
+        case ir.Switch():
+            ends = ((b.body, zip(b.results, node.ipus, strict=True)) for b in node.branches)
+            return tuple(Body(body, (), tuple(places)) for body, places in ends)
+        case ir.Task():
             return (Body(node.body),)
-        case Sequence():
+        case ir.Sequence():
             return (Body(node),)
         case _:
             return ()
 
 
-def with_bodies(node: Node, change: Callable[[Body], Sequence]) -> Node:
+def with_bodies(node: ir.Node, change: Callable[[Body], ir.Sequence]) -> ir.Node:
     """The branch with other steps in its bodies, which are changed in order; a leaf as it is."""
     new = [change(body) for body in bodies(node)]
     match node:
-        case Repeat() | Pipeline() | Task():
+        case ir.Repeat() | ir.Pipeline() | ir.Task():
             return dc.replace(node, body=new[0])
-        case While():
+        case ir.While():
             return dc.replace(node, condition=new[0], body=new[1])
-        case Switch():
+        case ir.Switch():
             pairs = zip(node.branches, new, strict=True)
-            return dc.replace(node, branches=tuple(dc.replace(b, body=own) for b, own in pairs))
-        case Sequence():
+            return dc.replace(node, branches=tuple(dc.replace(b, body=body) for b, body in pairs))
+        case ir.Sequence():
             return new[0]
         case _:
             return node
 
 
-def with_nodes(sequence: Sequence, change: Callable[[Node], Node]) -> Sequence:
+def with_nodes(sequence: ir.Sequence, change: Callable[[ir.Node], ir.Node]) -> ir.Sequence:
     """The tree with every node changed, at any depth, what is inside a branch before itself."""
     inside = (
         with_bodies(node, lambda body: with_nodes(body.sequence, change)) for node in sequence.steps
     )
-    return Sequence(tuple(map(change, inside)))
+    return ir.Sequence(tuple(map(change, inside)))
 
 
-def opened(steps: Iterable[Node]) -> tuple[Node, ...]:
+def opened(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
     """Steps with those of tasks in the place of the tasks, at any depth."""
-    flat: list[Node] = []
+    flat: list[ir.Node] = []
     for node in steps:
-        flat.extend(opened(node.body.steps) if isinstance(node, Task) else (node,))
+        flat.extend(opened(node.body.steps) if isinstance(node, ir.Task) else (node,))
     return tuple(flat)
 
 
-def walk(sequence: Sequence) -> Iterator[Node]:
+def walk(sequence: ir.Sequence) -> Iterator[ir.Node]:
     """Every node of a tree, parents before children, in program order."""
     for node in sequence.steps:
         yield node
@@ -117,82 +100,82 @@ def walk(sequence: Sequence) -> Iterator[Node]:
             yield from walk(body.sequence)
 
 
-def streams(node: Node) -> bool:
+def streams(node: ir.Node) -> bool:
     """Whether the host must drive this node: it feeds a queue or calls the host somewhere."""
-    hosted = (StreamIn, StreamOut, HostCall)
-    return any(isinstance(inner, hosted) for inner in walk(Sequence((node,))))
+    hosted = (ir.StreamIn, ir.StreamOut, ir.HostCall)
+    return any(isinstance(inner, hosted) for inner in walk(ir.Sequence((node,))))
 
 
-def births(node: Node) -> Iterator[Place]:
+def births(node: ir.Node) -> Iterator[Place]:
     """The places at which a node leaves values for the steps after it."""
     match node:
-        case Execute() | StreamIn():
+        case ir.Execute() | ir.StreamIn():
             yield from ((value, node.ipu) for value in node.writes)
-        case HostCall():
+        case ir.HostCall():
             yield from ((value, HOST) for value in node.writes)
-        case Copy():
+        case ir.Copy():
             yield from ((value, node.target) for value in node.values)
-        case Repeat() | Pipeline() | While():
+        case ir.Repeat() | ir.Pipeline() | ir.While():
             yield from ((c.final, c.ipu) for c in node.carry)
-            if isinstance(node, Repeat):
+            if isinstance(node, ir.Repeat):
                 yield from ((s.stacked, s.ipu) for s in node.stacks)
-        case Switch():
+        case ir.Switch():
             yield from zip(node.writes, node.ipus, strict=True)
-        case Load():
+        case ir.Load():
             yield (node.value, node.ipu)
-        case Store():
+        case ir.Store():
             yield (node.kept, node.ipu)
-        case Task() | Sequence():
+        case ir.Task() | ir.Sequence():
             for body in bodies(node):
                 for step in body.sequence.steps:
                     yield from births(step)
-        case StreamOut():
+        case ir.StreamOut():
             return
 
 
-def writes(node: Node) -> tuple[ValueId, ...]:
+def writes(node: ir.Node) -> tuple[ValueId, ...]:
     """The values that a node makes for the steps after it; what is copied is there already."""
-    if isinstance(node, (Task, Sequence)):
+    if isinstance(node, (ir.Task, ir.Sequence)):
         steps = (step for body in bodies(node) for step in body.sequence.steps)
         return tuple(value for step in steps for value in writes(step))
-    return () if isinstance(node, Copy) else tuple(value for value, _ in births(node))
+    return () if isinstance(node, ir.Copy) else tuple(value for value, _ in births(node))
 
 
-def steering(node: Node) -> tuple[ValueId, ...]:
+def steering(node: ir.Node) -> tuple[ValueId, ...]:
     """The scalars that say how often a loop runs, or which branch does."""
     match node:
-        case Repeat() if node.trips is not None:
+        case ir.Repeat() if node.trips is not None:
             return (node.trips,)
-        case While():
+        case ir.While():
             return (node.predicate,)
-        case Switch():
+        case ir.Switch():
             return (node.index,)
         case _:
             return ()
 
 
-def _taken(node: Node) -> Iterator[Place]:
+def _taken(node: ir.Node) -> Iterator[Place]:
     """The places of what a leaf reads, or a branch before its bodies."""
     match node:
-        case Execute() | StreamOut():
+        case ir.Execute() | ir.StreamOut():
             yield from ((value, node.ipu) for value in node.reads)
-        case HostCall():
+        case ir.HostCall():
             yield from ((value, HOST) for value in node.reads)
-        case Copy():
+        case ir.Copy():
             yield from ((value, node.source) for value in node.values)
-        case Load():
+        case ir.Load():
             yield (node.kept, node.ipu)
-        case Store():
+        case ir.Store():
             yield (node.value, node.ipu)
-        case Repeat() | Pipeline() | While():
+        case ir.Repeat() | ir.Pipeline() | ir.While():
             yield from ((c.initial, c.ipu) for c in node.carry)
-            if isinstance(node, Repeat):
+            if isinstance(node, ir.Repeat):
                 yield from ((s.stacked, s.ipu) for s in node.slices)
         case _:
             return
 
 
-def needs(node: Node, inner: Callable[[Node], frozenset[Place]]) -> Iterator[Place]:
+def needs(node: ir.Node, inner: Callable[[ir.Node], frozenset[Place]]) -> Iterator[Place]:
     """The places that a node reads, those inside its own bodies among them.
 
     Args:
@@ -206,13 +189,13 @@ def needs(node: Node, inner: Callable[[Node], frozenset[Place]]) -> Iterator[Pla
         yield from body.results
 
 
-def reads(node: Node) -> tuple[ValueId, ...]:
+def reads(node: ir.Node) -> tuple[ValueId, ...]:
     """The values from around it that a node reads, each once, in order of first use."""
     return tuple(dict.fromkeys(_reads(node)))
 
 
-def _reads(node: Node) -> Iterator[ValueId]:
-    if not isinstance(node, While):  # its predicate is made inside
+def _reads(node: ir.Node) -> Iterator[ValueId]:
+    if not isinstance(node, ir.While):  # its predicate is made inside
         yield from steering(node)
     yield from (value for value, _ in _taken(node))
     for body in bodies(node):

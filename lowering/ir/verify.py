@@ -6,32 +6,14 @@ from collections.abc import Iterable
 
 from lowering.avals import dtype_name, shape_of, signature_of
 from lowering.errors import InternalError
-from lowering.ir.program import (
-    Carry,
-    Copy,
-    Execute,
-    HostCall,
-    Kernel,
-    Load,
-    Node,
-    Pipeline,
-    Program,
-    Repeat,
-    Sequence,
-    Store,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Task,
-    While,
-)
+from lowering.ir import program as ir
 from lowering.ir.text import ipu_text
-from lowering.ir.tree import births, bodies
+from lowering.ir.tree import Place, births, bodies
 from lowering.jaxpr import Aval
 from lowering.units import HOST, IpuId, ValueId
 
 
-def verify(program: Program) -> None:
+def verify(program: ir.Program) -> None:
     """Checks a program whose copies have been inserted.
 
     * every value is written once, before it is read, and read only where it lives;
@@ -46,11 +28,10 @@ def verify(program: Program) -> None:
 
 
 class _Verifier:
-    def __init__(self, program: Program):
+    def __init__(self, program: ir.Program):
         self.program = program
         self.written: set[ValueId] = set()
-        self.present: set[tuple[ValueId, IpuId]] = set()
-        self.added: list[tuple[ValueId, IpuId]] = []
+        self.present: set[Place] = set()
 
     def run(self) -> None:
         p = self.program
@@ -60,65 +41,58 @@ class _Verifier:
         self.sequence(p.body, top=True)
         self.need(p.outputs, HOST, "outputs")
 
-    def sequence(self, body: Sequence, top: bool = False) -> None:
+    def sequence(self, body: ir.Sequence, top: bool = False) -> None:
         for node in body.steps:
             self.node(node, top)
 
-    def node(self, node: Node, top: bool) -> None:
+    def node(self, node: ir.Node, top: bool) -> None:
         match node:
-            case Execute():
-                self.kernel(node.kernel, node.reads, node.writes, node.ipu, "execute")
-            case HostCall():
+            case ir.Execute():
+                self.kernel(node, node.ipu, "execute")
+            case ir.HostCall():
                 if not top:
                     raise InternalError(f"host-call {node.name} inside control flow")
-                self.kernel(node.kernel, node.reads, node.writes, HOST, "host-call")
-            case Copy():
+                self.kernel(node, HOST, "host-call")
+            case ir.Copy():
                 self.ipu(node.source)
                 self.ipu(node.target)
                 self.need(node.values, node.source, "copy")
                 self.put(node.values, node.target)
-            case StreamIn():
+            case ir.StreamIn():
                 self.ipu(node.ipu)
                 self.write(node.writes, node.ipu, "stream-in")
-            case StreamOut():
+            case ir.StreamOut():
                 self.need(node.reads, node.ipu, "stream-out")
-            case Load():
+            case ir.Load():
                 self.need((node.kept,), node.ipu, "load")
                 self.same(self.avals((node.kept,)), self.avals((node.value,)), "load")
                 self.write((node.value,), node.ipu, "load")
-            case Store():
+            case ir.Store():
                 self.need((node.value,), node.ipu, "store")
                 self.same(self.avals((node.value,)), self.avals((node.kept,)), "store")
                 self.write((node.kept,), node.ipu, "store")
-            case Task():
+            case ir.Task():
                 self.sequence(node.body)
-            case Sequence():
+            case ir.Sequence():
                 self.sequence(node, top)
-            case Repeat():
+            case ir.Repeat():
                 self.repeat(node)
-            case Pipeline():
+            case ir.Pipeline():
                 self.pipeline(node)
-            case While():
+            case ir.While():
                 self.carried(node.carry)
                 self.inside(node)
-            case Switch():
+            case ir.Switch():
                 self.switch(node)
 
-    def kernel(
-        self,
-        kernel: Kernel,
-        reads: tuple[ValueId, ...],
-        writes: tuple[ValueId, ...],
-        ipu: IpuId,
-        what: str,
-    ) -> None:
+    def kernel(self, node: ir.Execute | ir.HostCall, ipu: IpuId, what: str) -> None:
         self.ipu(ipu)
-        self.need(reads, ipu, what)
-        self.same(kernel.in_avals, self.avals(reads), f"{what} takes")
-        self.same(kernel.out_avals, self.avals(writes), f"{what} gives")
-        self.write(writes, ipu, what)
+        self.need(node.reads, ipu, what)
+        self.same(node.kernel.jaxpr.in_avals, self.avals(node.reads), f"{what} takes")
+        self.same(node.kernel.jaxpr.out_avals, self.avals(node.writes), f"{what} gives")
+        self.write(node.writes, ipu, what)
 
-    def repeat(self, node: Repeat) -> None:
+    def repeat(self, node: ir.Repeat) -> None:
         if (node.count is None) == (node.trips is None):
             raise InternalError("repeat needs either a static count or a value that holds it")
         if node.trips is not None:
@@ -131,18 +105,18 @@ class _Verifier:
             self.sliced(s.stacked, s.element, node.count)
         self.inside(node)
 
-    def pipeline(self, node: Pipeline) -> None:
+    def pipeline(self, node: ir.Pipeline) -> None:
         """A pipelined body is tasks and the copies in front of them; each phase occurs once."""
-        steps = [step for step in node.body.steps if not isinstance(step, Copy)]
-        if not all(isinstance(step, Task) for step in steps):
+        steps = [step for step in node.body.steps if not isinstance(step, ir.Copy)]
+        if not all(isinstance(step, ir.Task) for step in steps):
             raise InternalError("a pipeline's body holds something that is no task")
-        phases = [(s.spec.kind, s.spec.stage) for s in steps if isinstance(s, Task)]
+        phases = [(s.spec.kind, s.spec.stage) for s in steps if isinstance(s, ir.Task)]
         if len(set(phases)) < len(phases):
             raise InternalError("a pipeline has two tasks for one phase of a stage")
         self.carried(node.carry)
         self.inside(node)
 
-    def switch(self, node: Switch) -> None:
+    def switch(self, node: ir.Switch) -> None:
         self.known(node.index, "switch")
         counts = {len(node.writes), len(node.ipus), *(len(b.results) for b in node.branches)}
         if len(counts) > 1:
@@ -151,11 +125,11 @@ class _Verifier:
             self.same(self.avals(branch.results), self.avals(node.writes), "branch gives")
         self.inside(node)
 
-    def inside(self, node: Repeat | Pipeline | While | Switch) -> None:
+    def inside(self, node: ir.Repeat | ir.Pipeline | ir.While | ir.Switch) -> None:
         """Bodies read what enters them, and leave what the branch goes on with."""
         what = type(node).__name__.lower()
         for number, body in enumerate(bodies(node)):
-            mark = len(self.added)
+            outside = set(self.present)
             for value, ipu in body.arguments:
                 if number:  # a loop's condition has been given it as well
                     self.put((value,), ipu)
@@ -166,11 +140,11 @@ class _Verifier:
                 self.known(body.answer, what)
             for value, ipu in body.results:
                 self.need((value,), ipu, what)
-            self.forget_since(mark)
+            self.present = outside
         for value, ipu in births(node):
             self.write((value,), ipu, what)
 
-    def carried(self, carry: tuple[Carry, ...]) -> None:
+    def carried(self, carry: tuple[ir.Carry, ...]) -> None:
         for c in carry:
             self.need((c.initial,), c.ipu, "carry")
             avals = self.avals((c.initial, c.entering, c.leaving, c.final))
@@ -186,17 +160,10 @@ class _Verifier:
             if value in self.written:
                 raise InternalError(f"{what} writes %{value}, which is written already")
             self.written.add(value)
-            self.put((value,), ipu)
+            self.present.add((value, ipu))
 
     def put(self, values: Iterable[ValueId], ipu: IpuId) -> None:
-        for value in values:
-            if (value, ipu) not in self.present:
-                self.present.add((value, ipu))
-                self.added.append((value, ipu))
-
-    def forget_since(self, mark: int) -> None:
-        while len(self.added) > mark:
-            self.present.discard(self.added.pop())
+        self.present.update((value, ipu) for value in values)
 
     def need(self, values: Iterable[ValueId], ipu: IpuId, what: str) -> None:
         for value in values:

@@ -13,51 +13,55 @@ part is selected from the whole.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from lowering.equations import walk
 from lowering.errors import CollectiveError
 from lowering.jaxpr import Jaxpr, JaxprEqn, Primitive, ShapedArray, sub_jaxprs, user_line
 from lowering.ops.define import define, first, itself, linear
+from lowering.ops.types import Array, Arrays, Results
 
 REPLICAS = "replicas"
 
 
-def cross_replica_sum(x: Any, group: int | None = None) -> Any:
+def axis_of(replicas: int) -> tuple[str, int] | None:
+    """The axis that a function of a replica is traced inside; None if there is one only."""
+    return (REPLICAS, replicas) if replicas > 1 else None
+
+
+def cross_replica_sum(x: Array, group: int | None = None) -> Array:
     """Sums `x` over the replicas of its group (all of them for None)."""
     return sum_p.bind(x, group=group)
 
 
-def all_gather(x: Any, group: int) -> Any:
+def all_gather(x: Array, group: int) -> Array:
     """Stacks the `x` of all `group` replicas of a group: `[group, *x.shape]`."""
     return gather_p.bind(x, group=group)
 
 
-def all_to_all(x: Any, group: int) -> Any:
+def all_to_all(x: Array, group: int) -> Array:
     """Deals rows of `x`, `[group, ...]`, out: row i of the result is from the group's replica i."""
     return exchange_p.bind(x, group=group)
 
 
-def replication_index() -> Any:
+def replication_index() -> Array:
     """This replica's number, int32."""
     return index_p.bind()
 
 
-def replica_count() -> Any:
+def replica_count() -> Array:
     """The number of replicas, int32."""
     return count_p.bind()
 
 
 def sums_in_loops(jaxpr: Jaxpr) -> bool:
     """Whether replicas add something up in a loop, or another body, of a jaxpr."""
-    return any(_sums(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
-
-
-def _sums(jaxpr: Jaxpr) -> bool:
-    return any(eqn.primitive is sum_p for eqn in jaxpr.eqns) or sums_in_loops(jaxpr)
+    bodies = (body for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return any(eqn.primitive is sum_p for body in bodies for eqn in walk(body))
 
 
 # --- what one replica does, derivatives and vmap ------------------------------------------------
@@ -73,34 +77,33 @@ def _check_group(group: int | None, replicas: int, where: str) -> None:
         )
 
 
-def _alone(x: Any, *, group: int | None) -> Any:
+def _alone(x: Array, *, group: int | None) -> Array:
     _check_group(group, 1, "")
     return x
 
 
-def _gather_alone(x: Any, *, group: int) -> Any:
+def _gather_alone(x: Array, *, group: int) -> Array:
     return jnp.expand_dims(_alone(x, group=group), 0)
 
 
-def _gather_aval(x: Any, *, group: int) -> Any:
+def _gather_aval(x: ShapedArray, *, group: int) -> ShapedArray:
     return ShapedArray((group, *x.shape), x.dtype)
 
 
-def _gather_transpose(primitive: Primitive, cotangent: Any, x: Any, *, group: int) -> list[Any]:
-    del primitive, x
+def _gather_transpose(_: Primitive, cotangent: Array, _x: Array, *, group: int) -> Arrays:
     total = cross_replica_sum(cotangent, group)
     return [lax.dynamic_index_in_dim(total, replication_index() % group, keepdims=False)]
 
 
-def _gather_vmap(primitive: Primitive, values: Any, dims: Any, *, group: int) -> Any:
-    return primitive.bind(*values, group=group), dims[0] + 1
+def _gather_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, group: int) -> Results:
+    return primitive.bind(*xs, group=group), dims[0] + 1
 
 
-def _exchange_vmap(primitive: Primitive, values: Any, dims: Any, *, group: int) -> Any:
-    return primitive.bind(jnp.moveaxis(values[0], dims[0], 1), group=group), 1
+def _exchange_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, group: int) -> Results:
+    return primitive.bind(jnp.moveaxis(xs[0], dims[0], 1), group=group), 1
 
 
-def _number() -> Any:
+def _number() -> ShapedArray:
     return ShapedArray((), jnp.int32.dtype)
 
 
@@ -141,43 +144,34 @@ def resolved(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
         return lambda: lax.axis_index(REPLICAS)
     if eqn.primitive is count_p:
         return lambda: jnp.int32(replicas)
-    return _IN_GROUPS[eqn.primitive](group or replicas, replicas)
+    return functools.partial(_IN_GROUPS[eqn.primitive], group=group or replicas, replicas=replicas)
 
 
-def _group_sum(group: int, replicas: int) -> Callable[[Any], Any]:
-    def function(x: Any) -> Any:
-        if group == replicas:
-            return lax.psum(x, REPLICAS)
-        return jnp.sum(_group_gather(group, replicas)(x), axis=0, dtype=x.dtype)
-
-    return function
+def _group_sum(x: Array, group: int, replicas: int) -> Array:
+    if group == replicas:
+        return lax.psum(x, REPLICAS)
+    return jnp.sum(_group_gather(x, group, replicas), axis=0, dtype=x.dtype)
 
 
-def _group_gather(group: int, replicas: int) -> Callable[[Any], Any]:
-    def function(x: Any) -> Any:
-        every = lax.all_gather(x, REPLICAS)
-        if group == replicas:
-            return every
-        first = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
-        return lax.dynamic_slice_in_dim(every, first, group, axis=0)
-
-    return function
+def _group_gather(x: Array, group: int, replicas: int) -> Array:
+    every = lax.all_gather(x, REPLICAS)
+    if group == replicas:
+        return every
+    first = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
+    return lax.dynamic_slice_in_dim(every, first, group, axis=0)
 
 
-def _group_exchange(group: int, replicas: int) -> Callable[[Any], Any]:
-    def function(x: Any) -> Any:
-        index = lax.axis_index(REPLICAS)
-        if group == replicas:
-            # JAX 0.10.2 fails over a vmapped axis along which x is the same: here it never is.
-            return lax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
-        every = _group_gather(group, replicas)(x)
-        place = lax.rem(index, jnp.int32(group))
-        return lax.dynamic_index_in_dim(every, place, axis=1, keepdims=False)
-
-    return function
+def _group_exchange(x: Array, group: int, replicas: int) -> Array:
+    index = lax.axis_index(REPLICAS)
+    if group == replicas:
+        # JAX 0.10.2 fails over a vmapped axis along which x is the same: here it never is.
+        return lax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
+    every = _group_gather(x, group, replicas)
+    place = lax.rem(index, jnp.int32(group))
+    return lax.dynamic_index_in_dim(every, place, axis=1, keepdims=False)
 
 
-_IN_GROUPS: dict[Primitive, Callable[[int, int], Callable[[Any], Any]]] = {
+_IN_GROUPS: dict[Primitive, Callable[..., Array]] = {
     sum_p: _group_sum,
     gather_p: _group_gather,
     exchange_p: _group_exchange,

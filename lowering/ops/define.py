@@ -8,19 +8,18 @@ the operand of a primitive that has one always is; a primitive that has none is 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lowering.avals import shape_of
-from lowering.jaxpr import Effect, Primitive, ad, batching, mlir, run_equations
+from lowering.avals import Aval, shape_of
+from lowering.jaxpr import ClosedJaxpr, Effect, Primitive, ad, batching, mlir
+from lowering.ops.types import Array, Arrays, Dims, Results, Rule, Tangents
 
-Rule = Callable[..., Any]
 
-
-def elementwise(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+def elementwise(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
     """The vmap of a primitive of one operand and a result of the same axes."""
     return primitive.bind(*values, **params), dims[0]
 
@@ -59,7 +58,7 @@ def define(
     if effects is None and on_host is None:
         primitive.def_abstract_eval(avals)
     else:
-        effects = effects or (lambda *operands, **params: {on_host})
+        effects = effects or (lambda *_, **params: {on_host})
         primitive.def_effectful_abstract_eval(
             lambda *operands, **params: (avals(*operands, **params), effects(*operands, **params))
         )
@@ -78,10 +77,10 @@ def define(
 
 
 def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any]) -> None:
-    def eager(*operands: Any, **params: Any) -> Any:
+    def eager(*operands: Array, **params: object) -> Any:
         return jax.tree.map(jnp.asarray, run(*operands, **params))
 
-    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+    def rule(ctx: Any, *operands: Any, **params: object) -> Any:
         def host(*arrays: Any) -> tuple[Any, ...]:
             results = run(*arrays, **params)
             return tuple(results) if primitive.multiple_results else (results,)
@@ -106,102 +105,90 @@ def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any
 def define_mark(name: str) -> Primitive:
     """A primitive that gives its operand; it is not there for derivatives."""
 
-    def pass_on(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
-        return primitive.bind(*primals, **params), tangents[0]
+    def jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object) -> Results:
+        return primitive.bind(*xs, **params), tangents[0]
 
-    def pass_back(primitive: Primitive, cotangent: Any, x: Any, **params: Any) -> list[Any]:
-        del primitive, x, params
-        return [cotangent]
-
-    return define(name, first, first, jvp=pass_on, transpose=pass_back)
+    return define(
+        name, first, first, jvp=jvp, transpose=lambda _, cotangent, x, **params: [cotangent]
+    )
 
 
 def define_body(
     name: str,
-    run: Callable[..., list[Any]],
-    effects: Callable[..., set[Any]],
-    function: Callable[..., Callable[..., Any]],
-    compiled: Callable[..., Any] | None = None,
+    effects: Callable[..., set[Effect]],
+    function: Callable[..., Callable[..., Arrays]],
+    run: Callable[..., Arrays] | None = None,
+    compiled: Callable[..., Arrays] | None = None,
 ) -> Primitive:
     """A primitive with a closed jaxpr, `body`, whose results it has.
 
     Args:
       name: of the primitive.
-      run: as for `define`.
       effects: as for `define`.
       function: parameters -> a function of the operands that JAX can differentiate and vmap.
+      run: as for `define`; that function if it is None.
       compiled: as for `define`.
     """
 
-    def jvp(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
-        del primitive
-        tangents = tuple(ad.instantiate_zeros(t) for t in tangents)
-        return jax.jvp(function(**params), tuple(primals), tangents)
+    def avals(*_: Aval, body: ClosedJaxpr, **params: object) -> list[Aval]:
+        return body.out_avals
 
-    def vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
-        del primitive
+    def jvp(_: Primitive, primals: Arrays, tangents: Tangents, **params: object) -> Results:
+        filled = tuple(ad.instantiate_zeros(t) for t in tangents)
+        return jax.jvp(function(**params), tuple(primals), filled)
+
+    def vmap(_: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
         results = jax.vmap(function(**params), in_axes=tuple(dims))(*values)
         return results, [0] * len(results)
 
-    def avals(*operands: Any, body: Any, **rest: Any) -> Any:
-        del operands, rest
-        return body.out_avals
-
+    run = run or (lambda *operands, **params: function(**params)(*operands))
     return define(
         name, avals, run, several=True, effects=effects, compiled=compiled, jvp=jvp, vmap=vmap
     )
 
 
-def first(x: Any, **params: Any) -> Any:
+def first(x: Aval, **_: object) -> Aval:
     """The operand: as the avals, or the work, of a primitive of one operand."""
-    del params
     return x
-
-
-def runs(body: Any) -> Callable[..., list[Any]]:
-    """A closed jaxpr as a function of its operands."""
-    return lambda *operands: run_equations(body.jaxpr, body.consts, operands)
 
 
 # --- rules ------------------------------------------------------------------------------------
 
 
-def constant(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
+def constant(primitive: Primitive, xs: Arrays, _: Tangents, **params: object) -> Results:
     """The derivative of what does not change with its operands."""
-    del tangents
-    results = primitive.bind(*primals, **params)
+    results = primitive.bind(*xs, **params)
     return results, jax.tree.map(no_tangent, results)
 
 
-def no_tangent(result: Any) -> Any:
+def no_tangent(result: Array) -> ad.Zero:
     """The tangent of a result that does not change."""
     return ad.Zero(jax.typeof(result).to_tangent_aval())
 
 
-def linear(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
+def linear(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object) -> Results:
     """The derivative of what is linear in its one operand."""
-    return primitive.bind(*primals, **params), primitive.bind(*tangents, **params)
+    return primitive.bind(*xs, **params), primitive.bind(*tangents, **params)
 
 
-def itself(primitive: Primitive, cotangent: Any, x: Any, **params: Any) -> list[Any]:
+def itself(primitive: Primitive, cotangent: Array, _: Array, **params: object) -> Arrays:
     """The transpose of what is its own."""
-    del x
     return [primitive.bind(cotangent, **params)]
 
 
-def leading(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+def leading(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
     """The vmap of a primitive that takes and gives arrays with any leading axes, all the same."""
     return primitive.bind(*at_front(values, dims), **params), 0
 
 
-def at_front(values: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+def at_front(values: Arrays, dims: Dims) -> list[Array]:
     """The operands of a vmap, each with the examples along its first axis."""
     pairs = list(zip(values, dims, strict=True))
     count = next(shape_of(x)[dim] for x, dim in pairs if dim is not None)
     return [batching.bdim_at_front(x, dim, count) for x, dim in pairs]
 
 
-def mapped_to_front(values: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+def mapped_to_front(values: Arrays, dims: Dims) -> list[Array]:
     """The operands of a vmap; those that are mapped have the examples along their first axis."""
     pairs = zip(values, dims, strict=True)
     return [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs]

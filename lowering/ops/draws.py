@@ -21,6 +21,7 @@ from jax.interpreters import partial_eval
 from lowering.errors import LoweringError
 from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
 from lowering.ops.define import constant, define, leading
+from lowering.ops.types import Array, Arrays, Results
 
 # A key's algorithm must not depend on what the user sets for keys of his own.
 ALGORITHM = "threefry2x32"
@@ -28,7 +29,7 @@ WORDS = 2
 SEED_WORDS = 4
 
 
-def draw(like: Any = None) -> Any:
+def draw(like: Array | None = None) -> Array:
     """Two fresh words, uint32[2], to make a key of.
 
     Args:
@@ -37,27 +38,27 @@ def draw(like: Any = None) -> Any:
     return draw_p.bind(*(() if like is None else (like,)), examples=())
 
 
-def as_key(words: Any) -> Any:
+def as_key(words: Array) -> Array:
     """The JAX key of drawn words."""
     return jax.random.wrap_key_data(words, impl=ALGORITHM)
 
 
-def key_of(words: Any, number: Any) -> Any:
+def key_of(words: Array, number: Array | int) -> Array:
     """The words of one of the many keys that follow from a key; `number` is uint32[]."""
     return key_p.bind(words, jnp.asarray(number, jnp.uint32))
 
 
-def keys_of(words: Any, number: int, examples: tuple[int, ...]) -> Any:
+def keys_of(words: Array, number: int, examples: tuple[int, ...]) -> Array:
     """The words of a key for each example: `[*examples, 2]`."""
-    own = key_of(words, number)
+    key = key_of(words, number)
     if examples:
         numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
-        own = jax.vmap(lambda n: key_p.bind(own, n))(numbers).reshape(*examples, WORDS)
+        key = jax.vmap(lambda n: key_p.bind(key, n))(numbers).reshape(*examples, WORDS)
     # XLA would derive a key again for each of the numbers that it makes of it.
-    return lax.optimization_barrier(own)
+    return lax.optimization_barrier(key)
 
 
-def first_key(seed: Any, replica: Any) -> Any:
+def first_key(seed: Array, replica: Array | int) -> Array:
     """The words that a replica's run starts from.
 
     Args:
@@ -69,7 +70,7 @@ def first_key(seed: Any, replica: Any) -> Any:
     return key_of(run, seed[3] * jnp.asarray(replica, jnp.uint32))
 
 
-def random_halves(key: Any, shape: Sequence[int]) -> Any:
+def random_halves(key: Array, shape: Sequence[int]) -> Array:
     """Uniform random numbers of 16 bits, uint16, far cheaper than `jax.random.bits`.
 
     That makes two words for each number and throws all but 16 bits away.
@@ -78,13 +79,11 @@ def random_halves(key: Any, shape: Sequence[int]) -> Any:
     return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
 
 
-def _draw_aval(*like: Any, examples: tuple[int, ...]) -> Any:
-    del like
+def _draw_aval(*_: ShapedArray, examples: tuple[int, ...]) -> ShapedArray:
     return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
 
 
-def _refused(*operands: Any, **params: Any) -> Any:
-    del operands, params
+def _refused(*_: Array, **params: object) -> Array:
     raise LoweringError(
         "random numbers of the device's seed are asked for outside compiled code",
         where=current_user_line(),
@@ -92,32 +91,32 @@ def _refused(*operands: Any, **params: Any) -> Any:
     )
 
 
-def _draw_vmap(primitive: Primitive, values: Any, dims: Any, *, examples: tuple[int, ...]) -> Any:
+def _draw_vmap(
+    primitive: Primitive, values: Arrays, dims: Sequence[int], *, examples: tuple[int, ...]
+) -> Results:
     count = values[0].shape[dims[0]]
     return primitive.bind(*values, examples=(count, *examples)), 0
 
 
-def _draw_remat(saveable: Any, unknown: Any, there: Any, eqn: JaxprEqn) -> Any:
+def _draw_remat(_: Any, unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
     """`jax.checkpoint` keeps the words, whatever its policy says."""
-    del saveable
     if not any(unknown):
         return eqn, None, [False], [False], []
     missing = [v for v, is_there in zip(eqn.invars, there, strict=True) if not is_there]
     return None, eqn, [True], [True], missing
 
 
-def _fold(words: Any, number: Any) -> Any:
+def _fold(words: Array, number: Array) -> Array:
     if words.ndim > 1:
         return jax.vmap(_fold)(words, number)
     return jax.random.key_data(jax.random.fold_in(as_key(words), number))
 
 
-def _key_aval(words: Any, number: Any) -> Any:
-    del number
+def _key_aval(words: ShapedArray, _: ShapedArray) -> ShapedArray:
     return ShapedArray(words.shape, jnp.uint32.dtype)
 
 
-def _halves(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
+def _halves(words: Array, *, shape: tuple[int, ...], algorithm: Any) -> Array:
     if words.ndim > 1:
         return jax.vmap(functools.partial(_halves, shape=shape, algorithm=algorithm))(words)
     size = math.prod(shape)
@@ -131,8 +130,7 @@ def _halves(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
     return halves[:size].reshape(shape)
 
 
-def _halves_aval(words: Any, *, shape: tuple[int, ...], algorithm: Any) -> Any:
-    del algorithm
+def _halves_aval(words: ShapedArray, *, shape: tuple[int, ...], **_: object) -> ShapedArray:
     return ShapedArray((*words.shape[:-1], *shape), jnp.uint16.dtype)
 
 

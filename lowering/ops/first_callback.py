@@ -7,7 +7,6 @@ the first are told not to call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from lowering.jaxpr import (
     FIRST,
     FIRST_IN_ORDER,
     Aval,
+    Effect,
     JaxprEqn,
     Primitive,
     bind_equation,
@@ -27,6 +27,7 @@ from lowering.jaxpr import (
 )
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.define import define
+from lowering.ops.types import Array, Arrays, Dims, Results
 
 _CALLBACKS = frozenset({"io_callback", "debug_callback", "debug_print"})
 
@@ -39,11 +40,11 @@ def is_shared_callback(eqn: JaxprEqn) -> bool:
     """
     if eqn.primitive.name not in _CALLBACKS:
         return False
-    found = marks.read(name_stack(eqn))
-    return not found.each_replica and found.outside is None
+    marked = marks.read(name_stack(eqn))
+    return not marked.each_replica and marked.outside is None
 
 
-def call_first(eqn: JaxprEqn, operands: Sequence[Any], here: Any) -> list[Any]:
+def call_first(eqn: JaxprEqn, operands: Arrays, here: Array | None) -> list[Array]:
     """Makes a callback for the first replica; traced inside the axis of the replicas.
 
     Args:
@@ -61,17 +62,15 @@ def call_first(eqn: JaxprEqn, operands: Sequence[Any], here: Any) -> list[Any]:
     return [lax.all_gather(result, REPLICAS)[0] for result in results]
 
 
-def _avals(*operands: Any, eqn: JaxprEqn) -> list[Aval]:
-    del operands
+def _avals(*_: Aval, eqn: JaxprEqn) -> list[Aval]:
     return [var.aval for var in eqn.outvars]
 
 
-def _effects(*operands: Any, eqn: JaxprEqn) -> set[Any]:
-    del operands
+def _effects(*_: Aval, eqn: JaxprEqn) -> set[Effect]:
     return {FIRST_IN_ORDER if is_ordered(eqn) else FIRST}
 
 
-def _vmap(primitive: Primitive, values: Any, dims: Any, *, eqn: JaxprEqn) -> Any:
+def _vmap(primitive: Primitive, values: Arrays, dims: Dims, *, eqn: JaxprEqn) -> Results:
     pairs = zip(values, dims, strict=True)
     first = [x if dim is None else lax.index_in_dim(x, 0, dim, False) for x, dim in pairs]
     return primitive.bind(*first, eqn=eqn), [None] * len(eqn.outvars)
@@ -80,8 +79,8 @@ def _vmap(primitive: Primitive, values: Any, dims: Any, *, eqn: JaxprEqn) -> Any
 def _lower(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
     """As JAX lowers the callback, under a condition; its order is that of our effect."""
 
-    def guarded(calls: Any, *operands: Any) -> list[Any]:
-        avals: list[Any] = [var.aval for var in eqn.outvars]
+    def guarded(calls: Array, *operands: Array) -> list[Array]:
+        avals: list[Aval] = [var.aval for var in eqn.outvars]
         zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
         return lax.cond(calls, lambda: bind_equation(eqn, operands), lambda: zeros)
 

@@ -14,19 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering.avals import shape_of
+from lowering.equations import walk
 from lowering.errors import LoweringError
-from lowering.jaxpr import (
-    TABLE,
-    Aval,
-    Jaxpr,
-    Primitive,
-    ShapedArray,
-    ad,
-    current_user_line,
-    sub_jaxprs,
-)
+from lowering.jaxpr import TABLE, Aval, Jaxpr, Primitive, ShapedArray, ad, current_user_line
 from lowering.ops import collectives
 from lowering.ops.define import at_front, define, mapped_to_front, no_tangent
+from lowering.ops.types import Array, Arrays, Dims, Results, Tangents
 
 
 class Table(Protocol):
@@ -61,7 +54,7 @@ class Table(Protocol):
         ...
 
 
-def lookup(table: Table, indices: Any, handle: Any, site: int) -> Any:
+def lookup(table: Table, indices: Array, handle: Array, site: int) -> Array:
     """The rows of a table at int32 indices, `[*indices.shape, columns]`.
 
     Args:
@@ -74,58 +67,48 @@ def lookup(table: Table, indices: Any, handle: Any, site: int) -> Any:
     return lookup_p.bind(indices, handle, replica, table=table, site=site)[0]
 
 
-def tables_of(jaxpr: Jaxpr) -> dict[Any, None]:
+def tables_of(jaxpr: Jaxpr) -> dict[Table, None]:
     """Every table that a jaxpr uses, anywhere inside, in order."""
-    found: dict[Any, None] = {}
-    if TABLE not in jaxpr.effects:
-        return found
-    for eqn in jaxpr.eqns:
-        if eqn.primitive in PRIMITIVES:
-            found[eqn.params["table"]] = None
-        for inner in sub_jaxprs(eqn):
-            found |= tables_of(inner)
-    return found
+    eqns = walk(jaxpr, _uses_tables) if _uses_tables(jaxpr) else ()
+    return dict.fromkeys(eqn.params["table"] for eqn in eqns if eqn.primitive in PRIMITIVES)
 
 
-def _rows_of(indices: Any, table: Table) -> Any:
+def _uses_tables(jaxpr: Jaxpr) -> bool:
+    return TABLE in jaxpr.effects
+
+
+def _rows_of(indices: Aval, table: Table) -> ShapedArray:
     return ShapedArray((*shape_of(indices), table.columns), table.dtype)
 
 
-def _lookup_avals(
-    indices: Any, handle: Any, replica: Any, *, table: Table, site: int
-) -> list[Aval]:
-    del handle, replica, site
+def _lookup_avals(indices: Aval, *_: Aval, table: Table, **params: object) -> list[Aval]:
     # The second result is the site, and tells the update that the lookup has been made. Where vmap
     # makes examples go all ways of a condition, it is another number in those not taken: 0, or
     # the site of the way that was taken.
     return [_rows_of(indices, table), ShapedArray((), np.dtype(np.int32))]
 
 
-def _update_aval(gradients: Any, indices: Any, *, table: Table) -> Aval:
-    del gradients, indices, table
+def _update_aval(*_: Aval, **params: object) -> Aval:
     return ShapedArray((), np.dtype(np.float32))
 
 
-def _derivative_aval(tangent: Any, indices: Any, *others: Any, table: Table, site: int) -> Aval:
-    del tangent, others, site
+def _derivative_aval(_: Aval, indices: Aval, *others: Aval, table: Table, site: int) -> Aval:
     return _rows_of(indices, table)
 
 
 # --- what they do ---------------------------------------------------------------------------------
 
 
-def _fetched(indices: Any, *others: Any, table: Table, site: int) -> Any:
-    del others
+def _fetched(indices: Array, *_: Array, table: Table, site: int) -> tuple[np.ndarray, np.int32]:
     return table.rows(np.asarray(indices), site), np.int32(site)
 
 
-def _sent(gradients: Any, indices: Any, *, table: Table) -> Any:
+def _sent(gradients: Array, indices: Array, *, table: Table) -> np.float32:
     table.send(np.asarray(indices), np.asarray(gradients))
     return np.float32(0)
 
 
-def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: int) -> Any:
-    del taken, site
+def _derivative(tangent: Array, indices: Array, _: Array, *, table: Table, site: int) -> Array:
     # Rows do not change with the handle, which is a way back and no number to compute with.
     return jnp.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(table.dtype)
 
@@ -133,30 +116,22 @@ def _derivative(tangent: Any, indices: Any, taken: Any, *, table: Table, site: i
 # --- differentiation: only the handle can vary ----------------------------------------------------
 
 
-def _lookup_jvp(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
-    rows, taken = primitive.bind(*primals, **params)
+def _lookup_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any) -> Results:
+    rows, taken = primitive.bind(*xs, **params)
     if not params["table"].is_trained:
         return [rows, taken], [no_tangent(rows), no_tangent(taken)]
-    change = _derivative_p.bind(tangents[1], primals[0], taken, **params)
+    change = _derivative_p.bind(tangents[1], xs[0], taken, **params)
     return [rows, taken], [change, no_tangent(taken)]
 
 
-def _derivative_jvp(primitive: Primitive, primals: Any, tangents: Any, **params: Any) -> Any:
-    _, *others = primals
-    return primitive.bind(*primals, **params), primitive.bind(tangents[0], *others, **params)
+def _derivative_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any) -> Results:
+    return primitive.bind(*xs, **params), primitive.bind(tangents[0], *xs[1:], **params)
 
 
 def _derivative_transpose(
-    primitive: Primitive,
-    cotangent: Any,
-    tangent: Any,
-    indices: Any,
-    taken: Any,
-    *,
-    table: Table,
-    site: int,
-) -> Any:
-    del primitive
+    _: Primitive, cotangent: Array | ad.Zero, *operands: Any, table: Table, site: int
+) -> list[Array | ad.Zero | None]:
+    tangent, indices, taken = operands
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(tangent.aval), None, None]
     # `taken` has the leading axes of the indices: those of the vmaps that it differs under.
@@ -165,8 +140,7 @@ def _derivative_transpose(
     return [update_p.bind(gradients, indices, table=table), None, None]
 
 
-def _update_jvp(primitive: Primitive, primals: Any, tangents: Any, *, table: Table) -> Any:
-    del primitive, primals, tangents
+def _update_jvp(*_: object, table: Table) -> Results:
     raise LoweringError(
         f"the gradient of host embedding `{table.name}` was itself differentiated: it is on "
         "the host, where the optimizer has applied it",
@@ -178,11 +152,11 @@ def _update_jvp(primitive: Primitive, primals: Any, tangents: Any, *, table: Tab
 # --- vmap: one crossing for all examples ----------------------------------------------------------
 
 
-def _lookup_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+def _lookup_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
     indices, *others = mapped_to_front(values, dims)
     # Handles and replicas are no numbers to compute with: any example's will do.
-    own = [x if dim is None else x[0] for x, dim in zip(others, dims[1:], strict=True)]
-    rows, taken = primitive.bind(indices, *own, **params)
+    shared = [x if dim is None else x[0] for x, dim in zip(others, dims[1:], strict=True)]
+    rows, taken = primitive.bind(indices, *shared, **params)
     in_rows = None if dims[0] is None else 0
     if dims[1] is dims[2] is None:
         return [rows, taken], [in_rows, None]
@@ -191,7 +165,7 @@ def _lookup_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) ->
     return [rows, jnp.broadcast_to(taken, (count, *taken.shape))], [in_rows, 0]
 
 
-def _derivative_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
+def _derivative_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
     tangent, indices, taken = mapped_to_front(values, dims)
     tangent = tangent if dims[0] is None else jnp.sum(tangent, 0)
     if dims[2] is not None and dims[1] is None:
@@ -202,7 +176,7 @@ def _derivative_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any
     return rows, None if dims[1] is dims[2] is None else 0
 
 
-def _update_vmap(primitive: Primitive, values: Any, dims: Any, *, table: Table) -> Any:
+def _update_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, table: Table) -> Results:
     return primitive.bind(*at_front(values, dims), table=table), None
 
 

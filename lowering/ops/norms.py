@@ -8,17 +8,20 @@ lowers them as under the default configuration.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 
 from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad
 from lowering.ops import collectives
 from lowering.ops.define import at_front, define, first, itself, linear, no_tangent
+from lowering.ops.types import Array, Arrays, Dims, Results, Tangents
+
+Axes = tuple[int, ...]
 
 
-def mean_square(x: Any, mean: Any, axes: Sequence[int]) -> Any:
+def mean_square(x: Array, mean: Array, axes: Sequence[int]) -> Array:
     """The part of `x` in a variance: its mean over several calls with one `mean` is the variance.
 
     It is the mean of `(x - mean)**2`, or of `x**2 - mean**2`, over the axes, which stay with extent
@@ -33,12 +36,12 @@ def mean_square(x: Any, mean: Any, axes: Sequence[int]) -> Any:
     return square_p.bind(x, mean, axes=tuple(axes))
 
 
-def norm_group_mean(x: Any) -> Any:
+def norm_group_mean(x: Array) -> Array:
     """The mean of `x` over the replicas that share batch normalisation's statistics."""
     return group_mean_p.bind(x)
 
 
-def norm_correction(count: int) -> Any:
+def norm_correction(count: int) -> Array:
     """Bessel's correction N / (N - 1), a float32 scalar; N is `count` times those replicas."""
     return correction_p.bind(count=count)
 
@@ -46,38 +49,35 @@ def norm_correction(count: int) -> Any:
 # --- what they do ---------------------------------------------------------------------------------
 
 
-def _square_aval(x: Any, mean: Any, *, axes: tuple[int, ...]) -> Any:
-    del mean
+def _square_aval(x: ShapedArray, _: ShapedArray, *, axes: Axes) -> ShapedArray:
     return ShapedArray(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
 
 
-def _correction_aval(*, count: int) -> Any:
-    del count
+def _correction_aval(**_: int) -> ShapedArray:
     return ShapedArray((), jnp.float32.dtype)
 
 
-def _mean(x: Any, axes: tuple[int, ...]) -> Any:
+def _mean(x: Array, axes: Axes) -> Array:
     return jnp.mean(x, axis=axes, keepdims=True)
 
 
-def _two_passes(x: Any, mean: Any, *, axes: tuple[int, ...]) -> Any:
+def _two_passes(x: Array, mean: Array, *, axes: Axes) -> Array:
     return _mean(jnp.square(x - mean), axes)
 
 
-def _one_pass(x: Any, mean: Any, *, axes: tuple[int, ...]) -> Any:
+def _one_pass(x: Array, mean: Array, *, axes: Axes) -> Array:
     # Its sum need not wait for the mean, but the difference cancels.
     return _mean(jnp.square(x), axes) - jnp.square(mean)
 
 
-def _corrected(total: int) -> Any:
+def _corrected(total: int) -> Array:
     return jnp.float32(total / max(total - 1, 1))
 
 
-def resolved(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Any]:
+def resolved(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Array]:
     """What the equation does under a configuration, as a function of its operands."""
     if eqn.primitive is square_p:
-        form = _two_passes if stable else _one_pass
-        return lambda x, mean: form(x, mean, **eqn.params)
+        return functools.partial(_two_passes if stable else _one_pass, **eqn.params)
     if eqn.primitive is correction_p:
         return lambda: _corrected(eqn.params["count"] * group)
     if group == 1:
@@ -88,16 +88,16 @@ def resolved(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Any]:
 # --- differentiation and vmap -------------------------------------------------------------------
 
 
-def _square_jvp(primitive: Primitive, primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> Any:
+def _square_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, *, axes: Axes) -> Results:
     # A variance does not change with its mean: deviations from it sum to nothing.
-    (x, mean), (dx, _) = primals, tangents
+    (x, mean), (dx, _) = xs, tangents
     value = primitive.bind(x, mean, axes=axes)
-    if type(dx) is ad.Zero:
+    if isinstance(dx, ad.Zero):
         return value, no_tangent(value)
     return value, _mean(2 * (x - mean) * dx, axes)
 
 
-def _square_vmap(primitive: Primitive, values: Any, dims: Any, *, axes: tuple[int, ...]) -> Any:
+def _square_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, axes: Axes) -> Results:
     return primitive.bind(*at_front(values, dims), axes=tuple(axis + 1 for axis in axes)), 0
 
 

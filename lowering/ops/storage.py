@@ -8,9 +8,9 @@ model counts its bytes. Without the compiler, and fused on one device, they are 
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Any
 
 from lowering.ops.define import define_mark
+from lowering.ops.types import Array
 
 store_p = define_mark("ipu_store")
 load_p = define_mark("ipu_load")
@@ -37,11 +37,11 @@ HERE = Storage()
 """Where a value is made and used."""
 
 
-def store(x: Any, storage: Storage) -> Any:
+def store(x: Array, storage: Storage) -> Array:
     """The value of `x`, put where `storage` says; equal on all replicas if it is to be sharded."""
     return store_p.bind(x, storage=storage) if storage else x
 
 
-def load(x: Any, storage: Storage) -> Any:
+def load(x: Array, storage: Storage) -> Array:
     """The value of a stored `x`, brought back to the IPU that reads it."""
     return load_p.bind(x, storage=storage) if storage else x

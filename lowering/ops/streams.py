@@ -15,25 +15,26 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from lowering.equations import evaluate_with, function_of, part_of, walk
 from lowering.errors import EnqueueError, LoweringError
 from lowering.jaxpr import (
     STREAM,
     Aval,
     ClosedJaxpr,
+    Effect,
+    Jaxpr,
     JaxprEqn,
-    Literal,
     Primitive,
     ShapedArray,
     bind_equation,
     call_body,
     current_user_line,
-    run_equations,
     sub_jaxprs,
     trace_flat,
     user_line,
-    with_eqns,
 )
-from lowering.ops.define import constant, define, define_body, runs
+from lowering.ops.define import constant, define, define_body
+from lowering.ops.types import Array, Arrays, Results
 from lowering.refs import effects_of
 
 
@@ -67,7 +68,7 @@ class Outfeed(Stream, Protocol):
         """Whether only the last element is kept, so that a loop need not send the others."""
         ...
 
-    def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
+    def push(self, structure: Any, leaves: Arrays, count: int | None) -> None:
         """Sends one element (`count` stacked ones), flat, for plain `jax.jit`."""
         ...
 
@@ -100,7 +101,7 @@ class Variables:
 
 def dequeue(
     queue: Infeed, avals: Sequence[Aval], count: int | None = None, loop: Any = None
-) -> list[Any]:
+) -> list[Array]:
     """Takes the queue's next element, as flat arrays.
 
     Args:
@@ -112,21 +113,19 @@ def dequeue(
     return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=Variables.of(loop))
 
 
-def enqueue(
-    queue: Outfeed, leaves: Sequence[Any], structure: Any, count: int | None = None
-) -> None:
+def enqueue(queue: Outfeed, leaves: Arrays, structure: Any, count: int | None = None) -> None:
     """Sends one element (`count` stacked ones) to the queue."""
     enqueue_p.bind(*leaves, queue=queue, structure=structure, count=count)
 
 
 def repeat(
     body: ClosedJaxpr,
-    consts: Sequence[Any],
-    carry: Sequence[Any],
-    count: Any,
+    consts: Arrays,
+    carry: Arrays,
+    count: int | Array,
     loop: Any,
     pipeline: Any = None,
-) -> list[Any]:
+) -> list[Array]:
     """Runs `body(*consts, *carry) -> carry` `count` times.
 
     Args:
@@ -151,111 +150,95 @@ def repeat(
     )
 
 
-def uses_streams(jaxpr: Any) -> bool:
-    """Whether a jaxpr (open or closed) feeds a queue anywhere inside."""
+def uses_streams(jaxpr: Jaxpr | ClosedJaxpr | JaxprEqn) -> bool:
+    """Whether a jaxpr or an equation feeds a queue anywhere inside."""
     return STREAM in jaxpr.effects
 
 
-def queues_of(jaxpr: Any, *primitives: Primitive) -> dict[Any, None]:
+def queues_of(jaxpr: Jaxpr | ClosedJaxpr, *primitives: Primitive) -> dict[Any, None]:
     """Every queue that a jaxpr uses by one of these primitives, anywhere inside, in order."""
-    found: dict[Any, None] = {}
-    for eqn in jaxpr.eqns:
-        if eqn.primitive in primitives:
-            found[eqn.params["queue"]] = None
-        for inner in sub_jaxprs(eqn):
-            if uses_streams(inner):
-                found |= queues_of(inner, *primitives)
-    return found
-
-
-def _stacked(aval: Aval, count: int | None) -> Aval:
-    return aval if count is None else ShapedArray((count, *aval.shape), aval.dtype)
+    eqns = walk(jaxpr, uses_streams)
+    return dict.fromkeys(eqn.params["queue"] for eqn in eqns if eqn.primitive in primitives)
 
 
 # --- what the primitives do -------------------------------------------------------------------
 
 
-def _elements(*, avals: Sequence[Aval], count: int | None, **rest: Any) -> list[Aval]:
-    del rest
-    return [_stacked(aval, count) for aval in avals]
+def _elements(*, avals: Sequence[Aval], count: int | None, **_: object) -> list[Aval]:
+    if count is None:
+        return list(avals)
+    return [ShapedArray((count, *aval.shape), aval.dtype) for aval in avals]
 
 
-def _pull(*, queue: Infeed, count: int | None, **rest: Any) -> Sequence[Any]:
-    del rest
+def _pull(*, queue: Infeed, count: int | None, **_: object) -> Sequence[np.ndarray]:
     return queue.pull(count)
 
 
-def _push(*leaves: Any, queue: Outfeed, structure: Any, count: int | None) -> list[Any]:
+def _push(*leaves: Array, queue: Outfeed, structure: Any, count: int | None) -> Arrays:
     queue.push(structure, leaves, count)
     return []
 
 
-def _enqueue_vmap(primitive: Primitive, values: Any, dims: Any, **params: Any) -> Any:
-    del primitive, values, dims
+def _enqueue_vmap(*_: object, queue: Outfeed, **params: object) -> Results:
     raise EnqueueError(
-        f"{params['queue'].name}: enqueue under `jax.vmap`: one element, or one per example?",
+        f"{queue.name}: enqueue under `jax.vmap`: one element, or one per example?",
         where=current_user_line(),
         fix="enqueue outside the vmapped function, where the whole batch is one array",
     )
 
 
-def _no_avals(*leaves: Any, **params: Any) -> list[Aval]:
-    del leaves, params
-    return []
-
-
-def _repeat_effects(*operands: Any, body: ClosedJaxpr, count: Any, **rest: Any) -> set[Any]:
-    del operands, rest
+def _repeat_effects(*_: Aval, body: ClosedJaxpr, count: int | None, **rest: object) -> set[Effect]:
     return effects_of(body, 0 if count is not None else 1)
 
 
-def _split(operands: Sequence[Any], num_consts: int, count: int | None) -> tuple[Any, Any, Any]:
+def loop_operands(
+    operands: Arrays, num_consts: int, count: int | None
+) -> tuple[int | Array, Arrays, Arrays]:
     """The trip count, the constants and the loop variables among a repeat's operands."""
-    trips = count if count is not None else operands[0]
-    rest = operands if count is not None else operands[1:]
-    return trips, list(rest[:num_consts]), list(rest[num_consts:])
+    trips, rest = (operands[0], operands[1:]) if count is None else (count, operands)
+    return trips, rest[:num_consts], list(rest[num_consts:])
 
 
-def _repeat_now(*operands: Any, body: Any, num_consts: int, count: Any, **rest: Any) -> list[Any]:
-    del rest
-    trips, consts, carry = _split(operands, num_consts, count)
+def _repeat_now(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
+    trips, consts, carry = loop_operands(operands, params["num_consts"], params["count"])
     for _ in range(int(trips)):
-        carry = runs(body)(*consts, *carry)
+        carry = function_of(body)(*consts, *carry)
     return carry
 
 
-def _repeat_inside_xla(
-    *operands: Any, body: Any, num_consts: int, count: Any, **rest: Any
-) -> list[Any]:
-    del rest
-    trips, consts, carry = _split(operands, num_consts, count)
-    return jax.lax.fori_loop(0, trips, lambda _, carry: runs(body)(*consts, *carry), carry)
+def _repeat_inside_xla(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
+    trips, consts, carry = loop_operands(operands, params["num_consts"], params["count"])
+    step = function_of(body)
+    return jax.lax.fori_loop(0, trips, lambda _, carry: step(*consts, *carry), carry)
 
 
 def _as_scan(
-    body: ClosedJaxpr, num_consts: int, count: int | None, **rest: Any
-) -> Callable[..., list[Any]]:
+    body: ClosedJaxpr, num_consts: int, count: int | None, **_: object
+) -> Callable[..., Arrays]:
     """The same loop as a `lax.scan`: all elements dequeued before, all results enqueued after."""
-    del rest
     length = _need_static(count)
-    flat = trace_flat(lambda *operands: _flattened(body, operands), body.in_avals)
+    flat = trace_flat(lambda *operands: evaluate_with(body, operands, _flattened), body.in_avals)
     dequeues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is dequeue_p]
     enqueues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is enqueue_p]
-    pure = _without_streams(flat, dequeues, enqueues)
+    # Elements are further arguments, and what is sent is further results.
+    others = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive not in (dequeue_p, enqueue_p)]
+    invars = [*flat.jaxpr.invars, *(var for eqn in dequeues for var in eqn.outvars)]
+    outvars = [*flat.jaxpr.outvars, *(atom for eqn in enqueues for atom in eqn.invars)]
+    pure = function_of(part_of(flat, invars, outvars, others))
     num_carry = len(body.out_avals)
 
-    def run(*operands: Any) -> list[Any]:
-        consts, carry = list(operands[:num_consts]), list(operands[num_consts:])
+    def run(*operands: Array) -> Arrays:
+        consts, carry = operands[:num_consts], list(operands[num_consts:])
 
-        def step(carry: Any, elements: Any) -> Any:
-            results = run_equations(pure.jaxpr, pure.consts, [*consts, *carry, *elements])
+        def step(carry: Arrays, elements: Arrays) -> tuple[Arrays, Arrays]:
+            results = pure(*consts, *carry, *elements)
             return results[:num_carry], results[num_carry:]
 
         elements = [leaf for eqn in dequeues for leaf in _dequeue_all(eqn, length)]
         carry, sent = jax.lax.scan(step, carry, elements, length=length)
         for eqn in enqueues:
-            own, sent = sent[: len(eqn.invars)], sent[len(eqn.invars) :]
-            _enqueue_all(eqn, own, length)
+            _enqueue_all(eqn, sent[: len(eqn.invars)], length)
+            sent = sent[len(eqn.invars) :]
         return carry
 
     return run
@@ -272,29 +255,15 @@ def _need_static(count: int | None) -> int:
     return count
 
 
-def _flattened(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
-    """Evaluates a body so that its queue operations all come out at its top level."""
-    jaxpr = body.jaxpr
-    values: dict[Any, Any] = dict(zip(jaxpr.constvars, body.consts, strict=True))
-    values.update(zip(jaxpr.invars, operands, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        inputs = [read(atom) for atom in eqn.invars]
-        values.update(zip(eqn.outvars, _flattened_equation(eqn, inputs), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _flattened_equation(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
+def _flattened(eqn: JaxprEqn, inputs: Arrays) -> Arrays:
+    """Evaluates an equation so that its queue operations come out at the top level."""
     if eqn.primitive in (dequeue_p, enqueue_p) or not uses_streams(eqn):
         return bind_equation(eqn, inputs)
     if eqn.primitive is repeat_p:
         return _as_scan(**eqn.params)(*inputs)
     inner = call_body(eqn)
     if inner is not None:
-        return _flattened(inner, inputs)
+        return evaluate_with(inner, inputs, _flattened)
     raise EnqueueError(
         f"a queue is used inside `{eqn.primitive.name}` in a loop that is differentiated or "
         "vmapped; JAX would drop it",
@@ -303,19 +272,7 @@ def _flattened_equation(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
     )
 
 
-def _without_streams(
-    flat: ClosedJaxpr, dequeues: Sequence[JaxprEqn], enqueues: Sequence[JaxprEqn]
-) -> ClosedJaxpr:
-    jaxpr = flat.jaxpr
-    eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive not in (dequeue_p, enqueue_p)]
-    sent = [atom for eqn in enqueues for atom in eqn.invars]
-    taken = [var for eqn in dequeues for var in eqn.outvars]
-    pure = with_eqns(jaxpr, eqns, [*jaxpr.outvars, *sent])
-    debug = pure.debug_info._replace(arg_names=None, result_paths=None)
-    return ClosedJaxpr(pure.replace(invars=[*jaxpr.invars, *taken], debug_info=debug), flat.consts)
-
-
-def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Any]:
+def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Array]:
     """All the elements that an equation takes over `length` iterations, stacked."""
     params = eqn.params
     inner = params["count"]
@@ -326,7 +283,7 @@ def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Any]:
     return [leaf.reshape(length, inner, *leaf.shape[1:]) for leaf in leaves]
 
 
-def _enqueue_all(eqn: JaxprEqn, stacked: Sequence[Any], length: int) -> None:
+def _enqueue_all(eqn: JaxprEqn, stacked: Arrays, length: int) -> None:
     """Sends all that an equation sent over `length` iterations."""
     params = eqn.params
     inner = params["count"]
@@ -338,11 +295,11 @@ def _enqueue_all(eqn: JaxprEqn, stacked: Sequence[Any], length: int) -> None:
 dequeue_p = define("ipu_dequeue", _elements, _pull, several=True, on_host=STREAM)
 enqueue_p = define(
     "ipu_enqueue",
-    _no_avals,
+    lambda *leaves, **params: [],
     _push,
     several=True,
     on_host=STREAM,
     jvp=constant,
     vmap=_enqueue_vmap,
 )
-repeat_p = define_body("ipu_repeat", _repeat_now, _repeat_effects, _as_scan, _repeat_inside_xla)
+repeat_p = define_body("ipu_repeat", _repeat_effects, _as_scan, _repeat_now, _repeat_inside_xla)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import dataclasses as dc
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, hoisted, trace_flat
-from lowering.ops.define import define_body, define_mark, runs
+from lowering.equations import function_of
+from lowering.jaxpr import JaxprEqn, hoisted, trace_flat
+from lowering.ops.define import define_body, define_mark
+from lowering.ops.types import Array, Arrays
 from lowering.refs import effects_of
 from lowering.schedules import Schedule
 
@@ -96,7 +98,7 @@ class PlannedPipeline:
     origin: str = ""
 
 
-def task(function: Callable[..., Sequence[Any]], operands: Sequence[Any], spec: TaskSpec) -> Any:
+def task(function: Callable[..., Arrays], operands: Arrays, spec: TaskSpec) -> list[Array]:
     """Runs a flat function as a task; gives its flat results."""
     closed, consts = hoisted(trace_flat(function, [jax.typeof(x) for x in operands]))
     shifted = tuple((operand + len(consts), result) for operand, result in spec.accumulated)
@@ -104,27 +106,16 @@ def task(function: Callable[..., Sequence[Any]], operands: Sequence[Any], spec: 
     return task_p.bind(*consts, *operands, body=closed, spec=spec)
 
 
-def checkpoint(x: Any) -> Any:
+def checkpoint(x: Array) -> Array:
     """`x`, which recomputation keeps instead of computing it again."""
     return checkpoint_p.bind(x)
 
 
-def _effects(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> set[Any]:
-    del operands, spec
-    return effects_of(body)
-
-
-def _function(body: ClosedJaxpr, spec: TaskSpec) -> Callable[..., list[Any]]:
-    del spec
-    return runs(body)
-
-
-def _run(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> list[Any]:
-    del spec
-    return runs(body)(*operands)
-
-
-task_p = define_body("ipu_task", _run, _effects, _function)
+task_p = define_body(
+    "ipu_task",
+    effects=lambda *_, body, spec: effects_of(body),
+    function=lambda body, spec: function_of(body),
+)
 checkpoint_p = define_mark("ipu_recomputation_checkpoint")
 
 

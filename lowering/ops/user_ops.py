@@ -10,24 +10,16 @@ from __future__ import annotations
 
 import dataclasses as dc
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from jax import lax
 
-from lowering.avals import shape_of
+from lowering.avals import Aval, shape_of
+from lowering.equations import walk
 from lowering.errors import LoweringError
-from lowering.jaxpr import (
-    CALL,
-    Aval,
-    Jaxpr,
-    JaxprEqn,
-    Primitive,
-    ShapedArray,
-    current_user_line,
-    sub_jaxprs,
-)
+from lowering.jaxpr import CALL, Effect, Jaxpr, JaxprEqn, Primitive, ShapedArray, current_user_line
 from lowering.ops.define import constant, define, mapped_to_front
+from lowering.ops.types import Arrays, Dims, Results, Tangents
 
 _SEPARATORS = re.compile(r"[\s/]+")
 
@@ -54,9 +46,7 @@ class UserOp:
     where: str = dc.field(default="", compare=False, repr=False)
 
 
-def one_by_one(
-    function: Callable[..., Sequence[Any]], operands: Sequence[Any], op: UserOp
-) -> Sequence[Any]:
+def one_by_one(function: Callable[..., Arrays], operands: Arrays, op: UserOp) -> Arrays:
     """Calls a function of one example for all examples, in their order.
 
     Args:
@@ -69,28 +59,26 @@ def one_by_one(
     (count, each), *inner = op.examples
     rest = dc.replace(op, examples=tuple(inner))
 
-    def example(own: Sequence[Any]) -> Sequence[Any]:
-        left = iter(own)
-        mixed = [next(left) if is_own else x for x, is_own in zip(operands, each, strict=True)]
+    def example(rows: Arrays) -> Arrays:
+        row = iter(rows)
+        mixed = [next(row) if is_own else x for x, is_own in zip(operands, each, strict=True)]
         return one_by_one(function, mixed, rest)
 
-    own = [x for x, is_own in zip(operands, each, strict=True) if is_own]
-    return lax.scan(lambda _, xs: (None, example(xs)), None, own, length=count)[1]
+    stacked = [x for x, is_own in zip(operands, each, strict=True) if is_own]
+    return lax.scan(lambda _, rows: (None, example(rows)), None, stacked, length=count)[1]
 
 
-def _avals(*operands: Any, op: UserOp) -> list[Aval]:
-    del operands
+def _avals(*_: Aval, op: UserOp) -> list[Aval]:
     lead = tuple(count for count, _ in op.examples)
     return [ShapedArray((*lead, *shape), dtype) for shape, dtype in op.results]
 
 
-def _effects(*operands: Any, op: UserOp) -> set[Any]:
+def _effects(*_: Aval, op: UserOp) -> set[Effect]:
     # A call without results is there for what it does besides: it must not be dropped.
-    del operands
     return set() if op.results else {CALL}
 
 
-def _vmap(primitive: Primitive, values: Any, dims: Any, *, op: UserOp) -> Any:
+def _vmap(primitive: Primitive, values: Arrays, dims: Dims, *, op: UserOp) -> Results:
     each = tuple(dim is not None for dim in dims)
     moved = mapped_to_front(values, dims)
     count = next(shape_of(x)[0] for x, is_own in zip(moved, each, strict=True) if is_own)
@@ -99,7 +87,7 @@ def _vmap(primitive: Primitive, values: Any, dims: Any, *, op: UserOp) -> Any:
     return results, [0] * len(results)
 
 
-def _jvp(primitive: Primitive, primals: Any, tangents: Any, *, op: UserOp) -> Any:
+def _jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, *, op: UserOp) -> Results:
     if op.results:
         raise LoweringError(
             f"`{op.name}` is the gradient of a custom operation, and was itself differentiated",
@@ -107,7 +95,7 @@ def _jvp(primitive: Primitive, primals: Any, tangents: Any, *, op: UserOp) -> An
             fix="differentiate once, or put the gradient into a custom operation of its own "
             "that has one",
         )
-    return constant(primitive, primals, tangents, op=op)
+    return constant(primitive, xs, tangents, op=op)
 
 
 def _define(name: str) -> Primitive:
@@ -135,10 +123,4 @@ def name_of(eqn: JaxprEqn) -> str | None:
 
 def user_ops_of(jaxpr: Jaxpr) -> list[UserOp]:
     """The operation of every call in a jaxpr, anywhere inside, in order."""
-    found: list[UserOp] = []
-    for eqn in jaxpr.eqns:
-        if eqn.primitive in PRIMITIVES:
-            found.append(eqn.params["op"])
-        for inner in sub_jaxprs(eqn):
-            found += user_ops_of(inner)
-    return found
+    return [eqn.params["op"] for eqn in walk(jaxpr) if eqn.primitive in PRIMITIVES]

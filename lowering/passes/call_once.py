@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from lowering.control_flow import ControlFlow, is_control_flow
+from lowering.equations import evaluate_with
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -18,13 +18,11 @@ from lowering.jaxpr import (
     call_body,
     in_context_of,
     map_sub_jaxprs,
-    trace_flat,
 )
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.first_callback import call_first, is_shared_callback
-from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.passes.thread import threaded
+from lowering.passes.thread import Stepped, Values, threaded
 
 
 def call_once(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -61,26 +59,26 @@ class _Caller:
         rewriter = Rewriter(closed.jaxpr)
         for eqn in closed.jaxpr.eqns:
             if self.calls.test(eqn) or (eqn.primitive.name in _PARTING and self.calls.inside(eqn)):
-                rewriter.open(eqn, self.traced(eqn))
+                self.trace(rewriter, eqn)
             elif self.calls.inside(eqn):
                 rewriter.keep(map_sub_jaxprs(eqn, self.body))
             else:
                 rewriter.keep(eqn)
         return rewriter.closed(closed.consts)
 
-    def traced(self, eqn: JaxprEqn) -> ClosedJaxpr:
-        """What an equation does, as a function of its operands."""
+    def trace(self, rewriter: Rewriter, eqn: JaxprEqn) -> None:
+        """Puts what an equation does in its place, as the first replica gets there."""
 
-        def function(*operands: Any) -> Sequence[Any]:
+        def function(*operands: Any) -> Values:
             return self.equation(eqn, operands, None if self.calls.test(eqn) else jnp.bool_(True))
 
         with in_context_of(eqn):
-            return trace_flat(function, [atom.aval for atom in eqn.invars], self.axis)
+            rewriter.trace(eqn, function, self.axis)
 
-    def run(self, closed: ClosedJaxpr, operands: Sequence[Any], here: Any) -> list[Any]:
+    def run(self, closed: ClosedJaxpr, operands: Values, here: Any) -> list[Any]:
         """Evaluates a body that the first replica gets to if `here`, a bool[], is true for it."""
 
-        def evaluated(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
+        def evaluated(eqn: JaxprEqn, inputs: Values) -> Values:
             if not self.calls.test(eqn) and not self.calls.inside(eqn):
                 return bind_equation(eqn, inputs)
             with at_source_of(eqn):
@@ -88,7 +86,7 @@ class _Caller:
 
         return evaluate_with(closed, operands, evaluated)
 
-    def equation(self, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
+    def equation(self, eqn: JaxprEqn, inputs: Values, here: Any) -> Values:
         """Evaluates a callback, or an equation with callbacks inside."""
         if self.calls.test(eqn):
             return call_first(eqn, inputs, here)
@@ -99,18 +97,16 @@ class _Caller:
             return self.control_flow(eqn, inputs, here)
         raise InternalError(f"`{eqn.primitive.name}` calls the host inside a condition")
 
-    def control_flow(self, eqn: JaxprEqn, inputs: Sequence[Any], here: Any) -> Sequence[Any]:
+    def control_flow(self, eqn: JaxprEqn, inputs: Values, here: Any) -> Values:
         """The condition of a loop is evaluated at the end of an iteration, for the next one."""
         flow = ControlFlow.of(eqn)
         if flow.pipeline is not None:
             return bind_equation(map_sub_jaxprs(eqn, self.body), inputs)
 
-        def goes_on(variables: Sequence[Any], here: Any) -> Any:
+        def goes_on(variables: Values, here: Any) -> Any:
             return self.run(flow.bodies[0], [*inputs[flow.constants[0]], *variables], here)[0]
 
-        def run(
-            number: int, closed: ClosedJaxpr, operands: list[Any], going: Sequence[Any]
-        ) -> tuple[Sequence[Any], Sequence[Any]]:
+        def run(number: int, closed: ClosedJaxpr, operands: Values, going: Values) -> Stepped:
             if flow.is_condition(number):
                 return going, going
             told = here & (inputs[0] == number) if flow.kind == "cond" else here

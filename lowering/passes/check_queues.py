@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lowering.equations import walk
 from lowering.errors import EnqueueError
-from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, sub_jaxprs, user_line
+from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, user_line
 from lowering.ops.streams import dequeue_p, enqueue_p, uses_streams
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
@@ -20,7 +21,7 @@ def check_queues(closed: ClosedJaxpr) -> ClosedJaxpr:
     if not uses_streams(closed.jaxpr):
         return closed
     single = rewritten(closed, Anywhere(_is_recomputed), _drop)
-    _check_once(single.jaxpr, {})
+    _check_once(single.jaxpr)
     return single
 
 
@@ -28,9 +29,8 @@ def _is_recomputed(eqn: JaxprEqn) -> bool:
     return eqn.primitive in (dequeue_p, enqueue_p) and _RECOMPUTED in name_stack(eqn)
 
 
-def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+def _drop(_: Rewriter, eqn: JaxprEqn) -> None:
     """Leaves out an enqueue: its forward twin has sent the value. A dequeue has no such excuse."""
-    del rewriter
     if eqn.primitive is dequeue_p:
         raise EnqueueError(
             f"infeed `{eqn.params['queue'].name}` is read inside `jax.checkpoint`: recomputing "
@@ -40,18 +40,17 @@ def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         )
 
 
-def _check_once(jaxpr: Jaxpr, seen: dict[str, JaxprEqn]) -> None:
-    for eqn in jaxpr.eqns:
-        if eqn.primitive is enqueue_p:
-            name = eqn.params["queue"].name
-            if name in seen:
-                raise EnqueueError(
-                    f"outfeed `{name}` is enqueued to twice in one program, first at "
-                    f"{user_line(seen[name]) or 'an unknown line'}",
-                    where=user_line(eqn),
-                    fix="enqueue both values at once, as a tuple or dict, or use two queues",
-                )
-            seen[name] = eqn
-        for inner in sub_jaxprs(eqn):
-            if uses_streams(inner):
-                _check_once(inner, seen)
+def _check_once(jaxpr: Jaxpr) -> None:
+    seen: dict[str, JaxprEqn] = {}
+    for eqn in walk(jaxpr, uses_streams):
+        if eqn.primitive is not enqueue_p:
+            continue
+        name = eqn.params["queue"].name
+        if name in seen:
+            raise EnqueueError(
+                f"outfeed `{name}` is enqueued to twice in one program, first at "
+                f"{user_line(seen[name]) or 'an unknown line'}",
+                where=user_line(eqn),
+                fix="enqueue both values at once, as a tuple or dict, or use two queues",
+            )
+        seen[name] = eqn

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from lowering.control_flow import ControlFlow
+from lowering.equations import function_of, part_of
 from lowering.errors import LoweringError
 from lowering.jaxpr import (
     AbstractRef,
@@ -18,14 +19,14 @@ from lowering.jaxpr import (
     discharge_state,
     discharges,
     hoisted,
-    run_equations,
     sub_jaxprs,
     touches_refs,
     trace_flat,
     user_line,
 )
-from lowering.ops.streams import dequeue_p, repeat, repeat_p
+from lowering.ops.streams import dequeue_p, loop_operands, repeat, repeat_p
 from lowering.ops.tasks import TaskSpec, task_p
+from lowering.ops.types import Array
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 
@@ -40,7 +41,8 @@ def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:
     if not touches_refs(closed):
         return closed
     try:
-        return rewritten(discharge_state(closed), Anywhere(_has_refs_first), _put_refs_last)
+        has_refs_first = Anywhere(lambda eqn: _refs_first(eqn) > 0)
+        return rewritten(discharge_state(closed), has_refs_first, _put_refs_last)
     except NotImplementedError as refused:
         raise LoweringError(
             f"a Ref is used where JAX cannot do without it: {refused}",
@@ -67,17 +69,13 @@ def _refs_first(eqn: JaxprEqn) -> int:
         return 0
     body = ControlFlow.of(eqn).bodies[1].jaxpr
     loops = (e.params["loop"].structure for e in body.eqns if e.primitive is dequeue_p)
-    own = next((loop.num_leaves for loop in loops if loop is not None), None)
-    return 0 if own is None else len(body.outvars) - 1 - own
-
-
-def _has_refs_first(eqn: JaxprEqn) -> bool:
-    return _refs_first(eqn) > 0
+    leaves = next((loop.num_leaves for loop in loops if loop is not None), None)
+    return 0 if leaves is None else len(body.outvars) - 1 - leaves
 
 
 def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
     refs, flow = _refs_first(eqn), ControlFlow.of(eqn)
-    constants = [eqn.invars[own] for own in flow.constants]
+    constants = [eqn.invars[part] for part in flow.constants]
 
     def turned(atoms: Sequence[Any], first: int = 0) -> list[Any]:
         return [*atoms[:first], *atoms[first + refs :], *atoms[first : first + refs]]
@@ -86,11 +84,7 @@ def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         closed = flow.bodies[number]
         jaxpr = closed.jaxpr
         outvars = jaxpr.outvars if flow.is_condition(number) else turned(jaxpr.outvars)
-        names = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-        invars = turned(jaxpr.invars, len(constants[number]))
-        return ClosedJaxpr(
-            jaxpr.replace(invars=invars, outvars=outvars, debug_info=names), closed.consts
-        )
+        return part_of(closed, turned(jaxpr.invars, len(constants[number])), outvars, jaxpr.eqns)
 
     loop = flow.rebuilt([body(0), body(1)], constants)
     invars = turned(eqn.invars, flow.carried.start)
@@ -98,39 +92,33 @@ def _put_refs_last(rewriter: Rewriter, eqn: JaxprEqn) -> None:
 
 
 def _repeat_without_refs(
-    *operands: Any,
-    body: ClosedJaxpr,
-    num_consts: int,
-    count: int | None,
-    loop: Any,
-    pipeline: Any,
+    *operands: Any, body: ClosedJaxpr, num_consts: int, count: int | None, loop: Any, pipeline: Any
 ) -> Any:
     """Refs that the body uses become loop variables, behind the others."""
     is_ref = _are_refs(body)[:num_consts]
     if pipeline is not None and any(is_ref):
         raise _in_pipeline(pipeline.origin)
-    first = 0 if count is not None else 1
-    trips = operands[0] if count is None else count
-    given, carry = operands[first : first + num_consts], operands[first + num_consts :]
-    consts = [x for x, is_one in zip(given, is_ref, strict=True) if not is_one]
-    states = [x for x, is_one in zip(given, is_ref, strict=True) if is_one]
-    pure = discharge_state(body)
+    trips, constants, carry = loop_operands(operands, num_consts, count)
+    consts = [x for x, is_one in zip(constants, is_ref, strict=True) if not is_one]
+    states = [x for x, is_one in zip(constants, is_ref, strict=True) if is_one]
+    pure = function_of(discharge_state(body))
 
     def step(*flat: Any) -> list[Any]:
-        own, kept = iter(flat[: len(consts)]), iter(flat[len(consts) + len(carry) :])
-        inner = [next(kept) if is_one else next(own) for is_one in is_ref]
-        variables = flat[len(consts) : len(consts) + len(carry)]
-        return run_equations(pure.jaxpr, pure.consts, [*inner, *variables])
+        last = len(consts) + len(carry)
+        others, kept = iter(flat[: len(consts)]), iter(flat[last:])
+        inner = [next(kept) if is_one else next(others) for is_one in is_ref]
+        return pure(*inner, *flat[len(consts) : last])
 
     avals = [jax.typeof(x) for x in (*consts, *carry, *states)]
     stepped, more = hoisted(trace_flat(step, avals))
     results = repeat(stepped, [*more, *consts], [*carry, *states], trips, loop, pipeline)
     last = iter(results[len(carry) :])
     kept = [next(last) if is_one else None for is_one in is_ref]
-    return [*[None] * first, *kept, *[None] * len(carry)], results[: len(carry)]
+    steering = len(operands) - len(constants) - len(carry)
+    return [*[None] * steering, *kept, *[None] * len(carry)], results[: len(carry)]
 
 
-def _task_without_refs(*operands: Any, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+def _task_without_refs(*operands: Array, body: ClosedJaxpr, spec: TaskSpec) -> Any:
     """A stage may use Refs that it makes itself."""
     if any(_are_refs(body)):
         raise _in_pipeline(current_user_line())

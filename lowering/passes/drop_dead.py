@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.control_flow import ControlFlow
+from lowering.equations import part_of, variables
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
-    Literal,
     map_sub_jaxprs,
     prune_equation,
     sub_jaxprs,
@@ -48,14 +48,14 @@ class _Dropper:
 
     def pruned(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         jaxpr = closed.jaxpr
-        live = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+        live = set(variables(jaxpr.outvars))
         kept: list[JaxprEqn] = []
         for eqn in reversed(jaxpr.eqns):
             used = [var in live for var in eqn.outvars]
             pruned = self.equation(eqn, used) if any(used) or eqn.effects else None
             if pruned is not None:
                 kept.append(pruned)
-                live.update(atom for atom in pruned.invars if not isinstance(atom, Literal))
+                live.update(variables(pruned.invars))
         return ClosedJaxpr(with_eqns(jaxpr, kept[::-1], jaxpr.outvars), closed.consts)
 
     def equation(self, eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
@@ -70,18 +70,16 @@ class _Dropper:
 def _loop_without_unread(eqn: JaxprEqn) -> JaxprEqn:
     flow = ControlFlow.of(eqn)
     pairs = zip(flow.bodies, flow.constants, strict=True)
-    bodies, constants = zip(*(_without_unread(b, eqn.invars[own]) for b, own in pairs), strict=True)
-    return flow.rebuilt(bodies, constants)
+    smaller = [_without_unread(body, eqn.invars[part]) for body, part in pairs]
+    return flow.rebuilt([body for body, _ in smaller], [constants for _, constants in smaller])
 
 
 def _without_unread(body: ClosedJaxpr, constants: Sequence[Atom]) -> tuple[ClosedJaxpr, list[Atom]]:
     """A body whose first arguments are constants of a loop: only those that it reads."""
     jaxpr = body.jaxpr
-    read = {a for eqn in jaxpr.eqns for a in eqn.invars if not isinstance(a, Literal)}
-    read.update(a for a in jaxpr.outvars if not isinstance(a, Literal))
+    read = set(variables([*jaxpr.outvars, *(a for eqn in jaxpr.eqns for a in eqn.invars)]))
     kept = [i for i in range(len(constants)) if jaxpr.invars[i] in read]
     if len(kept) == len(constants):
         return body, list(constants)
     invars = [*(jaxpr.invars[i] for i in kept), *jaxpr.invars[len(constants) :]]
-    smaller = jaxpr.replace(invars=invars, debug_info=jaxpr.debug_info._replace(arg_names=None))
-    return ClosedJaxpr(smaller, body.consts), [constants[i] for i in kept]
+    return part_of(body, invars, jaxpr.outvars, jaxpr.eqns), [constants[i] for i in kept]

@@ -7,7 +7,7 @@ from typing import Any
 from jax import lax
 
 from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.streams import uses_streams
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
@@ -38,4 +38,4 @@ def _open(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         empty = [lax.full(row.shape, 0, row.dtype) for row in rows]
         return [*operands[loop.carried], *empty]
 
-    rewriter.open(eqn, trace_flat(results, [a.aval for a in eqn.invars]))
+    rewriter.trace(eqn, results)

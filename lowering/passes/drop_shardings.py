@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
 from lowering.errors import DeviceMeshError
-from lowering.jaxpr import (
-    Aval,
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    call_body,
-    sub_jaxprs,
-    trace_flat,
-    user_line,
-)
+from lowering.jaxpr import Aval, ClosedJaxpr, Jaxpr, JaxprEqn, call_body, sub_jaxprs, user_line
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 _PLACES = (jax.sharding.Sharding, jax.Device)
@@ -43,12 +32,10 @@ def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         rewriter.keep(eqn.replace(params={**eqn.params, "mesh": anywhere}))
         return
     body = call_body(eqn)
-    avals = [atom.aval for atom in eqn.invars]
-    rewriter.open(eqn, trace_flat(_same, avals) if body is None else body)
-
-
-def _same(*arrays: Any) -> tuple[Any, ...]:
-    return arrays
+    if body is None:
+        rewriter.trace(eqn, lambda *arrays: arrays)
+    else:
+        rewriter.open(eqn, body)
 
 
 def _names_devices(eqn: JaxprEqn) -> bool:

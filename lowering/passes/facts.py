@@ -8,7 +8,6 @@ follows from the bits of other values needs none of its own.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -162,8 +161,8 @@ class Watch:
         bits = (words[:, None] & masks[None, :]).reshape(-1) != 0
         width = max(len(fault.happened) for fault in self._faults)
         table = jnp.asarray(self._table(width))
-        found = bits.at[table[:, 1:]].get(mode="promise_in_bounds", wrap_negative_indices=False)
-        happened = jnp.any(found[:, :width], axis=1) & ~jnp.any(found[:, width:], axis=1)
+        is_set = bits.at[table[:, 1:]].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        happened = jnp.any(is_set[:, :width], axis=1) & ~jnp.any(is_set[:, width:], axis=1)
         return jnp.where(happened, table[:, 0], _NO_FAULT)
 
     def _table(self, width: int) -> Any:
@@ -187,8 +186,8 @@ class Watch:
         inf = None if infs is None else NEVER.union(*(self.facts(x, shard).inf for x in infs))
         inf = inf if self._infinities else NEVER
         if nan is None and inf is None:
-            own = self._look_for(2, lambda full: _nan_and_inf(value, full), value, shard)
-            return Facts(frozenset({own[0]}), frozenset({own[1]}))
+            both = self._look_for(2, lambda full: _nan_and_inf(value, full), value, shard)
+            return Facts(frozenset(both[:1]), frozenset(both[1:]))
         if nan is None:
             nan = self.where(lambda: lax.ne(value, value), value, shard)
         if inf is None:
@@ -225,14 +224,14 @@ class Watch:
     def _reduce(self, shard: int | None, shape: tuple[int, ...], looks: Sequence[_Look]) -> None:
         word: Any = None
         place = len(self._words) * _WORD + sum(len(look.bits) for look in looks)
-        with _on_ipu(shard):
+        with marks.on_shard(shard):
             full = functools.cache(lambda number: lax.full(shape, number, np.uint32))
             for look in looks:
-                found = look.find(full)
+                digits = look.find(full)
                 if word is not None:
                     room = lax.shift_left(word, full(len(look.bits)))
-                    found = lax.bitwise_or(room, found)
-                word = found
+                    digits = lax.bitwise_or(room, digits)
+                word = digits
                 place -= len(look.bits)
                 for i, bit in enumerate(look.bits):
                     self._places[bit] = place + i
@@ -294,9 +293,3 @@ def _holds(target: Any, source: Any) -> bool:
 
 def _is_complex(value: Any) -> bool:
     return jnp.issubdtype(jax.typeof(value).dtype, jnp.complexfloating)
-
-
-def _on_ipu(shard: int | None) -> contextlib.AbstractContextManager[Any]:
-    if shard is None:
-        return contextlib.nullcontext()
-    return jax.named_scope(marks.write(marks.SHARD, str(shard)))

@@ -14,7 +14,8 @@ import dataclasses as dc
 from collections.abc import Sequence
 
 from lowering.avals import size_in_bytes
-from lowering.jaxpr import Atom, JaxprEqn, Literal, Var, is_ordered, name_stack
+from lowering.equations import variables
+from lowering.jaxpr import Atom, JaxprEqn, Var, is_ordered, name_stack
 from lowering.marks import joined, read
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, enqueue_p
@@ -46,30 +47,21 @@ class Group:
         return self.index < 0
 
 
-@dc.dataclass(frozen=True, slots=True)
-class Grouping:
-    """The groups of a body in an order that keeps all dependencies.
-
-    Attributes:
-      groups: one per kernel or step.
-      shared: variables that are read outside the group that makes them.
-    """
-
-    groups: list[Group]
-    shared: set[Var]
-
-
-def group_equations(placed: PlacedBody, enclosing: str) -> Grouping:
+def group_equations(placed: PlacedBody, enclosing: str) -> tuple[list[Group], set[Var]]:
     """Groups the equations of a body.
 
     Args:
       placed: the body; every equation has a home.
       enclosing: the name stack of the equation that the body belongs to.
+
+    Returns:
+      One group per kernel or step, in an order that keeps all dependencies, and the variables that
+      are read outside the group that makes them.
     """
     grouper = _Grouper(placed, enclosing)
     grouper.run()
     groups = sorted(grouper.groups, key=lambda group: (group.level, group.order))
-    return Grouping(groups, grouper.shared_variables())
+    return groups, grouper.shared_variables()
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -100,19 +92,20 @@ class _Grouper:
     def run(self) -> None:
         for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
             self.add(index, eqn)
-        self.release(_variables(self.placed.jaxpr.jaxpr.outvars))
+        self.release(variables(self.placed.jaxpr.jaxpr.outvars))
 
     def add(self, index: int, eqn: JaxprEqn) -> None:
         home = self.placed.homes[index]
         alone = index in self.placed.bodies or eqn.primitive in _STEPS
         kernel_home = None if alone or home == HOST else home
-        operands = _variables(eqn.invars)
+        operands = variables(eqn.invars)
         if kernel_home is not None and self.can_wait(eqn, operands, kernel_home):
             waiting = _Waiting(index, eqn, kernel_home)
             self.waiting.update((var, waiting) for var in eqn.outvars)
             return
-        elsewhere = [var for var in operands if self.waits_elsewhere(var, kernel_home)]
-        self.release(elsewhere)
+        # What waits on another IPU cannot join the reader, nor can anything if that is no kernel.
+        others = [v for v in operands if v in self.waiting and self.waiting[v].home != kernel_home]
+        self.release(others)
         group = self.group(self.level(eqn, kernel_home), home, index if alone else -1, eqn)
         self.release(operands, group)
         group.eqns.append(eqn)
@@ -127,13 +120,9 @@ class _Grouper:
         waiting = (var in self.waiting and self.waiting[var].home == home for var in operands)
         return not eqn.effects and all(waiting)
 
-    def waits_elsewhere(self, var: Var, home: Home) -> bool:
-        """Whether a variable waits for a kernel of another IPU, or for a step that is no kernel."""
-        return var in self.waiting and self.waiting[var].home != home
-
-    def release(self, variables: Sequence[Var], into: Group | None = None) -> None:
+    def release(self, wanted: Sequence[Var], into: Group | None = None) -> None:
         """Puts what waits of these variables into a kernel; if none is given, an early one."""
-        for waiting in self.behind(variables):
+        for waiting in self.behind(wanted):
             eqn, group = waiting.eqn, into
             if group is None:
                 level = max((g.level for g in self.producers(eqn.invars)), default=0)
@@ -143,23 +132,23 @@ class _Grouper:
                 self.waiting.pop(made, None)
                 self.group_of[made] = group
 
-    def behind(self, variables: Sequence[Var]) -> list[_Waiting]:
+    def behind(self, wanted: Sequence[Var]) -> list[_Waiting]:
         """What waits and is needed for these variables, in the order of the body."""
-        found: dict[int, _Waiting] = {}
-        asked = list(variables)
+        needed: dict[int, _Waiting] = {}
+        asked = list(wanted)
         while asked:
             waiting = self.waiting.get(asked.pop())
-            if waiting is not None and waiting.index not in found:
-                found[waiting.index] = waiting
-                asked.extend(_variables(waiting.eqn.invars))
-        return [found[index] for index in sorted(found)]
+            if waiting is not None and waiting.index not in needed:
+                needed[waiting.index] = waiting
+                asked.extend(variables(waiting.eqn.invars))
+        return [needed[index] for index in sorted(needed)]
 
     def producers(self, atoms: Sequence[Atom]) -> list[Group]:
         """The groups whose results these operands are, or are made of where they still wait."""
-        variables = _variables(atoms)
-        for waiting in self.behind(variables):
-            variables += _variables(waiting.eqn.invars)
-        return [self.group_of[var] for var in variables if var in self.group_of]
+        sources = variables(atoms)
+        for waiting in self.behind(sources):
+            sources += variables(waiting.eqn.invars)
+        return [self.group_of[var] for var in sources if var in self.group_of]
 
     def level(self, eqn: JaxprEqn, home: Home) -> int:
         """One more than the producers' highest, except for producers in kernels of `home`."""
@@ -186,8 +175,7 @@ class _Grouper:
         part, outside = self.part(eqn), read(stack).outside if home == HOST else None
         key = (level, home, part, outside)
         if key not in self.kernels:
-            group = Group(level, len(self.groups), home, outside=outside, part=part)
-            self.kernels[key] = group
+            self.kernels[key] = Group(level, len(self.groups), home, outside=outside, part=part)
             self.groups.append(self.kernels[key])
         return self.kernels[key]
 
@@ -197,19 +185,11 @@ class _Grouper:
 
     def shared_variables(self) -> set[Var]:
         """Variables that are read outside the group that makes them."""
-        shared = {a for a in self.placed.jaxpr.jaxpr.outvars if not isinstance(a, Literal)}
+        shared = set(variables(self.placed.jaxpr.jaxpr.outvars))
         for group in self.groups:
-            for eqn in group.eqns:
-                shared.update(
-                    a
-                    for a in eqn.invars
-                    if not isinstance(a, Literal) and self.group_of.get(a) is not group
-                )
+            read = variables(atom for eqn in group.eqns for atom in eqn.invars)
+            shared.update(var for var in read if self.group_of.get(var) is not group)
         return shared
-
-
-def _variables(atoms: Sequence[Atom]) -> list[Var]:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
 def _loads_remotely(eqn: JaxprEqn) -> bool:
@@ -226,7 +206,7 @@ def _parts(eqns: Sequence[JaxprEqn]) -> dict[Var, Var]:
         return var
 
     for eqn in eqns:
-        operands = [a for a in eqn.invars if not isinstance(a, Literal) and a in parent]
+        operands = [var for var in variables(eqn.invars) if var in parent]
         large = [var for var in (*operands, *eqn.outvars) if size_in_bytes(var.aval) > _SCALAR]
         if large:
             linked = [*(var for var in operands if var in large), *eqn.outvars]

@@ -22,8 +22,8 @@ def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _is_seen(eqn: JaxprEqn) -> bool:
     """Whether the placement must see the equation by itself."""
-    found = marks.read(name_stack(eqn))
-    is_marked = found.shard is not None or found.outside is not None
+    marked = marks.read(name_stack(eqn))
+    is_marked = marked.shard is not None or marked.outside is not None
     return is_marked or uses_streams(eqn) or name_on_host(eqn) is not None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,31 +19,29 @@ from jax import lax
 
 from lowering import marks
 from lowering.control_flow import ControlFlow, is_control_flow
+from lowering.equations import evaluate_with, function_of
 from lowering.ir.program import Fault
 from lowering.jaxpr import (
     ClosedJaxpr,
-    Jaxpr,
     JaxprEqn,
     bind_equation,
     call_body,
     is_tracer,
     name_stack,
-    run_equations,
     trace_flat,
     user_line,
 )
-from lowering.narrow import POLES, SCOPE
-from lowering.ops.collectives import REPLICAS
+from lowering.narrow import POLES
+from lowering.ops.collectives import REPLICAS, axis_of
 from lowering.ops.streams import uses_streams
 from lowering.ops.tasks import task_p
 from lowering.options import Options
-from lowering.passes.evaluate import evaluate_with
 from lowering.passes.facts import NEVER, Bits, Watch
 from lowering.passes.rewrite import Anywhere
-from lowering.passes.thread import threaded
+from lowering.passes.thread import Stepped, Values, threaded
 
 # What was done to a result, and of which operation; see `lowering.narrow`.
-NARROWED = re.compile(rf"(?<![^/(]){SCOPE}\[([^\]]*)\]")
+NARROWED = re.compile(rf"(?<![^/(]){marks.NARROWED}\[([^\]]*)\]")
 
 # Those of `POLES` that are infinite for other operands as well: too large a result.
 _OVERFLOWING_POLES = frozenset({"div", "pow", "integer_pow"})
@@ -71,10 +68,10 @@ def insert_checks(
     """
     if not options.catches:
         return closed, ()
-    watcher = _Watcher(options, (REPLICAS, replicas) if replicas > 1 else None)
+    watcher = _Watcher(options, axis_of(replicas))
 
     def watched(*operands: Any) -> list[Any]:
-        outputs, fault = watcher.run(closed.jaxpr, closed.consts, operands)
+        outputs, fault = watcher.run(closed, operands)
         if replicas > 1:
             fault = lax.pmax(fault, REPLICAS)
         return [*outputs, fault]
@@ -93,36 +90,28 @@ class _Watcher:
     has_shards: Anywhere = dc.field(default_factory=lambda: Anywhere(_has_shard))
 
     def run(
-        self,
-        jaxpr: Jaxpr,
-        consts: Sequence[Any],
-        operands: Sequence[Any],
-        *,
-        spread: bool = False,
+        self, closed: ClosedJaxpr, operands: Values, *, spread: bool = False
     ) -> tuple[list[Any], Any]:
         """The results, and the smallest number of a fault that happened, or 0.
 
         Args:
-          jaxpr: the body to evaluate.
-          consts: its constants.
+          closed: the body to evaluate.
           operands: what it is evaluated on.
           spread: whether its operations may be on different IPUs even if no mark says so.
         """
-        spread = spread or self.has_shards(jaxpr)
+        spread = spread or self.has_shards(closed.jaxpr)
         watch = Watch(spread=spread, infinities=self.catches_infinities)
         inner: list[Any] = []
 
-        def watched(eqn: JaxprEqn, given: list[Any]) -> list[Any]:
-            outputs = self.equation(watch, inner, eqn, given)
+        def watched(eqn: JaxprEqn, inputs: Values) -> Values:
+            outputs = self.equation(watch, inner, eqn, inputs)
             watch.reduce()
             return outputs
 
-        outputs = evaluate_with(ClosedJaxpr(jaxpr, consts), operands, watched)
+        outputs = evaluate_with(closed, operands, watched)
         return outputs, watch.first(inner)
 
-    def equation(
-        self, watch: Watch, inner: list[Any], eqn: JaxprEqn, inputs: list[Any]
-    ) -> list[Any]:
+    def equation(self, watch: Watch, inner: list[Any], eqn: JaxprEqn, inputs: Values) -> Values:
         if is_control_flow(eqn):
             before = len(self.faults)
             outputs, fault = self.inside(eqn, inputs)
@@ -141,9 +130,7 @@ class _Watcher:
             self.check(watch, eqn, inputs, outputs)
         return outputs
 
-    def check(
-        self, watch: Watch, eqn: JaxprEqn, inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> None:
+    def check(self, watch: Watch, eqn: JaxprEqn, inputs: Values, outputs: Values) -> None:
         """Watches an equation where the user placed it."""
         name = eqn.primitive.name
         made = [x for x in outputs if _is_float(x) and not watch.is_harmless(x)]
@@ -170,21 +157,12 @@ class _Watcher:
 
     def fault(self, watch: Watch, kind: str, eqn: JaxprEqn, happened: Bits, unless: Bits) -> None:
         """Numbers a fault, if it is asked for and possible: some bit set and none of the others."""
-        if self.catches(kind) and not happened <= unless:
+        if kind in self.options.catches and not happened <= unless:
             watch.add_fault(self.number(kind, eqn), happened, unless)
 
     @property
     def catches_infinities(self) -> bool:
         return self.options.catch_division or self.options.catch_overflow
-
-    def catches(self, kind: str) -> bool:
-        options = self.options
-        caught = {
-            "invalid": options.catch_invalid,
-            "division by zero": options.catch_division,
-            "overflow": options.catch_overflow,
-        }
-        return caught[kind]
 
     def number(self, kind: str, eqn: JaxprEqn) -> int:
         narrowed = NARROWED.search(name_stack(eqn))
@@ -192,30 +170,26 @@ class _Watcher:
         self.faults.append(Fault(kind, name, user_line(eqn)))
         return len(self.faults)
 
-    def inside(self, eqn: JaxprEqn, inputs: list[Any]) -> tuple[list[Any], Any]:
+    def inside(self, eqn: JaxprEqn, inputs: Values) -> tuple[Values, Any]:
         """The results of control flow, and the first fault in it."""
         flow = ControlFlow.of(eqn)
         tested = self.condition(flow)
 
-        def after_condition(variables: Sequence[Any], state: Sequence[Any]) -> Sequence[Any]:
+        def after_condition(variables: Values, state: Values) -> Values:
             if tested is None:
                 return state
-            operands = [*inputs[flow.constants[0]], *variables, *state]
-            return run_equations(tested.jaxpr, tested.consts, operands)
+            return function_of(tested)(*inputs[flow.constants[0]], *variables, *state)
 
-        def run(
-            number: int, closed: ClosedJaxpr, operands: list[Any], state: Sequence[Any]
-        ) -> tuple[Sequence[Any], Sequence[Any]]:
+        def run(number: int, closed: ClosedJaxpr, operands: Values, state: Values) -> Stepped:
             if flow.is_condition(number):
-                return run_equations(closed.jaxpr, closed.consts, operands), state
+                return function_of(closed)(*operands), state
             if tested is not None:
                 state = after_condition(operands[-flow.variables :], state)
             before = len(self.faults)
-            spread = flow.kind == task_p.name
-            outputs, found = self.run(closed.jaxpr, closed.consts, operands, spread=spread)
+            outputs, fault = self.run(closed, operands, spread=flow.kind == task_p.name)
             if state and len(self.faults) == before:
                 return outputs, state
-            return outputs, [_first(*state, found)]
+            return outputs, [_first(*state, fault)]
 
         start = [jnp.int32(0)] if flow.is_loop else []
         outputs, state = threaded(eqn, inputs, start, run, self.axis)
@@ -232,8 +206,8 @@ class _Watcher:
             return None  # once more would take another element
 
         def watched(*operands: Any) -> list[Any]:
-            *given, fault = operands
-            return [_first(fault, self.run(test.jaxpr, test.consts, given)[1])]
+            *variables, fault = operands
+            return [_first(fault, self.run(test, variables)[1])]
 
         before = len(self.faults)
         tested = trace_flat(watched, [*test.in_avals, jax.typeof(jnp.int32(0))], self.axis)
@@ -245,9 +219,7 @@ def _first(*faults: Any) -> Any:
     return functools.reduce(lambda first, then: jnp.where(first == 0, then, first), faults)
 
 
-def _pole(
-    watch: Watch, name: str, inputs: Sequence[Any], out: Any, inf: Bits, shard: int | None
-) -> Bits:
+def _pole(watch: Watch, name: str, inputs: Values, out: Any, inf: Bits, shard: int | None) -> Bits:
     """Whether an operation with poles was asked for the value at one."""
     if name not in _OVERFLOWING_POLES:
         return inf

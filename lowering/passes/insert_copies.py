@@ -28,32 +28,24 @@ class _Places:
 
     def __init__(self) -> None:
         self.home: dict[ValueId, IpuId] = {}
-        self._present: set[ir.Place] = set()
-        self._added: list[ir.Place] = []  # in order, so that leaving a body can forget its places
+        self.present: set[ir.Place] = set()
         self.needs = ir.Needs()
 
     def born(self, values: Iterable[ValueId], ipu: IpuId) -> None:
         for value in values:
             self.home[value] = ipu
-            self.put((value, ipu))
-
-    def put(self, place: ir.Place) -> None:
-        if place not in self._present:
-            self._present.add(place)
-            self._added.append(place)
-
-    def forget_since(self, mark: int) -> None:
-        while len(self._added) > mark:
-            self._present.discard(self._added.pop())
+            self.present.add((value, ipu))
 
     def sequence(self, body: ir.Sequence, at_end: Iterable[ir.Place] = ()) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
-            mark = len(self._added)
+            # A schedule may run these after tasks that stand behind them.
+            is_late = isinstance(node, ir.Task) and node.spec.kind is Kind.WEIGHTS
+            before = set(self.present) if is_late else None
             steps.extend(self.copies(self.needs(node)))
             steps.append(self.rebuilt(node))
-            if isinstance(node, ir.Task) and node.spec.kind is Kind.WEIGHTS:
-                self.forget_since(mark)  # a schedule may run it after tasks that stand behind it
+            if before is not None:
+                self.present = before
             for value, ipu in ir.births(node):
                 self.born((value,), ipu)
         steps.extend(self.copies(at_end))
@@ -63,8 +55,8 @@ class _Places:
         """The copies that make the places true, one per route."""
         routes: dict[tuple[IpuId, IpuId], list[ValueId]] = {}
         for value, ipu in sorted(places):
-            if value in self.home and (value, ipu) not in self._present:
-                self.put((value, ipu))
+            if value in self.home and (value, ipu) not in self.present:
+                self.present.add((value, ipu))
                 routes.setdefault((self.home[value], ipu), []).append(value)
         for source, target in sorted(routes):
             yield ir.Copy(tuple(routes[source, target]), source, target)
@@ -77,9 +69,9 @@ class _Places:
 
     def inside(self, body: ir.Body) -> ir.Sequence:
         """A body whose arguments are born at their places and whose results must be there."""
-        mark = len(self._added)
+        outside = set(self.present)
         for value, ipu in body.arguments:
             self.born((value,), ipu)
         sequence = self.sequence(body.sequence, body.results)
-        self.forget_since(mark)
+        self.present = outside
         return sequence

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lowering.avals import size_in_bytes
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.storage import load_p, store_p
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import Anywhere, rewritten
 
 
 def keep_small(closed: ClosedJaxpr, minimum_bytes: int) -> ClosedJaxpr:
@@ -19,7 +19,6 @@ def keep_small(closed: ClosedJaxpr, minimum_bytes: int) -> ClosedJaxpr:
         stored = eqn.primitive in (store_p, load_p)
         return stored and size_in_bytes(eqn.invars[0].aval) < minimum_bytes
 
-    def take_out(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        rewriter.open(eqn, trace_flat(lambda x: [x], [eqn.invars[0].aval]))
-
-    return rewritten(closed, Anywhere(is_small), take_out)
+    return rewritten(
+        closed, Anywhere(is_small), lambda rewriter, eqn: rewriter.trace(eqn, lambda x: [x])
+    )

@@ -19,7 +19,7 @@ def load_late(program: ir.Program) -> ir.Program:
 
 
 def _sequence(body: ir.Sequence) -> ir.Sequence:
-    steps = [ir.with_bodies(node, lambda own: _sequence(own.sequence)) for node in body.steps]
+    steps = [ir.with_bodies(node, lambda inner: _sequence(inner.sequence)) for node in body.steps]
     made = {value for node in steps for value in ir.writes(node)}
     stores: dict[ValueId, list[ir.Store]] = {}
     for node in steps:

@@ -26,10 +26,9 @@ from lowering.jaxpr import (
     map_sub_jaxprs,
     name_stack,
     sub_jaxprs,
-    trace_flat,
 )
 from lowering.narrow import Format, narrow
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collectives import axis_of
 from lowering.options import Options
 from lowering.partials import in_float16, in_float32
 from lowering.passes.rewrite import Anywhere, Rewriter
@@ -70,10 +69,10 @@ class _Asked:
 
     def of(self, eqn: JaxprEqn) -> _Asked:
         """What is asked of an equation inside."""
-        found = marks.read(name_stack(eqn))
-        if found.outside is not None:
+        marked = marks.read(name_stack(eqn))
+        if marked.outside is not None:
             return _Asked(Format())  # the host is no IPU
-        rounding, partials = found.stochastic_rounding, found.partials_type
+        rounding, partials = marked.stochastic_rounding, marked.partials_type
         format = self.format
         if rounding is not None:
             format = dc.replace(format, stochastic=rounding)
@@ -93,8 +92,7 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
         nan=options.nan_on_overflow,
         stochastic=options.stochastic_rounding,
     )
-    axis = (REPLICAS, replicas) if replicas > 1 else None
-    return _Formats(axis, Anywhere(_has_half)).body(closed, _Asked(format))
+    return _Formats(axis_of(replicas), Anywhere(_has_half)).body(closed, _Asked(format))
 
 
 @dc.dataclass(slots=True)
@@ -128,18 +126,17 @@ class _Formats:
             if not (_has_half(eqn) or self.halves.inside(eqn)):
                 rewriter.keep(eqn)
                 continue
-            own = asked.of(eqn)
+            wanted = asked.of(eqn)
             if is_control_flow(eqn) or call_body(eqn) is not None:
-                new = map_sub_jaxprs(eqn, lambda inner, own=own: self.body(inner, own))
+                new = map_sub_jaxprs(eqn, lambda inner, wanted=wanted: self.body(inner, wanted))
                 pairs = zip(sub_jaxprs(new), sub_jaxprs(eqn), strict=True)
                 same = all(mine is theirs for mine, theirs in pairs)
                 changed |= not same
                 rewriter.keep(eqn if same else new)
-            elif _is_changed(eqn, own):
+            elif _is_changed(eqn, wanted):
                 changed = True
-                avals = [atom.aval for atom in eqn.invars]
                 with in_context_of(eqn):
-                    rewriter.open(eqn, trace_flat(_function(eqn, own), avals, self.axis))
+                    rewriter.trace(eqn, _function(eqn, wanted), self.axis)
             else:
                 rewriter.keep(eqn)
         return rewriter.closed(closed.consts) if changed else closed

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
-from lowering import marks
+from lowering.equations import renamed, variables
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
+from lowering.marks import on_shard
 from lowering.ops.storage import Storage, load, store
 from lowering.ops.tasks import Kind, is_task
 from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
-from lowering.pipelines.slices import renamed, variables
 
 _REMOTE = Storage(remote=True)
 
@@ -40,27 +37,22 @@ def offload_activations(
     return body
 
 
-def _on_ipu(ipus: tuple[int, ...]) -> contextlib.AbstractContextManager[Any]:
-    if len(ipus) != 1:
-        return contextlib.nullcontext()
-    return jax.named_scope(marks.write(marks.SHARD, str(ipus[0])))
-
-
 def _stage(
     body: ClosedJaxpr, stage: int, made_forward: set[Var], ipus: tuple[int, ...]
 ) -> ClosedJaxpr:
+    ipu = ipus[0] if len(ipus) == 1 else None
     tasks = stage_tasks(body, stage)
     late = [tasks[kind] for kind in (Kind.BACKWARD, Kind.WEIGHTS) if kind in tasks]
     waiting = [v for v in variables(a for e in late for a in e.invars) if v in made_forward]
     if Kind.FORWARD not in tasks or not waiting:
         return body
     kept = {var: fresh_var(var.aval) for var in waiting}
-    change = {id(tasks[Kind.FORWARD]): [_storing(tasks[Kind.FORWARD], kept, ipus)]}
-    change.update((id(eqn), [_loading(eqn, kept, ipus)]) for eqn in late)
+    change = {id(tasks[Kind.FORWARD]): [_storing(tasks[Kind.FORWARD], kept, ipu)]}
+    change.update((id(eqn), [_loading(eqn, kept, ipu)]) for eqn in late)
     return with_tasks(body, change)
 
 
-def _storing(eqn: JaxprEqn, kept: dict[Var, Var], ipus: tuple[int, ...]) -> JaxprEqn:
+def _storing(eqn: JaxprEqn, kept: dict[Var, Var], ipu: int | None) -> JaxprEqn:
     """The task with the stored values as further results, its own or what it has read."""
     body: ClosedJaxpr = eqn.params["body"]
     foreign = [v for v in kept if v not in eqn.outvars and v not in eqn.invars]
@@ -70,24 +62,22 @@ def _storing(eqn: JaxprEqn, kept: dict[Var, Var], ipus: tuple[int, ...]) -> Jaxp
         values = dict(zip(operands, flat, strict=True))
         results = call(body, flat[: len(eqn.invars)])
         values.update(zip(eqn.outvars, results, strict=True))
-        with _on_ipu(ipus):
+        with on_shard(ipu):
             return [*results, *(store(values[v], _REMOTE) for v in kept)]
 
     closed = traced(function, [atom.aval for atom in operands])
     return rebuilt(eqn, closed, operands, [*eqn.outvars, *kept.values()])
 
 
-def _loading(eqn: JaxprEqn, kept: dict[Var, Var], ipus: tuple[int, ...]) -> JaxprEqn:
+def _loading(eqn: JaxprEqn, kept: dict[Var, Var], ipu: int | None) -> JaxprEqn:
     """The task that loads what it reads of the stored values."""
     body: ClosedJaxpr = eqn.params["body"]
     invars = renamed(eqn.invars, kept)
-    loaded = [i for i, atom in enumerate(invars) if atom is not eqn.invars[i]]
+    loaded = {i for i, atom in enumerate(invars) if atom is not eqn.invars[i]}
 
     def function(*flat: Any) -> list[Any]:
-        operands = list(flat)
-        with _on_ipu(ipus):
-            for i in loaded:
-                operands[i] = load(flat[i], _REMOTE)
+        with on_shard(ipu):
+            operands = [load(x, _REMOTE) if i in loaded else x for i, x in enumerate(flat)]
         return call(body, operands)
 
     closed = traced(function, [atom.aval for atom in eqn.invars])

@@ -8,16 +8,8 @@ from typing import Any
 
 from lowering import ir
 from lowering.control_flow import ControlFlow
-from lowering.jaxpr import (
-    Atom,
-    Aval,
-    JaxprEqn,
-    Literal,
-    Var,
-    make_jaxpr_of,
-    name_stack,
-    user_line,
-)
+from lowering.equations import sliced, variables
+from lowering.jaxpr import Atom, Aval, JaxprEqn, Literal, Var, name_stack, user_line
 from lowering.marks import joined
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
@@ -38,7 +30,7 @@ def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.
     table = _Table()
     jaxpr = placed.jaxpr.jaxpr
     inputs = table.bind(jaxpr.invars)
-    _bind_constants(table, placed)
+    table.bind_constants(placed)
     body = _Body(table, placed, "").sequence()
     outputs = tuple(table.value(atom) for atom in jaxpr.outvars)
     return ir.Program(
@@ -71,6 +63,10 @@ class _Table:
         self.ids.update(zip(variables, values, strict=True))
         return values
 
+    def bind_constants(self, placed: PlacedBody) -> None:
+        for var, data in zip(placed.jaxpr.jaxpr.constvars, placed.jaxpr.consts, strict=True):
+            self.ids[var] = self.constant(var.aval, data)
+
     def constant(self, aval: Aval, data: Any) -> ValueId:
         value = self.new(aval)
         self.constants.append((value, data))
@@ -83,11 +79,6 @@ class _Table:
         return self.ids[atom]
 
 
-def _bind_constants(table: _Table, placed: PlacedBody) -> None:
-    for var, data in zip(placed.jaxpr.jaxpr.constvars, placed.jaxpr.consts, strict=True):
-        table.ids[var] = table.constant(var.aval, data)
-
-
 class _Body:
     """One body being cut."""
 
@@ -95,9 +86,8 @@ class _Body:
         self.table, self.placed, self.enclosing = table, placed, enclosing
 
     def sequence(self) -> ir.Sequence:
-        grouping = group_equations(self.placed, self.enclosing)
-        steps = (self.step(group, grouping.shared) for group in grouping.groups)
-        return ir.Sequence(tuple(steps))
+        groups, shared = group_equations(self.placed, self.enclosing)
+        return ir.Sequence(tuple(self.step(group, shared) for group in groups))
 
     def step(self, group: Group, shared: set[Var]) -> ir.Node:
         if group.is_kernel:
@@ -108,34 +98,32 @@ class _Body:
             return self.storage_step(eqn, group.home)
         if bodies is None:
             return self.stream_step(eqn, group.home)
-        stack = joined(self.enclosing, name_stack(eqn))
-        return _BRANCHES[eqn.primitive.name](
-            _Inner(self.table, eqn, bodies, self.placed.results[group.index], stack)
-        )
+        stack, homes = joined(self.enclosing, name_stack(eqn)), self.placed.results[group.index]
+        inner = _Inner(self.table, ControlFlow.of(eqn), bodies, homes, stack)
+        return _BRANCHES[inner.flow.kind](inner)
 
     def kernel_step(self, group: Group, shared: set[Var]) -> ir.Node:
         made = {var for eqn in group.eqns for var in eqn.outvars}
-        used = (a for eqn in group.eqns for a in eqn.invars if not isinstance(a, Literal))
-        invars = list(dict.fromkeys(a for a in used if a not in made))
+        used = variables(a for eqn in group.eqns for a in eqn.invars)
+        invars = [var for var in used if var not in made]
         outvars = [v for eqn in group.eqns for v in eqn.outvars if v in shared]
-        debug = self.placed.jaxpr.jaxpr.debug_info
-        jaxpr = make_jaxpr_of(invars, outvars, group.eqns, debug)
+        jaxpr = sliced(self.placed.jaxpr.jaxpr, invars, outvars, group.eqns)
         kernel = ir.Kernel(jaxpr, user_line(group.eqns[0]))
         reads = tuple(self.table.ids[var] for var in invars)
         writes = self.table.bind(outvars)
         if group.home == HOST:
             name = group.outside or name_on_host(group.eqns[0]) or "host"
             return ir.HostCall(name, kernel, reads, writes, once=group.outside is not None)
-        return ir.Execute(kernel, IpuId(group.home or 0), reads, writes)
+        return ir.Execute(kernel, _ipu(group.home), reads, writes)
 
     def storage_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
         value = self.table.value(eqn.invars[0])
         (result,) = self.table.bind(eqn.outvars)
         step = ir.Load if eqn.primitive is load_p else ir.Store
-        return step(value, result, IpuId(max(home or 0, 0)), eqn.params["storage"])
+        return step(value, result, _ipu(home), eqn.params["storage"])
 
     def stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
-        params, ipu = eqn.params, IpuId(max(home or 0, 0))
+        params, ipu = eqn.params, _ipu(home)
         if eqn.primitive is dequeue_p:
             writes = self.table.bind(eqn.outvars)
             origin, loop = user_line(eqn), params["loop"].structure
@@ -151,20 +139,20 @@ class _Inner:
     """Control flow being turned into a branch of the tree."""
 
     table: _Table
-    eqn: JaxprEqn
+    flow: ControlFlow
     bodies: tuple[PlacedBody, ...]
     homes: tuple[Home, ...]
     stack: str
 
     def operands(self) -> list[ValueId]:
-        return [self.table.value(atom) for atom in self.eqn.invars]
+        return [self.table.value(atom) for atom in self.flow.eqn.invars]
 
     def enter(self, number: int, consts: Sequence[ValueId]) -> list[ValueId]:
         """Names a body's arguments: constants as outside, the others anew. Gives the new ones."""
         placed = self.bodies[number]
         invars = placed.jaxpr.jaxpr.invars
         self.table.ids.update(zip(invars[: len(consts)], consts, strict=True))
-        _bind_constants(self.table, placed)
+        self.table.bind_constants(placed)
         return list(self.table.bind(invars[len(consts) :]))
 
     def body(self, number: int) -> tuple[ir.Sequence, list[ValueId]]:
@@ -174,20 +162,16 @@ class _Inner:
         return sequence, [self.table.value(a) for a in placed.jaxpr.jaxpr.outvars]
 
     def results(self) -> list[ValueId]:
-        return list(self.table.bind(self.eqn.outvars))
+        return list(self.table.bind(self.flow.eqn.outvars))
 
     def carry(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
         """The loop variables, given their four names; they are the first results."""
-        own = (each[: self.flow.variables] for each in (self.homes, *names))
-        return tuple(ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*own, strict=True))
-
-    @property
-    def flow(self) -> ControlFlow:
-        return ControlFlow.of(self.eqn)
+        first = (each[: self.flow.variables] for each in (self.homes, *names))
+        return tuple(ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*first, strict=True))
 
     @property
     def origin(self) -> str:
-        return user_line(self.eqn)
+        return user_line(self.flow.eqn)
 
 
 def _ipu(home: Home) -> IpuId:
@@ -198,18 +182,17 @@ def _loop(inner: _Inner) -> ir.Node:
     flow, operands = inner.flow, inner.operands()
     entering = inner.enter(0, operands[flow.constants[0]])
     sequence, leaving = inner.body(0)
-    results, own, params = inner.results(), flow.variables, inner.eqn.params
+    results, count, params = inner.results(), flow.variables, flow.eqn.params
     carry = inner.carry(operands[flow.carried], entering, leaving, results)
-    planned = flow.pipeline
-    if isinstance(planned, PlannedPipeline):
-        name, schedule = planned.name, planned.schedule
+    if isinstance(flow.pipeline, PlannedPipeline):
+        name, schedule = flow.pipeline.name, flow.pipeline.schedule
         return ir.Pipeline(
             name=name, schedule=schedule, body=sequence, carry=carry, origin=inner.origin
         )
     rows = operands[flow.elements]
     wanted = inner.bodies[0].wanted
-    slices = zip(rows, entering[own:], wanted[len(wanted) - len(rows) :], strict=True)
-    stacks = zip(leaving[own:], results[own:], inner.homes[own:], strict=True)
+    slices = zip(rows, entering[count:], wanted[len(wanted) - len(rows) :], strict=True)
+    stacks = zip(leaving[count:], results[count:], inner.homes[count:], strict=True)
     loop = params.get("loop")
     return ir.Repeat(
         count=flow.trips,
@@ -226,11 +209,9 @@ def _loop(inner: _Inner) -> ir.Node:
 
 def _while(inner: _Inner) -> ir.Node:
     operands = inner.operands()
-    tested, stepped = (operands[own] for own in inner.flow.constants)
+    tested, stepped = (operands[part] for part in inner.flow.constants)
     entering = inner.enter(1, stepped)
-    condition = inner.bodies[0].jaxpr.jaxpr
-    inner.table.ids.update(zip(condition.invars, [*tested, *entering], strict=True))
-    _bind_constants(inner.table, inner.bodies[0])
+    inner.enter(0, [*tested, *entering])
     test, (predicate,) = inner.body(0)
     sequence, leaving = inner.body(1)
     taken = (step.loop for step in sequence.steps if isinstance(step, ir.StreamIn))
@@ -263,8 +244,9 @@ def _cond(inner: _Inner) -> ir.Node:
 def _task(inner: _Inner) -> ir.Node:
     inner.enter(0, inner.operands())
     sequence, results = inner.body(0)
-    inner.table.ids.update(zip(inner.eqn.outvars, results, strict=True))
-    return ir.Task(inner.eqn.params["spec"], sequence, inner.origin)
+    eqn = inner.flow.eqn
+    inner.table.ids.update(zip(eqn.outvars, results, strict=True))
+    return ir.Task(eqn.params["spec"], sequence, inner.origin)
 
 
 _BRANCHES = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lowering import marks
-from lowering.avals import shape_of
+from lowering.avals import size_of
 from lowering.control_flow import ControlFlow, is_control_flow
+from lowering.equations import variables, walk
 from lowering.errors import OutsideCompilationError
 from lowering.jaxpr import (
     Atom,
@@ -68,10 +69,7 @@ def place(closed: ClosedJaxpr, *, step_slow_loops: bool = False) -> PlacedBody:
     Raises: OutsideCompilationError for host operations inside control flow.
     """
     inputs = [None] * len(closed.jaxpr.invars)
-    placer = _Placer(closed, "", inputs, _Shards())
-    placer.step_slow_loops = step_slow_loops
-    placer.is_top = True
-    return placer.run()
+    return _Placer(closed, "", inputs, _Shards(), step_slow_loops, is_top=True).run()
 
 
 class _Shards:
@@ -83,10 +81,14 @@ class _Shards:
     def __call__(self, jaxpr: Jaxpr) -> frozenset[int]:
         key = id(jaxpr)
         if key not in self._known:
-            named = {marks.read(name_stack(eqn)).shard for eqn in jaxpr.eqns} - {None}
-            inner = (self(sub) for eqn in jaxpr.eqns for sub in sub_jaxprs(eqn))
+            named = (marks.read(name_stack(eqn)).shard for eqn in jaxpr.eqns)
+            inner = map(self.inside, jaxpr.eqns)
             self._known[key] = frozenset(s for s in named if s is not None).union(*inner)
         return self._known[key]
+
+    def inside(self, eqn: JaxprEqn) -> frozenset[int]:
+        """Those that an equation's bodies name."""
+        return frozenset[int]().union(*map(self, sub_jaxprs(eqn)))
 
 
 def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
@@ -94,59 +96,47 @@ def shards_used(closed: ClosedJaxpr) -> frozenset[int]:
 
     A stage that only passes values on has no operations, and its IPU is in use all the same.
     """
-    stages = (ipu for spec in _pipelines(closed.jaxpr) for own in spec.ipus for ipu in own)
+    stages = (ipu for spec in _pipelines(closed.jaxpr) for ipus in spec.ipus for ipu in ipus)
     return _Shards()(closed.jaxpr).union(stages)
 
 
 def _pipelines(jaxpr: Jaxpr) -> Iterator[PipelineSpec | PlannedPipeline]:
-    for eqn in jaxpr.eqns:
-        if eqn.primitive is repeat_p and eqn.params["pipeline"] is not None:
-            yield eqn.params["pipeline"]
-        for inner in sub_jaxprs(eqn):
-            yield from _pipelines(inner)
+    specs = (eqn.params["pipeline"] for eqn in walk(jaxpr) if eqn.primitive is repeat_p)
+    return (spec for spec in specs if spec is not None)
 
 
 def line_of_shard(jaxpr: Jaxpr, shard: int) -> str:
     """The user's `file:line` of a pipeline or an equation with this shard, or '' for none."""
     for spec in _pipelines(jaxpr):
-        if any(shard in own for own in spec.ipus):
+        if any(shard in ipus for ipus in spec.ipus):
             return spec.origin
-    for eqn in jaxpr.eqns:
-        if marks.read(name_stack(eqn)).shard == shard:
-            return user_line(eqn)
-        line = next(filter(None, (line_of_shard(sub, shard) for sub in sub_jaxprs(eqn))), "")
-        if line:
-            return line
-    return ""
-
-
-def _place(
-    closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
-) -> PlacedBody:
-    return _Placer(closed, enclosing, inputs, shards).run()
+    eqns = (eqn for eqn in walk(jaxpr) if marks.read(name_stack(eqn)).shard == shard)
+    return next(filter(None, map(user_line, eqns)), "")
 
 
 class _Placer:
     """One body being placed: forward along the data, backward from the users, then what is left."""
 
     def __init__(
-        self, closed: ClosedJaxpr, enclosing: str, inputs: Sequence[Home], shards: _Shards
+        self,
+        closed: ClosedJaxpr,
+        enclosing: str,
+        inputs: Sequence[Home],
+        shards: _Shards,
+        step_slow_loops: bool = False,
+        is_top: bool = False,
     ):
         self.closed, self.enclosing, self.shards = closed, enclosing, shards
+        self.step_slow_loops, self.is_top = step_slow_loops, is_top
         self.eqns = closed.jaxpr.eqns
         self.inputs = tuple(inputs)
-        self.home_of: dict[Var, IpuId] = {
-            var: home
-            for var, home in zip(closed.jaxpr.invars, inputs, strict=True)
-            if home is not None
-        }
+        pairs = zip(closed.jaxpr.invars, inputs, strict=True)
+        self.home_of = {var: home for var, home in pairs if home is not None}
         self.homes: list[Home] = [None] * len(self.eqns)
         self.bodies: dict[int, tuple[PlacedBody, ...]] = {}
         self.results: dict[int, tuple[Home, ...]] = {}
         self.wants: dict[int, Sequence[Home]] = {}
         self.twins = _Twins()
-        self.step_slow_loops = False
-        self.is_top = False
 
     def run(self) -> PlacedBody:
         self.forward()
@@ -156,54 +146,45 @@ class _Placer:
 
     def forward(self) -> None:
         for index, eqn in enumerate(self.eqns):
-            found = marks.read(marks.joined(self.enclosing, name_stack(eqn)))
-            if self.is_split(eqn, found):
+            scopes = marks.read(marks.joined(self.enclosing, name_stack(eqn)))
+            if self.is_split(eqn, scopes):
                 self.split(index, eqn)
                 continue
-            home = self.marked(eqn, found)
-            if home is None and found.backward:
+            home = self.marked(eqn, scopes)
+            if home is None and scopes.backward:
                 home = self.twins.home_of(eqn)
             if home is None:
                 home = self.voted(eqn.invars)
             self.assign(index, eqn, home)
-            if not found.backward and found.shard is None:
+            if not scopes.backward and scopes.shard is None:
                 self.twins.remember(eqn, home)
 
-    def is_split(self, eqn: JaxprEqn, found: marks.Marks) -> bool:
+    def is_split(self, eqn: JaxprEqn, scopes: marks.Marks) -> bool:
         """Whether this is control flow that runs on several IPUs or whose steps the host sees."""
         if is_task(eqn):
             return True
-        if not is_control_flow(eqn) or found.outside is not None:
+        if not is_control_flow(eqn) or scopes.outside is not None:
             return False
         _forbid_host_operations(eqn)
         if uses_streams(eqn) or eqn.primitive is repeat_p:
             return True
-        if self.step_slow_loops and eqn.primitive.name == "scan" and has_slow_convolution(eqn):
-            return True
-        if any(map(_stores, sub_jaxprs(eqn))):
-            return True
-        return len(frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))) > 1
+        if self.step_slow_loops and eqn.primitive.name == "scan":
+            if any(map(has_slow_convolution, sub_jaxprs(eqn))):
+                return True
+        return any(map(_stores, sub_jaxprs(eqn))) or len(self.shards.inside(eqn)) > 1
 
-    def marked(self, eqn: JaxprEqn, found: marks.Marks) -> Home:
-        if found.outside is not None or (self.is_top and name_on_host(eqn) is not None):
+    def marked(self, eqn: JaxprEqn, scopes: marks.Marks) -> Home:
+        if scopes.outside is not None or (self.is_top and name_on_host(eqn) is not None):
             return HOST
-        if found.shard is not None:
-            return IpuId(found.shard)
-        inside = frozenset[int]().union(*map(self.shards, sub_jaxprs(eqn)))
+        if scopes.shard is not None:
+            return IpuId(scopes.shard)
+        inside = self.shards.inside(eqn)
         return IpuId(min(inside)) if inside else None
 
     def voted(self, operands: Sequence[Atom]) -> Home:
         """The home of the largest operand that has one."""
-        best: Home = None
-        best_size = -1
-        for atom in operands:
-            home = None if isinstance(atom, Literal) else self.home_of.get(atom)
-            if home is None or home == HOST:
-                continue
-            size = _elements(atom.aval)
-            if size > best_size:
-                best, best_size = home, size
-        return best
+        placed = [var for var in variables(operands) if self.home_of.get(var, HOST) != HOST]
+        return self.home_of[max(placed, key=lambda var: size_of(var.aval))] if placed else None
 
     def assign(self, index: int, eqn: JaxprEqn, home: Home) -> None:
         self.homes[index] = home
@@ -211,17 +192,33 @@ class _Placer:
             self.home_of.update((var, home) for var in eqn.outvars)
 
     def split(self, index: int, eqn: JaxprEqn) -> None:
+        """Hands homes to the bodies of control flow, and takes them back."""
+        flow, operands = ControlFlow.of(eqn), self.homes_of(eqn.invars)
         stack = marks.joined(self.enclosing, name_stack(eqn))
-        operands = [None if isinstance(a, Literal) else self.home_of.get(a) for a in eqn.invars]
 
-        def place_inner(body: ClosedJaxpr, homes: Sequence[Home]) -> PlacedBody:
-            return _place(body, stack, homes, self.shards)
+        def placed(number: int, homes: Sequence[Home]) -> PlacedBody:
+            return _Placer(flow.bodies[number], stack, homes, self.shards).run()
 
-        self.bodies[index], results, self.wants[index] = _split(eqn, operands, place_inner)
-        self.results[index] = tuple(results)
-        for var, home in zip(eqn.outvars, results, strict=True):
-            if home is not None:
-                self.home_of[var] = home
+        numbers = range(int(flow.is_condition(0)), len(flow.bodies))
+        bodies = [placed(number, flow.arguments(number, operands)) for number in numbers]
+        wanted = [_first(*homes) for homes in zip(*(body.wanted for body in bodies), strict=True)]
+        results = [_first(*homes) for homes in zip(*(body.outputs for body in bodies), strict=True)]
+        first, count = len(operands[flow.constants[-1]]), flow.variables
+        entering = wanted[first : first + count]
+        # A loop variable lives where the body computes it, else where it is wanted or came from.
+        homes = [_first(new, old) for new, old in zip(results[:count], entering, strict=True)]
+        wanted[first : first + count] = results[:count] = homes
+        if flow.is_condition(0):
+            constants = operands[flow.constants[0]]
+            bodies.insert(0, placed(0, [*constants, *homes]))
+            wanted[:0] = bodies[0].wanted[: len(constants)]
+        self.bodies[index], self.results[index] = tuple(bodies), tuple(results)
+        self.wants[index] = [*operands[: flow.constants[0].start], *wanted]
+        pairs = zip(eqn.outvars, results, strict=True)
+        self.home_of.update((var, home) for var, home in pairs if home is not None)
+
+    def homes_of(self, atoms: Sequence[Atom]) -> list[Home]:
+        return [None if isinstance(a, Literal) else self.home_of.get(a) for a in atoms]
 
     def backward(self) -> None:
         """Equations without a placed operand go where their first user is."""
@@ -247,10 +244,6 @@ class _Placer:
                 self.assign(index, eqn, IpuId(0) if home is None else home)
 
     def result(self) -> PlacedBody:
-        outputs = tuple(
-            None if isinstance(a, Literal) else self.home_of.get(a)
-            for a in self.closed.jaxpr.outvars
-        )
         return PlacedBody(
             jaxpr=self.closed,
             homes=tuple(self.homes),
@@ -258,7 +251,7 @@ class _Placer:
             results=self.results,
             inputs=self.inputs,
             wanted=self.wanted(),
-            outputs=outputs,
+            outputs=tuple(self.homes_of(self.closed.jaxpr.outvars)),
         )
 
     def wanted(self) -> tuple[Home, ...]:
@@ -266,14 +259,10 @@ class _Placer:
         readers: dict[Var, IpuId] = {}
         for eqn, home in zip(self.eqns, self.homes, strict=True):
             if home is not None and home != HOST:
-                for atom in eqn.invars:
-                    if not isinstance(atom, Literal):
-                        readers.setdefault(atom, home)
-        invars = self.closed.jaxpr.invars
-        return tuple(
-            readers.get(var) if home is None else home
-            for var, home in zip(invars, self.inputs, strict=True)
-        )
+                for var in variables(eqn.invars):
+                    readers.setdefault(var, home)
+        pairs = zip(self.closed.jaxpr.invars, self.inputs, strict=True)
+        return tuple(readers.get(var) if home is None else home for var, home in pairs)
 
 
 class _Twins:
@@ -301,62 +290,21 @@ class _Twins:
 
 def _stores(jaxpr: Jaxpr) -> bool:
     """Whether values are put away or brought back inside."""
-    return any(
-        eqn.primitive in (load_p, store_p) or any(map(_stores, sub_jaxprs(eqn)))
-        for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive in (load_p, store_p) for eqn in walk(jaxpr))
 
 
 def _forbid_host_operations(eqn: JaxprEqn) -> None:
     for jaxpr in sub_jaxprs(eqn):
         for inner in jaxpr.eqns:
-            found = marks.read(name_stack(inner))
-            if found.outside is not None:
+            outside = marks.read(name_stack(inner)).outside
+            if outside is not None:
                 raise OutsideCompilationError(
-                    f"outside_compilation_scope('{found.outside}') inside `{eqn.primitive.name}`: "
+                    f"outside_compilation_scope('{outside}') inside `{eqn.primitive.name}`: "
                     "a program cannot return to the host from within control flow",
                     where=user_line(inner),
                     fix="move the scope out of the loop or condition",
                 )
             _forbid_host_operations(inner)
-
-
-def _elements(aval: Any) -> int:
-    size = 1
-    for extent in shape_of(aval):
-        size *= extent
-    return size
-
-
-_PlaceInner = Callable[[ClosedJaxpr, Sequence[Home]], PlacedBody]
-
-
-def _split(
-    eqn: JaxprEqn, operands: Sequence[Home], place_inner: _PlaceInner
-) -> tuple[tuple[PlacedBody, ...], Sequence[Home], Sequence[Home]]:
-    """Hands homes to the bodies of control flow and takes them back.
-
-    Returns:
-      The placed bodies, homes of the results, and where the operands are wanted.
-    """
-    flow = ControlFlow.of(eqn)
-    placed = [
-        place_inner(body, flow.arguments(number, operands))
-        for number, body in enumerate(flow.bodies)
-        if not flow.is_condition(number)
-    ]
-    wanted = [_first(*homes) for homes in zip(*(body.wanted for body in placed), strict=True)]
-    results = [_first(*homes) for homes in zip(*(body.outputs for body in placed), strict=True)]
-    first, count = len(operands[flow.constants[-1]]), flow.variables
-    entering = wanted[first : first + count]
-    # A loop variable lives where the body computes it, else where it is wanted or came from.
-    homes = [_first(new, old) for new, old in zip(results[:count], entering, strict=True)]
-    wanted[first : first + count] = results[:count] = homes
-    if flow.is_condition(0):
-        constants = operands[flow.constants[0]]
-        placed.insert(0, place_inner(flow.bodies[0], [*constants, *homes]))
-        wanted[:0] = placed[0].wanted[: len(constants)]
-    return tuple(placed), results, [*operands[: flow.constants[0].start], *wanted]
 
 
 def _first(*homes: Home) -> Home:

@@ -88,12 +88,10 @@ def _schedule(spec: PipelineSpec, count: int, options: Options, ipus: int) -> Sc
             stages=spec.stages,
             micro_batches=count,
             training=spec.training,
-            ipus=tuple(own or everywhere for own in spec.ipus),
+            ipus=tuple(of_stage or everywhere for of_stage in spec.ipus),
             io_tiles=options.io_tiles,
         )
     except ScheduleError as error:
         raise ScheduleError(
-            f"pipeline `{spec.name}`: {error.what}",
-            where=error.where or spec.origin,
-            fix=error.fix,
+            f"pipeline `{spec.name}`: {error.what}", where=error.where or spec.origin, fix=error.fix
         ) from error

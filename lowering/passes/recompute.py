@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lowering.equations import renamed, sliced, values_of, variables
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.ops.draws import key_p
 from lowering.ops.tasks import Kind, Recomputation, TaskSpec, checkpoint_p, task_p
-from lowering.pipelines.edit import (
-    call,
-    readers,
-    rebuilt,
-    stage_tasks,
-    stages_of,
-    traced,
-    with_tasks,
-)
-from lowering.pipelines.slices import (
-    acts,
-    needed_for,
-    read_from_outside,
-    renamed,
-    sliced,
-    values_of,
-    variables,
-)
+from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
+from lowering.pipelines.slices import acts, needed_for, read_from_outside, readers
 
 
 def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
@@ -49,7 +34,7 @@ def _stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> ClosedJaxpr:
     if forward is None or backward is None or read_late.isdisjoint(forward.outvars):
         return body
     again = _Again(forward, [v for v in forward.outvars if v in read_late], mode)
-    others = {a for a in variables(body.jaxpr.outvars)}
+    others = set(variables(body.jaxpr.outvars))
     others |= {v for v in forward.outvars if _is_read_by_others(body, v, late)}
     change = {
         id(forward): [again.forward_task(others)],
@@ -63,7 +48,7 @@ def _stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> ClosedJaxpr:
 
 
 def _is_read_by_others(body: ClosedJaxpr, var: Var, late: Sequence[JaxprEqn]) -> bool:
-    return any(all(eqn is not own for own in late) for eqn in readers(body, var))
+    return any(all(eqn is not task for task in late) for eqn in readers(body, var))
 
 
 class _Again:

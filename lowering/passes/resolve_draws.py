@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from lowering.control_flow import ControlFlow, is_control_flow
+from lowering.equations import evaluate_with, function_of
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -18,14 +18,12 @@ from lowering.jaxpr import (
     at_source_of,
     bind_equation,
     call_body,
-    run_equations,
     trace_flat,
 )
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collectives import REPLICAS, axis_of
 from lowering.ops.draws import SEED_WORDS, WORDS, draw_p, first_key, is_draw, key_of, keys_of
-from lowering.passes.evaluate import evaluate_with
 from lowering.passes.rewrite import Anywhere
-from lowering.passes.thread import threaded
+from lowering.passes.thread import Stepped, Values, threaded
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)
 
@@ -42,13 +40,13 @@ def resolve_draws(closed: ClosedJaxpr, replicas: int) -> tuple[ClosedJaxpr, bool
     draws = Anywhere(is_draw)
     if not draws(closed.jaxpr):
         return closed, False
-    axis = (REPLICAS, replicas) if replicas > 1 else None
+    axis = axis_of(replicas)
     resolver = _Resolver(draws, axis)
 
     def seeded(*operands: Any) -> list[Any]:
-        *given, seed = operands
+        *arguments, seed = operands
         replica = lax.axis_index(REPLICAS) if axis else 0
-        return resolver.run(closed, given, first_key(seed, replica))
+        return resolver.run(closed, arguments, first_key(seed, replica))
 
     seed = ShapedArray((SEED_WORDS,), jnp.uint32.dtype)
     return trace_flat(seeded, [*closed.in_avals, seed], axis), True
@@ -68,11 +66,11 @@ class _Resolver:
     axis: tuple[str, int] | None
     functions: dict[int, ClosedJaxpr] = dc.field(default_factory=dict[int, ClosedJaxpr])
 
-    def run(self, closed: ClosedJaxpr, operands: Sequence[Any], words: Any) -> list[Any]:
+    def run(self, closed: ClosedJaxpr, operands: Values, words: Any) -> list[Any]:
         """Evaluates a body whose draws follow from `words`."""
         number = 0
 
-        def resolved(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
+        def resolved(eqn: JaxprEqn, inputs: Values) -> Values:
             nonlocal number
             if eqn.primitive is not draw_p and not self.draws.inside(eqn):
                 return bind_equation(eqn, inputs)
@@ -80,12 +78,12 @@ class _Resolver:
             with at_source_of(eqn):
                 if eqn.primitive is draw_p:
                     return [keys_of(words, number, eqn.params["examples"])]
-                own = key_of(words, number)
-            return self.inside(eqn, inputs, own)
+                key = key_of(words, number)
+            return self.inside(eqn, inputs, key)
 
         return evaluate_with(closed, operands, resolved)
 
-    def inside(self, eqn: JaxprEqn, inputs: list[Any], words: Any) -> Sequence[Any]:
+    def inside(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
         """Evaluates an equation with bodies that draw."""
         body = call_body(eqn)
         if body is not None and eqn.primitive.name == "jit":
@@ -99,39 +97,37 @@ class _Resolver:
 
     def shared(self, eqn: JaxprEqn, body: ClosedJaxpr) -> JaxprEqn:
         """A call whose function takes words as well; one function for all calls that share one."""
-        key = id(body.jaxpr)
-        if key not in self.functions:
+        identity = id(body.jaxpr)
+        if identity not in self.functions:
 
             def function(words: Any, *operands: Any) -> list[Any]:
                 return self.run(body, operands, words)
 
-            self.functions[key] = trace_flat(function, [_WORDS, *body.in_avals], self.axis)
+            self.functions[identity] = trace_flat(function, [_WORDS, *body.in_avals], self.axis)
         p = eqn.params
         unspecified = (*p["in_shardings"], *p["out_shardings"])[0]
         more = {
-            "jaxpr": self.functions[key],
+            "jaxpr": self.functions[identity],
             "donated_invars": (False, *p["donated_invars"]),
             "in_shardings": (unspecified, *p["in_shardings"]),
             "in_layouts": (None, *p["in_layouts"]),
         }
         return eqn.replace(params={**p, **more})
 
-    def control_flow(self, eqn: JaxprEqn, inputs: list[Any], words: Any) -> Sequence[Any]:
+    def control_flow(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
         """Counts the iterations of a loop (or of each task of a pipeline) for their keys."""
         flow = ControlFlow.of(eqn)
         of_body = [key_of(words, n) for n in range(2)] if flow.kind == "while" else []
 
-        def run(
-            number: int, closed: ClosedJaxpr, operands: list[Any], counter: Sequence[Any]
-        ) -> tuple[Sequence[Any], Sequence[Any]]:
-            own = of_body[number] if of_body else words
+        def run(number: int, closed: ClosedJaxpr, operands: Values, counter: Values) -> Stepped:
+            key = of_body[number] if of_body else words
             if flow.pipeline is not None:
                 if not self.draws(closed.jaxpr):
-                    return run_equations(closed.jaxpr, closed.consts, operands), counter
-                own = key_of(words, number)
+                    return function_of(closed)(*operands), counter
+                key = key_of(words, number)
             for count in counter:
-                own = key_of(own, count)
-            results = self.run(closed, operands, own)
+                key = key_of(key, count)
+            results = self.run(closed, operands, key)
             return results, [] if flow.is_condition(number) else [count + 1 for count in counter]
 
         start = [jnp.uint32(0)] if flow.is_loop else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lowering.errors import CollectiveError
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat, user_line
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, user_line
 from lowering.ops.norms import PRIMITIVES, resolved, square_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
@@ -25,7 +25,6 @@ def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: in
                 where=user_line(eqn),
                 fix=f"set it to a divisor of {replicas}, or give the device another number of IPUs",
             )
-        avals = [atom.aval for atom in eqn.invars]
-        rewriter.open(eqn, trace_flat(resolved(eqn, stable=stable, group=group), avals))
+        rewriter.trace(eqn, resolved(eqn, stable=stable, group=group))
 
     return rewritten(closed, Anywhere(lambda eqn: eqn.primitive in PRIMITIVES), resolve)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
-from lowering.ops.collectives import PRIMITIVES, REPLICAS, resolved
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.jaxpr import ClosedJaxpr
+from lowering.ops.collectives import PRIMITIVES, axis_of, resolved
+from lowering.passes.rewrite import Anywhere, rewritten
 
 
 def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -15,10 +15,8 @@ def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
             one replica, not at all.
     Raises: CollectiveError if a group does not divide the replicas.
     """
-    axis = (REPLICAS, replicas) if replicas > 1 else None
-
-    def resolve(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        avals = [atom.aval for atom in eqn.invars]
-        rewriter.open(eqn, trace_flat(resolved(eqn, replicas), avals, axis))
-
-    return rewritten(closed, Anywhere(lambda eqn: eqn.primitive in PRIMITIVES), resolve)
+    return rewritten(
+        closed,
+        Anywhere(lambda eqn: eqn.primitive in PRIMITIVES),
+        lambda rewriter, eqn: rewriter.trace(eqn, resolved(eqn, replicas), axis_of(replicas)),
+    )

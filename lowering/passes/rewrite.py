@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lowering.equations import renamed
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
-    Literal,
     Var,
     fresh_var,
     in_context_of,
     is_dropped,
     map_sub_jaxprs,
     sub_jaxprs,
+    trace_flat,
     under,
     with_eqns,
 )
@@ -78,19 +79,21 @@ class Rewriter:
         self._eqns: list[JaxprEqn] = []
         self._constants: list[tuple[Var, Any]] = []
 
-    def atom(self, atom: Atom) -> Atom:
-        """What an operand of the original is called now."""
-        return atom if isinstance(atom, Literal) else self._names.get(atom, atom)
-
     def keep(self, eqn: JaxprEqn) -> None:
         """Takes an equation over as it is."""
         if self._names:
-            eqn = eqn.replace(invars=[self.atom(a) for a in eqn.invars])
+            eqn = eqn.replace(invars=renamed(eqn.invars, self._names))
         self._eqns.append(eqn)
+
+    def trace(
+        self, eqn: JaxprEqn, function: Callable[..., Any], axis: tuple[str, int] | None = None
+    ) -> None:
+        """Puts what `function` does with the operands, flat, in the equation's place."""
+        self.open(eqn, trace_flat(function, [atom.aval for atom in eqn.invars], axis))
 
     def open(self, eqn: JaxprEqn, body: ClosedJaxpr) -> None:
         """Puts the equations of `body`, a function of the operands, in the equation's place."""
-        results = self._inline(body, [self.atom(a) for a in eqn.invars], eqn)
+        results = self._inline(body, renamed(eqn.invars, self._names), eqn)
         for var, result in zip(eqn.outvars, results, strict=True):
             if not is_dropped(var):
                 self._names[var] = result
@@ -102,20 +105,17 @@ class Rewriter:
             names[var] = fresh_var(var.aval)
             self._constants.append((names[var], value))
 
-        def local(atom: Atom) -> Atom:
-            return atom if isinstance(atom, Literal) else names[atom]
-
         for eqn in jaxpr.eqns:
-            invars = [local(a) for a in eqn.invars]
+            invars = renamed(eqn.invars, names)
             outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
             names.update(zip(eqn.outvars, outvars, strict=True))
             source = under(eqn, outer, jaxpr)
             self._eqns.append(eqn.replace(invars=invars, outvars=outvars, source_info=source))
-        return [local(a) for a in jaxpr.outvars]
+        return renamed(jaxpr.outvars, names)
 
     def closed(self, consts: Sequence[Any]) -> ClosedJaxpr:
         """The rewritten jaxpr, given the constants of the original."""
-        outvars = [self.atom(a) for a in self._jaxpr.outvars]
+        outvars = renamed(self._jaxpr.outvars, self._names)
         jaxpr = with_eqns(self._jaxpr, self._eqns, outvars)
         constvars = [*jaxpr.constvars, *(var for var, _ in self._constants)]
         values = [*consts, *(value for _, value in self._constants)]

@@ -9,7 +9,8 @@ from jax import lax
 
 from lowering.avals import shape_of
 from lowering.control_flow import ControlFlow
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, run_equations, trace_flat
+from lowering.equations import function_of
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
 from lowering.passes.rewrite import Anywhere, rewritten
 
 
@@ -36,20 +37,17 @@ def _scalar(eqn: JaxprEqn) -> JaxprEqn:
     """The loop with a scalar condition; its body tests as well, so it takes those constants too."""
     flow = ControlFlow.of(eqn)
     test, body = flow.bodies
-    tested, stepped = (eqn.invars[own] for own in flow.constants)
+    tested, stepped = (eqn.invars[part] for part in flow.constants)
     first, last = len(tested), len(tested) + len(stepped)
 
-    def evaluate(closed: ClosedJaxpr, *operands: Any) -> list[Any]:
-        return run_equations(closed.jaxpr, closed.consts, operands)
-
     def any_left(*operands: Any) -> Any:
-        return jnp.any(evaluate(test, *operands)[0])
+        return jnp.any(function_of(test)(*operands)[0])
 
     def step(*operands: Any) -> list[Any]:
         consts, carry = operands[:last], operands[last:]
-        (going,) = evaluate(test, *consts[:first], *carry)
-        stepped = evaluate(body, *consts[first:], *carry)
-        return [_selected(going, new, old) for new, old in zip(stepped, carry, strict=True)]
+        (going,) = function_of(test)(*consts[:first], *carry)
+        after = function_of(body)(*consts[first:], *carry)
+        return [_selected(going, new, old) for new, old in zip(after, carry, strict=True)]
 
     bodies = (
         trace_flat(any_left, test.in_avals),

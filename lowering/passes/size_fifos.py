@@ -42,9 +42,9 @@ def _fifos(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
         if spec.kind is Kind.FORWARD:
             forward.update(p for s in steps for p in ir.births(s))
         else:
-            found = waiting.setdefault(spec.stage, [])
+            places = waiting.setdefault(spec.stage, [])
             read = frozenset(p for s in steps for p in needs(s))
-            found += sorted((read & forward).difference(found))
+            places += sorted((read & forward).difference(places))
         steps = []
     return tuple(
         fifo for stage, places in waiting.items() for fifo in _by_ipu(stage, places, depths[stage])
@@ -55,4 +55,4 @@ def _by_ipu(stage: int, places: Sequence[ir.Place], depth: int) -> list[ir.Fifo]
     values: dict[IpuId, list[ValueId]] = {}
     for value, ipu in places:
         values.setdefault(ipu, []).append(value)
-    return [ir.Fifo(stage, tuple(own), ipu, depth) for ipu, own in values.items()]
+    return [ir.Fifo(stage, tuple(on_ipu), ipu, depth) for ipu, on_ipu in values.items()]

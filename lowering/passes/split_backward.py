@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, fresh_var
+from lowering.equations import sliced, variables
+from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.ops.tasks import Kind, is_task
 from lowering.pipelines.edit import of_kind, rebuilt, with_tasks
-from lowering.pipelines.slices import needed_for, read_from_outside, sliced, with_actions
+from lowering.pipelines.slices import needed_for, read_from_outside, with_actions
 
 
 def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:
@@ -34,7 +35,7 @@ def _split(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
     passed = [pair for i, pair in enumerate(results) if i not in buffers]
     first = with_actions(jaxpr.eqns, needed_for(jaxpr.eqns, [atom for _, atom in passed]))
     # A buffer that input gradients depend on, as a counter for random keys is, stays with them.
-    read = {v for e in first for v in e.invars if not isinstance(v, Literal)}
+    read = variables(a for e in first for a in e.invars)
     added = {result for result, buffer in buffers.items() if buffer not in read}
     passed = [pair for i, pair in enumerate(results) if i not in added]
     summed = [pair for i, pair in enumerate(results) if i in added]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jax.custom_batching import sequential_vmap
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, batching, bind_equation, call_body, trace_flat
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, batching, bind_equation, call_body
+from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 
 def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -19,13 +19,11 @@ def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """
     if replicas == 1:
         return closed
-    unknown = Anywhere(lambda eqn: not _can_vectorize(eqn))
-    return rewritten(closed, unknown, lambda rewriter, eqn: rewriter.open(eqn, _sequential(eqn)))
+    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _one_by_one)
 
 
-def _sequential(eqn: JaxprEqn) -> ClosedJaxpr:
-    one_by_one = sequential_vmap(lambda *operands: bind_equation(eqn, operands))
-    return trace_flat(one_by_one, [atom.aval for atom in eqn.invars])
+def _one_by_one(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    rewriter.trace(eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands)))
 
 
 def _can_vectorize(eqn: JaxprEqn) -> bool:

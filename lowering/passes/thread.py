@@ -10,25 +10,19 @@ import jax
 from jax import lax
 
 from lowering.control_flow import ControlFlow
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    bind_equation,
-    hoisted,
-    run_equations,
-    trace_flat,
-)
+from lowering.equations import evaluate_with, function_of
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, bind_equation, hoisted, trace_flat
 from lowering.ops.streams import repeat
 from lowering.ops.tasks import TaskSpec, is_task
-from lowering.passes.evaluate import evaluate_with
 
-Run = Callable[[int, ClosedJaxpr, list[Any], list[Any]], tuple[Sequence[Any], Sequence[Any]]]
+Values = Sequence[Any]
+Stepped = tuple[Values, Values]
+"""What a body gives, and the state after it."""
+Run = Callable[[int, ClosedJaxpr, Values, Values], Stepped]
 Axis = tuple[str, int] | None
 
 
-def threaded(
-    eqn: JaxprEqn, operands: Sequence[Any], state: Sequence[Any], run: Run, axis: Axis
-) -> tuple[list[Any], list[Any]]:
+def threaded(eqn: JaxprEqn, operands: Values, state: Values, run: Run, axis: Axis) -> Stepped:
     """Evaluates control flow whose bodies take and give a state as well; used inside a trace.
 
     In a loop the state is further loop variables. Each task of a pipeline has a state of its own,
@@ -52,41 +46,36 @@ def threaded(
         results = _pipeline(flow, operands, state, run, axis)
     else:
         numbered = enumerate(flow.bodies)
-        bodies = [_body(n, own, flow.stacked, state, run, axis) for n, own in numbered]
-        results = list(_FORMS[flow.kind](flow, bodies, operands, state))
+        bodies = [_body(n, body, flow.stacked, state, run, axis) for n, body in numbered]
+        results = _FORMS[flow.kind](flow, bodies, operands, state)
     first = len(eqn.outvars) - flow.stacked
     last = len(results) - flow.stacked
     return [*results[:first], *results[last:]], results[first:last]
 
 
 def _body(
-    number: int, closed: ClosedJaxpr, stacked: int, state: Sequence[Any], run: Run, axis: Axis
+    number: int, closed: ClosedJaxpr, stacked: int, state: Values, run: Run, axis: Axis
 ) -> ClosedJaxpr:
     """A body whose last arguments are the state, which it gives in front of what is stacked."""
     count = len(closed.in_avals)
 
     def function(*flat: Any) -> list[Any]:
         results, after = run(number, closed, list(flat[:count]), list(flat[count:]))
-        own = len(results) - stacked
-        return [*results[:own], *after, *results[own:]]
+        last = len(results) - stacked
+        return [*results[:last], *after, *results[last:]]
 
     return trace_flat(function, [*closed.in_avals, *map(jax.typeof, state)], axis)
 
 
-def _call(closed: ClosedJaxpr, *operands: Any) -> list[Any]:
-    return run_equations(closed.jaxpr, closed.consts, operands)
-
-
 _Bodies = Sequence[ClosedJaxpr]
-_Values = Sequence[Any]
 
 
-def _scan(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values) -> _Values:
-    own = flow.variables
+def _scan(flow: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
+    body, count = function_of(bodies[0]), flow.variables
 
-    def step(carried: Any, sliced: Any) -> Any:
+    def step(carried: Values, rows: Values) -> Stepped:
         constants = operands[flow.constants[0]]
-        results = _call(bodies[0], *constants, *carried[:own], *sliced, *carried[own:])
+        results = body(*constants, *carried[:count], *rows, *carried[count:])
         return results[: len(carried)], results[len(carried) :]
 
     start, rows = [*operands[flow.carried], *state], list(operands[flow.elements])
@@ -95,37 +84,33 @@ def _scan(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values)
     return [*carried, *stacked]
 
 
-def _while(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values) -> _Values:
-    (condition, body), (tested, stepped) = bodies, (operands[own] for own in flow.constants)
+def _while(flow: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
+    test, step = map(function_of, bodies)
+    tested, stepped = (operands[part] for part in flow.constants)
     return lax.while_loop(
-        lambda carried: _call(condition, *tested, *carried)[0],
-        lambda carried: _call(body, *stepped, *carried),
+        lambda carried: test(*tested, *carried)[0],
+        lambda carried: step(*stepped, *carried),
         [*operands[flow.carried], *state],
     )
 
 
-def _cond(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values) -> _Values:
-    del flow
-
-    def branch(body: ClosedJaxpr) -> Callable[..., list[Any]]:
-        return lambda *given: _call(body, *given)
-
-    return lax.switch(operands[0], [branch(body) for body in bodies], *operands[1:], *state)
+def _cond(_: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
+    return lax.switch(operands[0], list(map(function_of, bodies)), *operands[1:], *state)
 
 
-def _repeat(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values) -> _Values:
+def _repeat(flow: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
     body, hidden = hoisted(bodies[0])
     constants, start = [*hidden, *operands[flow.constants[0]]], [*operands[flow.carried], *state]
     trips = operands[0] if flow.trips is None else flow.trips
     return repeat(body, constants, start, trips, flow.eqn.params["loop"], flow.pipeline)
 
 
-def _task(flow: ControlFlow, bodies: _Bodies, operands: _Values, state: _Values) -> _Values:
+def _task(flow: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
     eqn, hidden = _as_task(flow.eqn, bodies[0], len(state))
     return bind_equation(eqn, [*hidden, *operands, *state])
 
 
-_FORMS: dict[str, Callable[[ControlFlow, _Bodies, _Values, _Values], _Values]] = {
+_FORMS: dict[str, Callable[[ControlFlow, _Bodies, Values, Values], Values]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
@@ -144,17 +129,15 @@ def _as_task(eqn: JaxprEqn, body: ClosedJaxpr, states: int) -> tuple[JaxprEqn, l
     return eqn.replace(params=params), hidden
 
 
-def _pipeline(
-    flow: ControlFlow, operands: Sequence[Any], state: Sequence[Any], run: Run, axis: Axis
-) -> list[Any]:
+def _pipeline(flow: ControlFlow, operands: Values, state: Values, run: Run, axis: Axis) -> Values:
     """A loop whose body still is tasks; each that changes its state has variables for it."""
     (body,), size = flow.bodies, len(state)
     tasks: dict[int, tuple[JaxprEqn, list[Any]]] = {}
     for eqn in filter(is_task, body.jaxpr.eqns):
-        own = _body(len(tasks), eqn.params["body"], 0, state, run, axis)
-        before, after = own.jaxpr.invars[-size:], own.jaxpr.outvars[-size:]
+        inner = _body(len(tasks), eqn.params["body"], 0, state, run, axis)
+        before, after = inner.jaxpr.invars[-size:], inner.jaxpr.outvars[-size:]
         if any(new is not old for new, old in zip(after, before, strict=True)):
-            tasks[id(eqn)] = _as_task(eqn, own, size)
+            tasks[id(eqn)] = _as_task(eqn, inner, size)
 
     def whole(*flat: Any) -> list[Any]:
         waiting = list(flat[len(operands) :])
@@ -171,4 +154,4 @@ def _pipeline(
 
     states = [*state] * len(tasks)
     closed = trace_flat(whole, [*body.in_avals, *map(jax.typeof, states)], axis)
-    return list(_repeat(flow, [closed], operands, states))
+    return _repeat(flow, [closed], operands, states)

@@ -14,16 +14,8 @@ from typing import Any
 
 import jax
 
-from lowering.jaxpr import (
-    ClosedJaxpr,
-    JaxprEqn,
-    Literal,
-    Var,
-    call_body,
-    run_equations,
-    trace_flat,
-    with_eqns,
-)
+from lowering.equations import function_of, part_of, renamed, variables
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var, call_body, trace_flat, with_eqns
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
@@ -32,9 +24,6 @@ from lowering.pipelines.slices import (
     needed_for,
     read_from_outside,
     recomputable,
-    renamed,
-    sliced,
-    variables,
     with_actions,
 )
 
@@ -101,8 +90,8 @@ def differentiate(
     residuals = [v for v in reads if v not in operands]
     forward = with_actions(ahead, needed_for(ahead, [*results, *residuals]))
     return Halves(
-        forward=_closed(joint, operands, [*results, *residuals], forward),
-        backward=_closed(
+        forward=part_of(joint, operands, [*results, *residuals], forward),
+        backward=part_of(
             joint, [*(operands[i] for i in kept), *residuals, *seeds], wanted, backward
         ),
         kept=tuple(kept),
@@ -112,8 +101,8 @@ def differentiate(
 
 def _with_checkpoints_on_top(stage: ClosedJaxpr) -> ClosedJaxpr:
     """Opens the jitted functions that hold checkpoints, so that recomputation sees these."""
-    found = Anywhere(lambda eqn: eqn.primitive is checkpoint_p)
-    jitted = Anywhere(lambda eqn: eqn.primitive.name == "jit" and found.inside(eqn))
+    checkpoints = Anywhere(lambda eqn: eqn.primitive is checkpoint_p)
+    jitted = Anywhere(lambda eqn: eqn.primitive.name == "jit" and checkpoints.inside(eqn))
 
     def open_up(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         body = call_body(eqn)
@@ -154,10 +143,8 @@ def _joint(stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[in
         operands, seeds = list(flat[: len(avals)]), list(flat[len(avals) :])
 
         def function(*chosen: Any) -> Any:
-            given = list(operands)
-            for index, value in zip(gradients, chosen, strict=True):
-                given[index] = value
-            results = run_equations(stage.jaxpr, stage.consts, given)
+            varied = dict(zip(gradients, chosen, strict=True))
+            results = function_of(stage)(*(varied.get(i, x) for i, x in enumerate(operands)))
             return [results[i] for i in cotangents], results
 
         chosen = [operands[i] for i in gradients]
@@ -180,18 +167,15 @@ def _again(
     drawn = [v for e in ahead if is_draw(e) or draws.inside(e) for v in variables(e.outvars)]
     of_inputs = dependent(ahead, [*(v for v in operands if v not in always), *drawn]) | {*drawn}
     # What is made of parameters and literals alone is the same for every micro-batch.
-    fixed = [
-        e
-        for e in ahead
-        if not e.effects and not any(v in of_inputs for v in variables([*e.invars, *e.outvars]))
-    ]
-    own = {var for eqn in fixed for var in eqn.outvars} - of_inputs
-    available = {*always, *own, *(v for v in operands if v in required)}
-    every_time = {id(e) for e in ahead} - {id(e) for e in fixed}
-    again = recomputable(
-        [e for e in ahead if id(e) in every_time], required - available, available, _is_cheap
-    )
-    read = {*required, *(v for e in again for v in variables(e.invars))} & own
+    fixed: list[JaxprEqn] = []
+    every_time: list[JaxprEqn] = []
+    for eqn in ahead:
+        is_fixed = not eqn.effects and of_inputs.isdisjoint(variables([*eqn.invars, *eqn.outvars]))
+        (fixed if is_fixed else every_time).append(eqn)
+    made_once = {var for eqn in fixed for var in eqn.outvars}
+    available = {*always, *made_once, *(v for v in operands if v in required)}
+    again = recomputable(every_time, required - available, available, _is_cheap)
+    read = {*required, *(v for e in again for v in variables(e.invars))} & made_once
     made_again = {id(e) for e in (*needed_for(fixed, read), *again)}
     return [eqn for eqn in ahead if id(eqn) in made_again]
 
@@ -203,22 +187,3 @@ def _is_cheap(eqn: JaxprEqn) -> bool:
     if body is not None:
         return len(body.jaxpr.eqns) <= 4 and all(map(_is_cheap, body.jaxpr.eqns))
     return eqn.primitive.name in _CHEAP
-
-
-def _closed(
-    joint: ClosedJaxpr, invars: Sequence[Var], outvars: Sequence[Any], eqns: Sequence[JaxprEqn]
-) -> ClosedJaxpr:
-    """A half; the joint function's constants stay with it."""
-    jaxpr = joint.jaxpr
-    part = sliced(jaxpr, [*jaxpr.constvars, *invars], outvars, eqns)
-    consts = list(joint.consts)
-    if not consts:
-        return part
-    return ClosedJaxpr(
-        part.jaxpr.replace(
-            constvars=list(jaxpr.constvars),
-            invars=list(invars),
-            debug_info=part.jaxpr.debug_info,
-        ),
-        consts,
-    )

@@ -6,11 +6,11 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lowering.equations import variables
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
-    Literal,
     Var,
     fresh_var,
     hoisted,
@@ -19,7 +19,7 @@ from lowering.jaxpr import (
     without_unused,
 )
 from lowering.ops.tasks import Kind, TaskSpec, is_task, task_p
-from lowering.passes.rewrite import Rewriter
+from lowering.passes.rewrite import Anywhere, rewritten
 
 
 def stage_tasks(body: ClosedJaxpr, stage: int) -> dict[Kind, JaxprEqn]:
@@ -31,11 +31,6 @@ def stage_tasks(body: ClosedJaxpr, stage: int) -> dict[Kind, JaxprEqn]:
 def stages_of(body: ClosedJaxpr) -> list[int]:
     """The stages that a body has tasks for."""
     return sorted({e.params["spec"].stage for e in body.jaxpr.eqns if is_task(e)})
-
-
-def readers(body: ClosedJaxpr, var: Var) -> list[JaxprEqn]:
-    """The equations of a body that read a variable."""
-    return [eqn for eqn in body.jaxpr.eqns if any(atom is var for atom in eqn.invars)]
 
 
 def rebuilt(
@@ -78,19 +73,14 @@ def traced(function: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
     What is called with `call` is taken over as it stands, since a second trace would need to know
     the axis over which collectives in it are.
     """
+    called = Anywhere(lambda eqn: is_task(eqn) and eqn.params["spec"] is None)
     closed = trace_flat(function, avals)
-    rewriter = Rewriter(closed.jaxpr)
-    for eqn in closed.jaxpr.eqns:
-        if is_task(eqn) and eqn.params["spec"] is None:
-            rewriter.open(eqn, eqn.params["body"])
-        else:
-            rewriter.keep(eqn)
-    return rewriter.closed(closed.consts)
+    return rewritten(closed, called, lambda rewriter, eqn: rewriter.open(eqn, eqn.params["body"]))
 
 
 def prune_tasks(body: ClosedJaxpr) -> ClosedJaxpr:
     """The body without results of tasks that nobody reads, and without what only they needed."""
-    live: set[Any] = {a for a in body.jaxpr.outvars if not isinstance(a, Literal)}
+    live = set(variables(body.jaxpr.outvars))
     eqns: list[JaxprEqn] = []
     for eqn in reversed(body.jaxpr.eqns):
         if is_task(eqn):
@@ -98,7 +88,7 @@ def prune_tasks(body: ClosedJaxpr) -> ClosedJaxpr:
             inner, reads = without_unused(eqn.params["body"], used)
             outvars = [v for v, is_used in zip(eqn.outvars, used, strict=True) if is_used]
             eqn = rebuilt(eqn, inner, [eqn.invars[i] for i in reads], outvars)
-        live.update(a for a in eqn.invars if not isinstance(a, Literal))
+        live.update(variables(eqn.invars))
         eqns.append(eqn)
     return ClosedJaxpr(with_eqns(body.jaxpr, eqns[::-1], body.jaxpr.outvars), body.consts)
 

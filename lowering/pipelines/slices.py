@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from lowering.jaxpr import (
-    Atom,
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    Var,
-    make_jaxpr_of,
-)
+from lowering.equations import variables
+from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var
 from lowering.ops.collectives import REPLICAS
-
-
-def variables(atoms: Iterable[Atom]) -> list[Var]:
-    """The atoms that are variables, each once, in order."""
-    return list(dict.fromkeys(a for a in atoms if not isinstance(a, Literal)))
-
-
-def renamed(atoms: Iterable[Atom], names: Mapping[Var, Any]) -> list[Any]:
-    """The atoms, by their new names where they have one."""
-    return [a if isinstance(a, Literal) else names.get(a, a) for a in atoms]
-
-
-def values_of(atoms: Iterable[Atom], values: Mapping[Var, Any]) -> list[Any]:
-    """The value of each atom."""
-    return [a.val if isinstance(a, Literal) else values[a] for a in atoms]
 
 
 def needed_for(
     eqns: Sequence[JaxprEqn], wanted: Iterable[Atom], known: Collection[Var] = ()
 ) -> list[JaxprEqn]:
     """The equations, in order, that `wanted` depends on, given that `known` need not be made."""
-    live = set(variables(wanted)) - set(known)
+    live = set(variables(wanted)).difference(known)
     kept: list[JaxprEqn] = []
     for eqn in reversed(eqns):
         if any(var in live for var in eqn.outvars):
@@ -48,24 +25,22 @@ def needed_for(
 def read_from_outside(eqns: Sequence[JaxprEqn], results: Iterable[Atom]) -> list[Var]:
     """What a run of equations (and its results) reads and does not make, in order of use."""
     made = {var for eqn in eqns for var in eqn.outvars}
-    used = [a for eqn in eqns for a in eqn.invars]
+    used = (a for eqn in eqns for a in eqn.invars)
     return [v for v in variables([*used, *results]) if v not in made]
+
+
+def readers(body: ClosedJaxpr, var: Var) -> list[JaxprEqn]:
+    """The equations of a body that read a variable."""
+    return [eqn for eqn in body.jaxpr.eqns if any(atom is var for atom in eqn.invars)]
 
 
 def dependent(eqns: Sequence[JaxprEqn], sources: Iterable[Var]) -> set[Var]:
     """All variables that depend on one of the sources, those among them."""
-    found = set(sources)
+    reached = set(sources)
     for eqn in eqns:
-        if any(v in found for v in variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
-
-
-def sliced(
-    jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn]
-) -> ClosedJaxpr:
-    """A jaxpr of some of another's equations."""
-    return make_jaxpr_of(invars, outvars, eqns, jaxpr.debug_info)
+        if not reached.isdisjoint(variables(eqn.invars)):
+            reached.update(eqn.outvars)
+    return reached
 
 
 def acts(eqn: JaxprEqn) -> bool:
@@ -106,23 +81,23 @@ def recomputable(
     kept = set(required)
     again: set[int] = set()
 
-    def chain(eqn: JaxprEqn, found: set[int], depth: int) -> bool:
-        """Whether the equation can run without more being kept; adds what must run to `found`."""
+    def chain(eqn: JaxprEqn, rerun: set[int], depth: int) -> bool:
+        """Whether the equation can run without more being kept; adds what must run to `rerun`."""
         if not is_cheap(eqn) or depth == _MAX_CHAIN:
             return False
         for operand in variables(eqn.invars):
             if operand in available or operand in kept:
                 continue
             before = maker.get(operand)
-            if before is None or not (id(before) in found or chain(before, found, depth + 1)):
+            if before is None or not (id(before) in rerun or chain(before, rerun, depth + 1)):
                 return False
-        found.add(id(eqn))
-        return len(found) <= _MAX_CHAIN
+        rerun.add(id(eqn))
+        return len(rerun) <= _MAX_CHAIN
 
     for eqn in reversed(eqns):
         if any(var in kept for var in eqn.outvars):
-            found: set[int] = set()
-            if chain(eqn, found, 0):
+            rerun: set[int] = set()
+            if chain(eqn, rerun, 0):
                 kept -= set(eqn.outvars)
-                again |= found
+                again |= rerun
     return [eqn for eqn in eqns if id(eqn) in again]

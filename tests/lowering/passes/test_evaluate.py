@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from lowering import Options, jaxpr
-from lowering.passes.evaluate import evaluate_with
+from lowering.equations import evaluate_with
 from lowering.passes.number_formats import number_formats
 from lowering.passes.rewrite import Anywhere, rewritten
 from tests.lowering.samples import V, trace

@@ -12,13 +12,13 @@ from lowering.pipelines.edit import (
     call,
     of_kind,
     prune_tasks,
-    readers,
     rebuilt,
     stage_tasks,
     stages_of,
     traced,
     without_constants,
 )
+from lowering.pipelines.slices import readers
 from tests.lowering.pipelines.samples import body_text, dense, gated, micro_batch, squares
 from tests.lowering.samples import V
 

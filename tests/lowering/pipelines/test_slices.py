@@ -10,16 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering import jaxpr
+from lowering.equations import renamed, sliced, values_of, variables
 from lowering.pipelines.slices import (
     acts,
     dependent,
     needed_for,
     read_from_outside,
     recomputable,
-    renamed,
-    sliced,
-    values_of,
-    variables,
     with_actions,
 )
 from tests.lowering.samples import V, trace
