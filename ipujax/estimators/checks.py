@@ -1,6 +1,6 @@
 """The checks of estimators' arguments."""
 
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arrays import ArrayChecks
 from ipujax.errors import EstimatorError, EstimatorTypeError
 
-check = Checks(EstimatorTypeError, EstimatorError)
+check = ArrayChecks(EstimatorTypeError, EstimatorError)

@@ -67,6 +67,8 @@ class Estimator(abc.ABC):
             raise check.refuse(f"params is {params!r}, but must be a dict", "give a dict")
         self._model_fn = model_fn
         check.function(init_fn, "init_fn", optional=True)
+        if warm_start_from is not None:
+            check.path(warm_start_from, "warm_start_from")
         self._settings = Settings(config, dict(params or {}), batch_sizes)
         self._folder = ModelFolder(model_dir, config)
         self._beginning = Beginning(self._folder, init_fn, warm_start_from, self._settings.seed)

@@ -122,7 +122,7 @@ def checked_hooks(hooks: Any, what: str) -> Sequence[SessionRunHook]:
 
 
 def _scalar(loss: Any, mode: str) -> jax.Array:
-    array = jnp.asarray(loss)
+    array = check.array(loss, "the loss")
     if array.size != 1:
         raise check.refuse(
             f"the loss has the shape {array.shape}, but must be a scalar",

@@ -42,6 +42,7 @@ RESULTS = {
     "host_trace": ("HostSpan", "HostTrace"),
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
+    "ipu_session_run_hooks": ("Session", "SessionRunContext", "SessionRunValues"),
     "training": ("Run",),
 }
 """Classes that the package makes; they are asked, not made by users."""
@@ -134,6 +135,11 @@ def _infeed() -> Any:
     return ipu.ipu_infeed_queue.IPUInfeedQueue([f32(1)] * 8)
 
 
+def _estimator() -> dict[str, Any]:
+    run = ipu.ipu_run_config.RunConfig(model_dir="model")
+    return {"model_fn": lambda variables, features, mode: None, "config": run}
+
+
 BY_NAME: dict[str, Any] = {
     "x": X,
     "name": "a name",
@@ -209,7 +215,21 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "internal_ops.print_tensor": lambda: {"input": X},
     "ipu_compiler.compile": lambda: {"computation": lambda x: x, "inputs": [f32(1)]},
+    "ipu_estimator.IPUEstimator": _estimator,
+    "ipu_estimator.IPUEstimatorSpec": lambda: {"mode": "infer", "predictions": X},
     "ipu_infeed_queue.IPUInfeedQueue": lambda: {"dataset": [f32(1)]},
+    "ipu_pipeline_estimator.IPUPipelineEstimator": lambda: (
+        _estimator() | {"model_fn": lambda mode: None}
+    ),
+    "ipu_pipeline_estimator.IPUPipelineEstimatorSpec": lambda: {
+        "mode": "infer",
+        "computational_stages": [lambda x: x, lambda x: x],
+        "gradient_accumulation_count": 1,
+    },
+    "ipu_session_run_hooks.EarlyStoppingHook": lambda: {"max_steps_without_decrease": 1},
+    "ipu_session_run_hooks.IPULoggingTensorHook": lambda: {"at_end": True},
+    "ipu_session_run_hooks.ProfilerHook": lambda: {"save_steps": 1},
+    "ipu_session_run_hooks.StopAtStepHook": lambda: {"num_steps": 1},
     "loops.repeat": lambda: {"n": 2, "body": lambda x: x + 1, "inputs": [f32(1)]},
     "loops.while_loop": lambda: {
         "condition": lambda x: x < 2,
@@ -316,7 +336,10 @@ HOST = (
     "embedding_ops.HostEmbedding",
     "embedding_ops.create_host_embedding",
     "ipu_compiler",
+    "ipu_estimator",
+    "ipu_pipeline_estimator",
     "ipu_run_config",
+    "ipu_session_run_hooks",
     "optimizers",
     "pipelining_ops.check_pipeline",
     "pva",
