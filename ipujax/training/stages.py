@@ -74,7 +74,7 @@ class Pipeline:
           args: of the first stage: inputs, then the element.
           named: the element, if it is a dict.
         """
-        options = {"gradient_accumulation_count": 1, **self.options}
+        options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
         given = Arguments(args, named)
         for number, parts in enumerate(
             PipelineRequest(computational_stages=self.stages, **options).stages
