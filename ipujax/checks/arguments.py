@@ -12,6 +12,9 @@ import numpy as np
 
 from ipujax.errors import IPUError
 
+HALF_OR_SINGLE = ("float16", "float32")
+"""The names of the dtypes that IPUs compute in."""
+
 _GIVE_AN_INT = (
     "give a Python int; it must be known when the function is traced, not at run time only, as "
     "static_argnums of ipu.compile makes an argument"
@@ -59,6 +62,12 @@ class Checks:
             wrong = f"{what} is {number}, but must be at least {at_least}"
             raise self.refuse(wrong, f"give at least {at_least}")
         return number
+
+    def number(self, value: Any, what: str, fix: str) -> float:
+        """A number that is known while tracing; a bool is none."""
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise self.other_than("a number known while tracing", value, what, fix)
+        return float(value)
 
     def flag(self, value: Any, what: str) -> bool:
         """True or False, known while tracing."""
@@ -114,6 +123,14 @@ class Checks:
         if not isinstance(value, str) or value not in choices:
             raise self.refuse(f"{what} is {value!r}", f"use one of {', '.join(map(repr, choices))}")
         return value
+
+
+def dtype_of(value: Any) -> np.dtype[Any] | None:
+    """The dtype that a value names; None if it names none, as None does (NumPy's float64)."""
+    try:
+        return None if value is None else np.dtype(value)
+    except TypeError:
+        return None
 
 
 def _user_line() -> str:

@@ -1,4 +1,4 @@
-"""What accumulating optimizers ask of the loop around them and of the optimizer inside."""
+"""Accumulation: the sum, and what it asks of the loop around it and of the optimizer inside."""
 
 from __future__ import annotations
 
@@ -11,11 +11,33 @@ import jax.numpy as jnp
 
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers._checks import check
 from ipujax.optimizers.ipu_optimizer import is_state
 from lowering import jaxpr, ops
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
+
+
+def added(
+    total: Any, gradient: Any, method: Reduction, count: int, done: jax.Array | None
+) -> jax.Array:
+    """The accumulator after one gradient more, in its own dtype.
+
+    Args:
+      total: the accumulator, which begins as zeros.
+      gradient: of one mini-batch.
+      method: what the accumulated gradients of all mini-batches are to be.
+      count: how many of them there are.
+      done: how many are in `total`; not read unless it is a running mean.
+    """
+    term = jnp.asarray(gradient).astype(total.dtype)
+    if method is Reduction.MEAN:
+        term = term * jnp.asarray(1 / count, term.dtype)
+    elif method is Reduction.RUNNING_MEAN and done is not None:
+        total = total * (done / (done + 1)).astype(term.dtype)
+        term = term * (1 / (done + 1)).astype(term.dtype)
+    return total + term
 
 
 def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:
@@ -58,8 +80,8 @@ def like(new: Any, old: Any) -> Any:
             _SAME_STATE,
         )
     new = jax.tree.map(jnp.asarray, new)
-    own = "the wrapped optimizer turns a leaf of its state"
-    check_leaves(own, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
+    turned = "the wrapped optimizer turns a leaf of its state"
+    check_leaves(turned, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
     return jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old)  # no weak types
 
 
@@ -111,7 +133,7 @@ def other_than_momentum(state: Any) -> str | None:
             continue
         if name not in _AROUND_OTHERS:
             return name
-        found = other_than_momentum(getattr(node, "inner_state", getattr(node, "inner_states", ())))
-        if found:
-            return found
+        inner = getattr(node, "inner_state", getattr(node, "inner_states", ()))
+        if other := other_than_momentum(inner):
+            return other
     return None

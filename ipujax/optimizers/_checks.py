@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arguments import Checks, dtype_of
 from ipujax.errors import IPUError, OptimizerError, OptimizerTypeError
 from lowering import jaxpr
 
@@ -43,44 +43,28 @@ def takes_extra_args(opt: Any) -> bool:
 
 
 def dtype_chooser(
-    given: Any, name: str, kind: Any, error: type[IPUError]
+    dtype: Any, name: str, kind: Any, error: type[IPUError]
 ) -> Callable[[Any], np.dtype[Any]]:
     """A function from a variable, or its aval, to the dtype of its accumulator.
 
     Args:
-      given: None for its own, a dtype, or a function from a variable to one.
+      dtype: None for its own, a dtype, or a function from a variable to one.
       name: of the argument.
       kind: what the dtype must be, such as `jnp.floating`.
       error: the class to raise, at once or by the function, for anything else.
     """
-    if given is None:
+
+    def checked(value: Any) -> np.dtype[Any]:
+        dtype = dtype_of(value)  # `object` for any class
+        if dtype is None or not jnp.issubdtype(dtype, kind):
+            fix = f"a dtype that is jnp.{kind.__name__}, or a function from a variable to one"
+            where = jaxpr.current_user_line()
+            raise error(f"{name} is {value!r}", where=where, fix=f"give None, {fix}")
+        return jax.dtypes.canonicalize_dtype(dtype)
+
+    if dtype is None:
         return jnp.result_type
-    known = _as_dtype(given, kind)
-    if known is not None:
-        return lambda _: known
-    if not callable(given) or isinstance(given, type):
-        raise _no_dtype(given, name, kind, error)
-
-    def choose(variable: Any) -> np.dtype[Any]:
-        chosen = _as_dtype(given(variable), kind)
-        if chosen is None:
-            raise _no_dtype(given(variable), name, kind, error)
-        return chosen
-
-    return choose
-
-
-def _as_dtype(given: Any, kind: Any) -> np.dtype[Any] | None:
-    # NumPy takes None for float64, and any class for `object`.
-    if given is None:
-        return None
-    try:
-        dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(given))
-    except TypeError:
-        return None
-    return dtype if jnp.issubdtype(dtype, kind) else None
-
-
-def _no_dtype(given: Any, name: str, kind: Any, error: type[IPUError]) -> IPUError:
-    fix = f"give None, a dtype that is jnp.{kind.__name__}, or a function from a variable to one"
-    return error(f"{name} is {given!r}", where=jaxpr.current_user_line(), fix=fix)
+    if callable(dtype) and not isinstance(dtype, type):
+        return lambda variable: checked(dtype(variable))
+    chosen = checked(dtype)
+    return lambda _: chosen

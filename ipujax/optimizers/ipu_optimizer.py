@@ -137,13 +137,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         Raises:
           OptimizerError: (a `ValueError`) there are several of that name.
         """
-        found = [value for field, value in self._slots(state) if field == name]
-        if len(found) > 1:
+        slots = [value for field, value in self._slots(state) if field == name]
+        if len(slots) > 1:
             raise check.refuse(
-                f"{len(found)} parts of the optimizer's state have a slot {name!r}",
+                f"{len(slots)} parts of the optimizer's state have a slot {name!r}",
                 "choose one with optax.tree_utils.tree_get and its `filtering`",
             )
-        return found[0] if found else None
+        return slots[0] if slots else None
 
     def get_slot_names(self, state: Any) -> list[str]:
         """The names that `get_slot` takes, such as `["count", "mu", "nu"]` for Adam.
@@ -238,8 +238,13 @@ def maps_gradients(opt: Any) -> bool:
     """
     if not isinstance(opt, IpuOptimizer):
         return False
-    own = type(opt).compute_gradients is not IpuOptimizer.compute_gradients
-    return own or maps_gradients(opt.wrapped)
+    overridden = type(opt).compute_gradients is not IpuOptimizer.compute_gradients
+    return overridden or maps_gradients(opt.wrapped)
+
+
+def is_none(leaf: object) -> bool:
+    """Whether there is no gradient in this place."""
+    return leaf is None
 
 
 def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
@@ -248,7 +253,7 @@ def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
         lambda gradient, *rest: None if gradient is None else function(gradient, *rest),
         gradients,
         *others,
-        is_leaf=lambda leaf: leaf is None,
+        is_leaf=is_none,
     )
 
 
