@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.checks.arrays import check, known
 from ipujax.operators.embedding.initial import fill
 from ipujax.operators.embedding.optimizers import (
@@ -317,12 +318,11 @@ def create_host_embedding(
 
 
 def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
-    try:
-        return jnp.dtype("None" if dtype is None else dtype)  # NumPy takes None for float64
-    except TypeError:
-        raise check.refuse_type(
-            f"the dtype of host embedding `{name}` is {dtype!r}", "give jnp.float32, say"
-        ) from None
+    known = dtype_of(dtype)
+    if known is None:
+        what = f"the dtype of host embedding `{name}` is {dtype!r}"
+        raise check.refuse_type(what, "give jnp.float32, say")
+    return known
 
 
 def _checked(tensor: Any, name: str) -> np.ndarray:

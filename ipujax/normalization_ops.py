@@ -308,17 +308,14 @@ class _Call:
 
 
 def _epsilon(given: Any, function: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float, np.integer, np.floating)):
-        raise check.refuse_type(
-            f"the epsilon of {function} is {given!r}, but must be a number known while tracing",
-            "give a Python float, as in epsilon=1e-3",
-        )
-    if not 0 <= given < math.inf:
+    what = f"the epsilon of {function}"
+    epsilon = check.number(given, what, "give a Python float, as in epsilon=1e-3")
+    if not 0 <= epsilon < math.inf:
         raise check.refuse(
-            f"the epsilon of {function} is {given}, but must be finite and not negative",
+            f"{what} is {given}, but must be finite and not negative",
             "give a small number, as in epsilon=1e-3",
         )
-    return float(given)
+    return epsilon
 
 
 def _refuse_variables(function: str, *given: Any) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Generator
 from typing import Any
 
 import jax
-import numpy as np
 
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arguments import HALF_OR_SINGLE, Checks, dtype_of
 from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
@@ -150,11 +149,9 @@ def partials_type(override_type: Any) -> Generator[None]:
     Raises:
       ScopeError: if it is something else.
     """
-    try:
-        name = "None" if override_type is None else np.dtype(override_type).name
-    except TypeError:
-        name = repr(override_type)
-    if name not in ("float16", "float32"):
+    dtype = dtype_of(override_type)
+    name = repr(override_type) if dtype is None else dtype.name
+    if name not in HALF_OR_SINGLE:
         raise ScopeError(f"partials are float16 or float32, not {name}")
     with _attribute(marks.PARTIALS_TYPE, name):
         yield

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.errors import CustomOpError
 from ipujax.operators.custom import library
@@ -131,15 +131,14 @@ def _shape(shape: Any, name: str) -> tuple[int, ...]:
 
 
 def _dtype(dtype: Any, name: str) -> str:
-    try:
-        found = jnp.dtype(dtype if dtype is not None else "None")  # NumPy takes None for float64
-    except TypeError as wrong:
+    known = dtype_of(dtype)
+    if known is None:
         what = f"`{name}`: a dtype in output_types is {dtype!r}"
-        raise check.refuse(what, "name it as NumPy or JAX does") from wrong
-    if jax.dtypes.canonicalize_dtype(found) != found:
-        what = f"`{name}`: JAX holds no {found.name} as it is configured"
+        raise check.refuse(what, "name it as NumPy or JAX does")
+    if jax.dtypes.canonicalize_dtype(known) != known:
+        what = f"`{name}`: JAX holds no {known.name} as it is configured"
         raise check.refuse(what, 'jax.config.update("jax_enable_x64", True)')
-    return found.name
+    return known.name
 
 
 def _indices(indices: Any, count: int, name: str) -> tuple[int, ...]:
