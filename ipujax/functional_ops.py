@@ -53,15 +53,8 @@ def outlined_function(
 
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise check.refuse_type(
-                f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)})",
-                "give all arguments by position",
-            )
-        check.leaves(args, f"outlined function `{label}`")
-        with contextlib.ExitStack() as stack:
-            for scope in scopes:
-                stack.enter_context(jax.named_scope(scope))
+        check.by_position(args, kwargs, f"outlined function `{label}`")
+        with jax.named_scope("/".join(scopes)) if scopes else contextlib.nullcontext():
             return shared(*args)
 
     return outlined
@@ -70,11 +63,7 @@ def outlined_function(
 def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         results = func(*args)
-        if not jax.tree.leaves(results):
-            raise check.refuse(
-                f"outlined function `{label}` returned {results!r}, without an array",
-                "return at least one array",
-            )
+        check.some_array(results, f"outlined function `{label}`")
         return results
 
     checked.__name__ = checked.__qualname__ = label

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipujax.checks.arguments import is_series
 from ipujax.checks.arrays import check
 from ipujax.driver.compiler import compile as _compile
 
@@ -33,7 +34,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     result = _compile(computation)(*given)
     if result is None:
         return None
-    if isinstance(result, (list, tuple)) and not hasattr(result, "_fields"):
+    if is_series(result):
         values = list(result)
         while values and values[-1] is None:
             values.pop()

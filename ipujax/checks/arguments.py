@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import inspect
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,33 @@ def dtype_of(value: Any) -> np.dtype[Any] | None:
         return None if value is None else np.dtype(value)
     except TypeError:
         return None
+
+
+def is_series(value: Any) -> bool:
+    """Whether a value stands for several: a list or tuple, but no named one."""
+    return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
+
+
+def as_list(values: Any) -> list[Any]:
+    """Several values, one alone, or None for none, as a list."""
+    if values is None:
+        return []
+    return list(values) if is_series(values) else [values]
+
+
+def misfit(
+    function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+) -> tuple[inspect.Signature, TypeError] | None:
+    """What a function takes, and why not these; None if it takes them, or does not say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        return signature, mismatch
+    return None
 
 
 def _user_line() -> str:

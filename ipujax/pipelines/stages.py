@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from ipujax.checks.arguments import as_list, misfit
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from lowering import jaxpr, marks, ops, pipelines
@@ -159,17 +160,8 @@ def call_stage(
     outputs: list[Pytree] = []
     for part in parts:
         with part.on_its_ipu():
-            outputs += as_outputs(_called(number, part, lead, given))
+            outputs += as_list(_called(number, part, lead, given))
     return outputs
-
-
-def as_outputs(outputs: Pytree) -> list[Pytree]:
-    """A stage's result as the list of the next one's arguments."""
-    if outputs is None:
-        return []
-    if isinstance(outputs, (tuple, list)) and not hasattr(outputs, "_fields"):
-        return list(outputs)
-    return [outputs]
 
 
 def _stage(
@@ -209,27 +201,18 @@ def _key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
 
 def _called(number: int, part: Part, lead: tuple[Pytree, ...], given: Arguments) -> Pytree:
     args = (*lead, *given.args)
-    try:
-        signature = inspect.signature(part.function)
-    except (TypeError, ValueError):  # builtins may hide their signature
-        signature = None
-    if signature is not None:
-        try:
-            signature.bind(*args, **given.kwargs)
-        except TypeError as mismatch:
-            first = "the variables, then " if lead else ""
-            source = (
-                f"what stage {number - 1} returns"
-                if number
-                else "`inputs` and the infeed's element"
-            )
-            raise PipelineError(
-                f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
-                f"  given: {first}{source}: {_listed(given)}\n"
-                f"  takes: {part.name}{signature}",
-                where=_defined(part.function),
-                fix="let the stage take exactly that, in this order",
-            ) from None
+    if refusal := misfit(part.function, args, given.kwargs):
+        signature, mismatch = refusal
+        first = "the variables, then " if lead else ""
+        before = f"what stage {number - 1} returns"
+        source = before if number else "`inputs` and the infeed's element"
+        raise PipelineError(
+            f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
+            f"  given: {first}{source}: {_listed(given)}\n"
+            f"  takes: {part.name}{signature}",
+            where=_defined(part.function),
+            fix="let the stage take exactly that, in this order",
+        )
     try:
         return part.function(*args, **given.kwargs)
     except Exception as error:

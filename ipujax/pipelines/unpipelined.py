@@ -13,12 +13,13 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from ipujax.checks.arguments import as_list
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.optimizers import apply_gradients, compute_gradients
 from ipujax.pipelines.model import averages, is_trained
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.stages import Arguments, Pytree, as_outputs, call_stage
+from ipujax.pipelines.stages import Arguments, Pytree, call_stage
 
 
 class Step(NamedTuple):
@@ -146,7 +147,7 @@ class Unpipelined:
         lead = () if variables is None else (variables,)
         result = self.reference(*lead, *given.args, **given.kwargs)
         if not training:
-            return np.nan, as_outputs(result)
+            return np.nan, as_list(result)
         if not isinstance(result, tuple):
             return result, None
         if len(result) != 2:
@@ -154,7 +155,7 @@ class Unpipelined:
                 f"the reference returned {len(result)} values",
                 fix="return the loss, or (loss, outputs)",
             )
-        return result[0], as_outputs(result[1])
+        return result[0], as_list(result[1])
 
     # --- the weight update ------------------------------------------------------------------------
 
