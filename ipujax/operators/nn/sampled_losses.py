@@ -137,16 +137,18 @@ def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) 
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if not parts:
         raise check.refuse(f"the weights of {what} are an empty list", "give at least one array")
-    arrays = [check.floats(part, f"the weights of {what}") for part in parts]
-    for array in arrays:
-        check.shape(array, ("num_classes", "dim"), f"the weights of {what}")
-    whole = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
+    rows = [_floats(part, ("num_classes", "dim"), f"the weights of {what}") for part in parts]
+    whole = rows[0] if len(rows) == 1 else jnp.concatenate(rows)
     check.shape(whole, (classes, "dim"), f"the weights of {what}")
-    bias = check.floats(biases, f"the biases of {what}")
-    check.shape(bias, (classes,), f"the biases of {what}")
-    activations = check.floats(inputs, f"the inputs of {what}")
-    check.shape(activations, ("batch_size", whole.shape[1]), f"the inputs of {what}")
+    bias = _floats(biases, (classes,), f"the biases of {what}")
+    activations = _floats(inputs, ("batch_size", whole.shape[1]), f"the inputs of {what}")
     return _Layer(whole, bias, activations)
+
+
+def _floats(x: Any, dims: tuple[int | str, ...], what: str) -> jax.Array:
+    values = check.floats(x, what)
+    check.shape(values, dims, what)
+    return values
 
 
 def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
@@ -177,8 +179,7 @@ def _sample(
     of_true = check.floats(given[1], f"the true expected counts of {what}")
     if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
         check.shape(of_true, true.shape, f"the true expected counts of {what}")
-    of_sampled = check.floats(given[2], f"the sampled expected counts of {what}")
-    check.shape(of_sampled, (count,), f"the sampled expected counts of {what}")
+    of_sampled = _floats(given[2], (count,), f"the sampled expected counts of {what}")
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
 
 
