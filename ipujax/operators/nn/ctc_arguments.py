@@ -7,15 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.checks.arguments import HALF_OR_SINGLE
 from ipujax.checks.arrays import check
-
-_DTYPES = ("float16", "float32")
 
 
 def time_major(data: Any, what: str) -> jax.Array:
     """The data `[time, batch, classes]`, float16 or float32, with at least one step and class."""
     values = check.array(data, what)
-    if values.dtype.name not in _DTYPES:
+    if values.dtype.name not in HALF_OR_SINGLE:
         raise check.refuse_type(
             f"{what} are {values.dtype}", "cast them to jnp.float32 or jnp.float16"
         )
