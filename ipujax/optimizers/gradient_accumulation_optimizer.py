@@ -11,16 +11,16 @@ from jax import lax
 
 from ipujax.errors import OptimizerError, OptimizerTypeError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
-from ipujax.optimizers._accumulation import (
+from ipujax.optimizers.accumulation import (
     added,
     check_loop,
+    dtype_chooser,
     like,
     other_than_momentum,
     storage_of,
 )
-from ipujax.optimizers._checks import check, dtype_chooser
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipujax.optimizers.ipu_optimizer import IpuOptimizer, is_none, map_gradients
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
 from lowering import ops
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import optax
 
-from ipujax.optimizers._checks import check, checked_transformation, takes_extra_args
+from ipujax.checks.arguments import Checks
+from ipujax.errors import OptimizerError, OptimizerTypeError
+
+check = Checks(OptimizerTypeError, OptimizerError)
 
 
 class IpuOptimizer(optax.GradientTransformationExtraArgs):
@@ -228,6 +232,30 @@ def apply_gradients(
             "leave them out, or use an optax.GradientTransformationExtraArgs and keywords",
         )
     return opt.update(gradients, state, params, **kwargs)
+
+
+def checked_transformation(opt: Any, wrapper: str) -> Any:
+    """What an optimizer wraps: an optax transformation, or anything that has its two functions."""
+    functions = (getattr(opt, name, None) for name in ("init", "update"))
+    if not isinstance(opt, type) and all(map(callable, functions)):
+        return opt
+    called = " it is a function, which may still have to be called:" if callable(opt) else ""
+    raise check.refuse_type(
+        f"{wrapper} wraps an optax.GradientTransformation, not {opt!r}, of type "
+        f"{type(opt).__name__}",
+        f"give an optimizer of optax:{called} {wrapper}(optax.sgd(0.01), ...)",
+    )
+
+
+def takes_extra_args(opt: Any) -> bool:
+    """Whether the transformation's update takes optax's extra keyword arguments."""
+    if isinstance(opt, optax.GradientTransformation):
+        return isinstance(opt, optax.GradientTransformationExtraArgs)
+    try:
+        parameters = inspect.signature(opt.update).parameters.values()
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return False
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def maps_gradients(opt: Any) -> bool:

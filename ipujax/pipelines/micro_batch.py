@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.optimizers._accumulation import added
+from ipujax.optimizers.accumulation import added
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value

@@ -15,8 +15,7 @@ from ipujax.errors import PipelineError, PipelineNotImplementedError, PipelineTy
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipujax.optimizers._accumulation import storage_of
-from ipujax.optimizers._checks import dtype_chooser
+from ipujax.optimizers.accumulation import dtype_chooser, storage_of
 from ipujax.pipelines import values
 from ipujax.pipelines.arguments import (
     OptimizerFunctionOutput,

@@ -16,8 +16,7 @@ from jax.typing import ArrayLike
 from ipujax.checks.arguments import as_list
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
-from ipujax.optimizers import apply_gradients, compute_gradients
-from ipujax.pipelines.model import averages, is_trained
+from ipujax.pipelines.model import averages, is_trained, mapped_by, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, Pytree, call_stage
 
@@ -126,14 +125,7 @@ class Unpipelined:
 
         trained = {name: leaves[index] for name, index in self.trained.items()}
         (loss, outputs), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
-        output = self.request.optimizer(*pipelined)
-        mapped = compute_gradients(
-            output.opt,
-            gradients,
-            trained,
-            *output.compute_gradients_args,
-            **output.compute_gradients_kwargs,
-        )
+        mapped = mapped_by(self.request.optimizer(*pipelined), gradients, trained)
         return Step(loss, outputs, mapped)
 
     def results(self, variables: Pytree, given: Arguments) -> tuple[ArrayLike, list[Pytree] | None]:
@@ -180,12 +172,7 @@ class Unpipelined:
         if replicas > 1 and averages(output.opt):
             gradients = jax.tree.map(lambda g: g / replicas, summed)
         dtype_of = self.request.accumulation_dtype
-        updates, state = apply_gradients(
-            output.opt,
-            jax.tree.map(lambda g, v: g.astype(dtype_of(jax.typeof(v))), gradients, self.variables),
-            jax.tree.map(jnp.asarray, state),
-            self.variables,
-            *output.apply_gradients_args,
-            **output.apply_gradients_kwargs,
+        cast = jax.tree.map(
+            lambda g, v: g.astype(dtype_of(jax.typeof(v))), gradients, self.variables
         )
-        return optax.apply_updates(self.variables, updates), state
+        return updated_by(output, cast, jax.tree.map(jnp.asarray, state), self.variables)

@@ -18,7 +18,7 @@ from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
-from ipujax.optimizers._accumulation import added
+from ipujax.optimizers.accumulation import added
 from ipujax.training.state import StepOutput, Tree
 
 Carried = tuple[Tree, Tree, Tree]
