@@ -30,8 +30,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """
     check.function(computation, "the computation of ipu_compiler.compile")
     what, of = "the inputs of ipu_compiler.compile", "arguments; a single one is [x]"
-    given = [] if inputs is None else check.sequence(inputs, what, of)
-    result = _compile(computation)(*given)
+    args = [] if inputs is None else check.sequence(inputs, what, of)
+    result = _compile(computation)(*args)
     if result is None:
         return None
     if is_series(result):

@@ -122,9 +122,9 @@ class _Slices:
         )
 
 
-def _slices(function: str, **given: Any) -> _Slices:
+def _slices(function: str, **arguments: Any) -> _Slices:
     """The slices of a call, checked; offsets that are not given follow one another."""
-    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in given.items()}
+    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in arguments.items()}
     shapes = [x.shape for x in numbers.values()]
     if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
         shown = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())

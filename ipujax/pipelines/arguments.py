@@ -58,11 +58,11 @@ class PipelineStageOptions:
         convolution_options: dict[str, Any] | None = None,
         matmul_options: dict[str, Any] | None = None,
     ):
-        given = {"convolution_options": convolution_options, "matmul_options": matmul_options}
-        for name, options in given.items():
+        groups = {"convolution_options": convolution_options, "matmul_options": matmul_options}
+        for name, options in groups.items():
             if options is not None and not isinstance(options, dict):
                 raise PipelineTypeError(f"{name} must be a dict, not {options!r}")
-        self._options = {name: dict(options or {}) for name, options in given.items()}
+        self._options = {name: dict(options or {}) for name, options in groups.items()}
 
     @property
     def as_marks(self) -> pipelines.Options:

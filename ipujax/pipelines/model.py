@@ -214,17 +214,17 @@ def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Py
     if request.infeed_queue is not None:
         args, kwargs = request.infeed_queue.arguments()
         element = Arguments(*jax.tree.map(Value, (tuple(args), kwargs)))
-    given = Arguments((*first, *element.args), element.kwargs)
+    arguments = Arguments((*first, *element.args), element.kwargs)
     stages: list[Stage] = []
     loss: Value | None = None
     for number, parts in enumerate(request.stages):
         last = number + 1 == len(request.stages)
         optimizer = request.optimizer if last and request.training else None
-        stage, outputs, loss = trace_stage(number, parts, tree, given, optimizer)
+        stage, outputs, loss = trace_stage(number, parts, tree, arguments, optimizer)
         stages.append(stage)
-        given = Arguments(tuple(outputs), {})
+        arguments = Arguments(tuple(outputs), {})
     inputs_flat = tuple(jax.tree.leaves(first))
-    model = Model(request, tree, inputs_flat, element, tuple(stages), given.args, loss)
+    model = Model(request, tree, inputs_flat, element, tuple(stages), arguments.args, loss)
     _check_outputs(model)
     _check_shared(model)
     _check_loss(model)

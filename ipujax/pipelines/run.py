@@ -48,16 +48,16 @@ def run_pipeline(
     schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
     if schedule is not None:
         request = dc.replace(request, pipeline_schedule=schedule)
-    params, given = jax.tree.map(jnp.asarray, (variables, list(inputs)))
+    params, arrays = jax.tree.map(jnp.asarray, (variables, list(inputs)))
     with tracing.loop(request.repeat_count):
-        model = trace_model(request, params, given)
+        model = trace_model(request, params, arrays)
         if not request.training:
-            _Run(model, params, given).repeat()
+            _Run(model, params, arrays).repeat()
             return ()
         if optimizer_state is None:
-            optimizer_state = _initial_state(model, params, given)
+            optimizer_state = _initial_state(model, params, arrays)
         state = jax.tree.map(jnp.asarray, optimizer_state)
-        final = _Run(model, params, given, state).repeat()
+        final = _Run(model, params, arrays, state).repeat()
         return jax.tree.unflatten(jax.tree.structure((params, state)), final)
 
 

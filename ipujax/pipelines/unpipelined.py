@@ -107,15 +107,15 @@ class Unpipelined:
     ) -> Step:
         """Loss, outputs and gradients by name for one element."""
         leaves, structure = jax.tree.flatten(variables)
-        given = Arguments((*inputs, *element.args), element.kwargs)
+        arguments = Arguments((*inputs, *element.args), element.kwargs)
         if not self.request.training:
-            return Step(*self.results(variables, given), {})
+            return Step(*self.results(variables, arguments), {})
 
         def loss_of(trained: dict[str, jax.Array]) -> tuple[ArrayLike, list[Pytree] | None]:
             whole = list(leaves)
             for name, leaf in trained.items():
                 whole[self.trained[name]] = leaf
-            loss, outputs = self.results(structure.unflatten(whole), given)
+            loss, outputs = self.results(structure.unflatten(whole), arguments)
             if jnp.shape(loss):
                 raise PipelineError(
                     f"the reference's loss has the shape {list(jnp.shape(loss))}",
@@ -128,16 +128,18 @@ class Unpipelined:
         mapped = mapped_by(self.request.optimizer(*pipelined), gradients, trained)
         return Step(loss, outputs, mapped)
 
-    def results(self, variables: Pytree, given: Arguments) -> tuple[ArrayLike, list[Pytree] | None]:
+    def results(
+        self, variables: Pytree, arguments: Arguments
+    ) -> tuple[ArrayLike, list[Pytree] | None]:
         """The loss and the outputs for one element, as `Step` has them."""
         training = self.request.training
         if self.reference is None:
             for number, parts in enumerate(self.request.stages):
-                given = Arguments(tuple(call_stage(number, parts, variables, given)), {})
-            loss = self.request.optimizer(*given.args).loss if training else np.nan
-            return loss, list(given.args)
+                arguments = Arguments(tuple(call_stage(number, parts, variables, arguments)), {})
+            loss = self.request.optimizer(*arguments.args).loss if training else np.nan
+            return loss, list(arguments.args)
         lead = () if variables is None else (variables,)
-        result = self.reference(*lead, *given.args, **given.kwargs)
+        result = self.reference(*lead, *arguments.args, **arguments.kwargs)
         if not training:
             return np.nan, as_list(result)
         if not isinstance(result, tuple):

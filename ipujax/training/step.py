@@ -95,9 +95,9 @@ class Step:
             )
             return *_updated(optimizer, gradients, variables, optimizer_state), state
 
-        def accumulated(*given: Tree) -> tuple[Tree, ...]:
-            variables, optimizer_state, _, done = given
-            sums, state = self.sums(given, inputs)
+        def accumulated(*values: Tree) -> tuple[Tree, ...]:
+            variables, optimizer_state, _, done = values
+            sums, state = self.sums(values, inputs)
             optimizer = reduced(self.optimizer, self.replica_reduction)
             return *_updated(optimizer, sums, variables, optimizer_state), state, done + 1
 
@@ -140,9 +140,9 @@ class Step:
         running = method is Reduction.RUNNING_MEAN
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
 
-        def micro_batch(*given: Tree, **by_name: Tree) -> tuple[Tree, ...]:
-            *carried, state, sums, number = given[:7]
-            element = [*inputs, *given[7:]]
+        def micro_batch(*values: Tree, **by_name: Tree) -> tuple[Tree, ...]:
+            *carried, state, sums, number = values[:7]
+            element = [*inputs, *values[7:]]
             _, gradients, state = self.gradients(carried[0], state, element, by_name)
             sums = jax.tree.map(lambda s, g: added(s, g, method, count, number), sums, gradients)
             return *carried, state, sums, number + 1 if running else None

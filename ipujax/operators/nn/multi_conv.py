@@ -58,7 +58,7 @@ def multi_conv(
     def run(*args: Any, **kwargs: Any) -> Any:
         check.by_position(args, kwargs, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
-        body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
+        body, results = jax.make_jaxpr(lambda *operands: func(*operands), return_shape=True)(*args)
         check.some_array(results, f"multi_conv function `{label}`")
         _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
         with jax.named_scope("/".join(attributes)):

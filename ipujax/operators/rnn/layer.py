@@ -123,9 +123,9 @@ class Layer:
         """The kernel and the biases, checked."""
         layer, shapes = self._name, self._shapes(input_size)
         if not isinstance(params, Mapping) or set(params) != set(shapes):
-            given = sorted(params) if isinstance(params, Mapping) else type(params).__name__
+            has = sorted(params) if isinstance(params, Mapping) else type(params).__name__
             raise check.refuse(
-                f"the params of {layer} are {given}, but must be a dict of {sorted(shapes)}",
+                f"the params of {layer} are {has}, but must be a dict of {sorted(shapes)}",
                 "give what `build` returned",
             )
         arrays = {n: operand(params[n], self.dtype, f"params[{n!r}] of {layer}") for n in shapes}
