@@ -51,12 +51,13 @@ class ArrayChecks(Checks):
             )
         self.leaves(args, what)
 
-    def some_array(self, results: Any, what: str) -> None:
-        """Refuses results of a user's function without an array."""
+    def some_array(self, results: Any, what: str) -> Any:
+        """The results of a user's function, with at least one array."""
         if not jax.tree.leaves(results):
             raise self.refuse(
                 f"{what} returned {results!r}, without an array", "return at least one array"
             )
+        return results
 
     def floats(self, x: Any, what: str) -> jax.Array:
         """An operand that must hold floats, as an array."""

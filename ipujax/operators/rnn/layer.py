@@ -22,7 +22,8 @@ Parameters = Mapping[str, jax.Array]
 class Layer:
     """What the layers share: their specification, checked, their parameters and their inputs.
 
-    `rnn_ops.PopnnLSTM` says what the arguments are.
+    `rnn_ops.PopnnLSTM` says what the arguments are. Classes of a user's own may derive from the
+    layers, and set what they like: so this is not frozen.
     """
 
     num_units: int
