@@ -11,14 +11,7 @@ from jax import lax
 
 from ipujax.errors import OptimizerError, OptimizerTypeError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
-from ipujax.optimizers.accumulation import (
-    added,
-    check_loop,
-    dtype_chooser,
-    like,
-    other_than_momentum,
-    storage_of,
-)
+from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
 from lowering import ops
@@ -85,8 +78,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         what = f"the replicated_optimizer_state_sharding {of}"
         sharded = check.optional_flag(replicated_optimizer_state_sharding, what)
         is_sharded = bool(offload if sharded is None else sharded)
-        self._storage = storage_of(offload, is_sharded, OptimizerError)
-        self._dtype = dtype_chooser(dtype, f"the dtype {of}", jnp.inexact, OptimizerTypeError)
+        self._storage = accumulation.storage_of(offload, is_sharded, OptimizerError)
+        self._dtype = accumulation.dtype_chooser(
+            dtype, f"the dtype {of}", jnp.inexact, OptimizerTypeError
+        )
         self._reduction = parse_reduction_method(reduction_method)
 
     def init(self, params: Any) -> GradientAccumulationState:
@@ -116,7 +111,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             is no multiple; or the wrapped optimizer turns its state into another dtype.
           OptimizerTypeError: (a `TypeError`) the state of another optimizer.
         """
-        check_loop(type(self).__name__, self._count)
+        accumulation.check_loop(type(self).__name__, self._count)
         if not isinstance(state, GradientAccumulationState):
             raise check.refuse_type(
                 f"the state of {type(self).__name__} is a GradientAccumulationState, not a "
@@ -124,13 +119,14 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 "pass what its `init` or its last `update` returned",
             )
         step, empty, inner = jax.tree.map(jnp.asarray, state)
-        method, count, storage = self._reduction, self._count, self._storage
-        sums = map_gradients(lambda g, t: added(t, g, method, count, step), gradients, empty)
+        add, method, count = accumulation.added, self._reduction, self._count
+        sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, empty)
 
         def applied() -> Any:
-            loaded = jax.tree.map(lambda leaf: ops.load(leaf, storage), inner)
+            loaded = jax.tree.map(lambda leaf: ops.load(leaf, self._storage), inner)
             updates, new = IpuOptimizer.apply_gradients(self, sums, loaded, params, **extra)
-            return updates, jax.tree.map(lambda leaf: ops.store(leaf, storage), like(new, inner))
+            new = accumulation.like(new, inner)
+            return updates, jax.tree.map(lambda leaf: ops.store(leaf, self._storage), new)
 
         def due() -> Any:
             return *applied(), jax.tree.map(jnp.zeros_like, sums)
@@ -234,7 +230,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         return state
 
     def _verify_state(self, state: Any) -> None:
-        other = other_than_momentum(state) if self._verify else None
+        other = accumulation.other_than_momentum(state) if self._verify else None
         if other is not None:
             raise check.refuse(
                 f"{type(self).__name__} supports gradient descent with or without momentum only, "
