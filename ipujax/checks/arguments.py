@@ -134,7 +134,7 @@ def dtype_of(value: Any) -> np.dtype[Any] | None:
         return None
 
 
-def is_series(value: Any) -> bool:
+def is_series(value: object) -> bool:
     """Whether a value stands for several: a list or tuple, but no named one."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
 
@@ -147,7 +147,7 @@ def as_list(values: Any) -> list[Any]:
 
 
 def misfit(
-    function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., object], args: Iterable[object], kwargs: Mapping[str, object]
 ) -> tuple[inspect.Signature, TypeError] | None:
     """What a function takes, and why not these; None if it takes them, or does not say."""
     try:

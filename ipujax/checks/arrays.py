@@ -42,7 +42,7 @@ class ArrayChecks(Checks):
                     "give arrays and numbers only; bind anything else with functools.partial",
                 ) from None
 
-    def by_position(self, args: Any, kwargs: Mapping[str, Any], what: str) -> None:
+    def by_position(self, args: object, kwargs: Mapping[str, object], what: str) -> None:
         """Refuses keyword arguments of a user's function, and arguments that are no arrays."""
         if kwargs:
             raise self.refuse_type(

@@ -96,13 +96,9 @@ def _checked(key: Any, where: str) -> jax.Array:
     if getattr(key, "dtype", None) == np.uint32:
         with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
             key = jax.random.wrap_key_data(key)
-    if _is_key(key) and key.shape == ():
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
     raise check.refuse_type(
         f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
     )
-
-
-def _is_key(key: Any) -> bool:
-    dtype = getattr(key, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)

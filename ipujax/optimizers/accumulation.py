@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.checks.arguments import dtype_of
 from ipujax.driver import tracing
@@ -21,7 +22,7 @@ _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gi
 
 
 def added(
-    total: Any, gradient: Any, method: Reduction, count: int, done: jax.Array | None
+    total: jax.Array, gradient: ArrayLike, method: Reduction, count: int, done: jax.Array | None
 ) -> jax.Array:
     """The accumulator after one gradient more, in its own dtype.
 
