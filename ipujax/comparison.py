@@ -8,7 +8,6 @@ Nothing runs, and nothing is compiled by XLA.
 from __future__ import annotations
 
 import dataclasses as dc
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arguments import Checks, misfit
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.compiler import compile as _compile
 from ipujax.driver.stages import Lowered
@@ -148,19 +147,14 @@ def compare(
 
 
 def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
-    try:
-        signature = inspect.signature(fn)
-    except ValueError:  # some builtins have none
-        return
-    try:
-        signature.bind(*args)
-    except TypeError as error:
+    if refusal := misfit(fn, args, {}):
+        signature, mismatch = refusal
         raise ComparisonError(
             f"args is a list or tuple of fn's arguments, and fn{signature} does not take these "
-            f"{len(args)}: {error}",
+            f"{len(args)}: {mismatch}",
             fix="pass compare(fn, [params, x]) for fn(params, x), compare(fn, [params]) for "
             "fn(params)",
-        ) from None
+        )
 
 
 def _labels(chips: Sequence[_targets.Target]) -> list[str]:

@@ -14,7 +14,7 @@ import jax
 from ipujax.checks import arrays as operands
 from ipujax.errors import CustomOpFileError
 from ipujax.operators.custom import calls, expression
-from ipujax.operators.custom.arguments import check, checked_function, checked_inputs
+from ipujax.operators.custom.arguments import Gradients, check, checked_call
 from ipujax.system.log import get_logger
 from lowering import jaxpr
 
@@ -90,17 +90,9 @@ def cpu_user_operation(
     Source: section 18.14.1; facts custom_ops.cpu_user_op, custom_ops.partial_gradients,
     custom_ops.api_level.
     """
-    arrays = checked_inputs(inputs, name)
-    function = checked_function(
-        len(arrays),
-        library_path=library_path,
-        outs=outs,
-        name=name,
-        op_name=op_name,
-        separate_gradients=separate_gradients,
-        inputs_with_gradients=inputs_with_gradients,
-        attributes=attributes,
-        gradient_attributes=gradient_attributes,
+    gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
+    function, arrays = checked_call(
+        inputs, library_path, outs, name, op_name, attributes, gradients
     )
     return calls.call(function, arrays, on_host=True)
 
@@ -146,17 +138,9 @@ def precompiled_user_op(
     Source: section 18.14.1; facts custom_ops.user_op_multi, custom_ops.partial_gradients,
     custom_ops.api_level.
     """
-    arrays = checked_inputs(inputs, name)
-    function = checked_function(
-        len(arrays),
-        library_path=library_path,
-        outs=outs,
-        name=name,
-        op_name=op_name,
-        separate_gradients=separate_gradients,
-        inputs_with_gradients=inputs_with_gradients,
-        attributes=attributes,
-        gradient_attributes=gradient_attributes,
+    gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
+    function, arrays = checked_call(
+        inputs, library_path, outs, name, op_name, attributes, gradients
     )
     _check_codelet(gp_path, name)
     return calls.call(function, arrays, on_host=False)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.checks.arrays import check, known
 from ipujax.operators.embedding.initial import fill
 from ipujax.operators.embedding.optimizers import (
@@ -95,12 +96,12 @@ def _in_parts(parts: int, is_sorted: bool, table: jax.Array, flat: jax.Array) ->
     each = table.reshape(parts, length, *table.shape[1:])
     numbers = jnp.arange(parts, dtype=flat.dtype)
 
-    def step(found: jax.Array, own: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        part, number = own
+    def step(rows: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        part, number = entry
         places = flat - number * length
         inside = (places >= 0) & (places < length)
         taken = _rows(is_sorted, part, jnp.clip(places, 0, length - 1))
-        return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), taken, found), None
+        return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), taken, rows), None
 
     nothing = jnp.zeros((len(flat), *table.shape[1:]), table.dtype)
     return jax.lax.scan(step, nothing, (each, numbers))[0]
@@ -119,9 +120,9 @@ def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
       OperatorError: they are no integers, or outside.
     """
     values = known(indices)
-    found: Any = jnp.asarray(indices) if values is None else values
-    if not jnp.issubdtype(found.dtype, jnp.integer):
-        raise check.refuse(f"{what} are {found.dtype}", "give integers, int32 say")
+    numbers: Any = jnp.asarray(indices) if values is None else values
+    if not jnp.issubdtype(numbers.dtype, jnp.integer):
+        raise check.refuse(f"{what} are {numbers.dtype}", "give integers, int32 say")
     if rows is not None and values is not None:
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:
@@ -129,10 +130,10 @@ def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
                 f"{what} contain {outside.flat[0]}, but the table has {rows} rows",
                 f"rows are counted from 0 to {rows - 1}",
             )
-    limits, narrow = jnp.iinfo(found.dtype), jnp.iinfo(jnp.int32)
+    limits, narrow = jnp.iinfo(numbers.dtype), jnp.iinfo(jnp.int32)
     if limits.max > narrow.max:
-        found = found.clip(max(limits.min, narrow.min), narrow.max)
-    return jnp.asarray(found, jnp.int32)
+        numbers = numbers.clip(max(limits.min, narrow.min), narrow.max)
+    return jnp.asarray(numbers, jnp.int32)
 
 
 class HostEmbedding:
@@ -264,18 +265,18 @@ class HostEmbedding:
         clips = check.flag(clip_indices, "the clip_indices of lookup")
         rows = len(self.table.values)
         places = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
-        own = (
+        scalar = (
             self.handle if handle is None else check.array(handle, f"the handle for `{self.name}`")
         )
-        if own.shape != () or own.dtype != jnp.float32:
+        if scalar.shape != () or scalar.dtype != jnp.float32:
             raise check.refuse(
-                f"the handle for `{self.name}` is {own.dtype}{list(own.shape)}",
+                f"the handle for `{self.name}` is {scalar.dtype}{list(scalar.shape)}",
                 "give `embedding.handle`, a float32 scalar",
             )
         with jax.named_scope(self.name):
             inside = jnp.clip(places, 0, rows - 1) if clips else places
             site = self.table.site(jaxpr.current_user_line(), handle is not None)
-            return ops.lookup(self.table, inside, own, site)
+            return ops.lookup(self.table, inside, scalar, site)
 
 
 def create_host_embedding(
@@ -317,12 +318,11 @@ def create_host_embedding(
 
 
 def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
-    try:
-        return jnp.dtype("None" if dtype is None else dtype)  # NumPy takes None for float64
-    except TypeError:
-        raise check.refuse_type(
-            f"the dtype of host embedding `{name}` is {dtype!r}", "give jnp.float32, say"
-        ) from None
+    known = dtype_of(dtype)
+    if known is None:
+        what = f"the dtype of host embedding `{name}` is {dtype!r}"
+        raise check.refuse_type(what, "give jnp.float32, say")
+    return known
 
 
 def _checked(tensor: Any, name: str) -> np.ndarray:

@@ -44,24 +44,22 @@ def outlined_function(
         arguments and for what is no array.
       OperatorError: (a `ValueError`) in the call, if `func` returns no array.
     """
-    _check(func, unique_sharding, keep_input_layouts, name)
+    check.function(func, "the func of outlined_function", optional=True)
+    check.flag(unique_sharding, "the unique_sharding of outlined_function")
+    check.optional_flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
+    check.text(name, "the name of outlined_function", optional=True)
     if func is None:
         return lambda inner: outlined_function(inner, unique_sharding, keep_input_layouts, name)
     label = name or getattr(func, "__name__", "outlined_function")
-    scopes = _scopes(label, unique_sharding, keep_input_layouts)
+    scopes = [marks.write(marks.UNIT, label)] if unique_sharding else []
+    if keep_input_layouts is not None:
+        scopes.append(marks.write(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts)))
     shared = jax.jit(_named(func, label))
 
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise check.refuse_type(
-                f"outlined function `{label}` was given keyword arguments ({', '.join(kwargs)})",
-                "give all arguments by position",
-            )
-        check.leaves(args, f"outlined function `{label}`")
-        with contextlib.ExitStack() as stack:
-            for scope in scopes:
-                stack.enter_context(jax.named_scope(scope))
+        check.by_position(args, kwargs, f"outlined function `{label}`")
+        with jax.named_scope("/".join(scopes)) if scopes else contextlib.nullcontext():
             return shared(*args)
 
     return outlined
@@ -69,29 +67,7 @@ def outlined_function(
 
 def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
-        results = func(*args)
-        if not jax.tree.leaves(results):
-            raise check.refuse(
-                f"outlined function `{label}` returned {results!r}, without an array",
-                "return at least one array",
-            )
-        return results
+        return check.some_array(func(*args), f"outlined function `{label}`")
 
     checked.__name__ = checked.__qualname__ = label
     return checked
-
-
-def _scopes(label: str, unique_sharding: bool, keep_input_layouts: bool | None) -> list[str]:
-    scopes: list[str] = []
-    if unique_sharding:
-        scopes.append(marks.write(marks.UNIT, label))
-    if keep_input_layouts is not None:
-        scopes.append(marks.write(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts)))
-    return scopes
-
-
-def _check(func: Any, unique_sharding: Any, keep_input_layouts: Any, name: Any) -> None:
-    check.function(func, "the func of outlined_function", optional=True)
-    check.flag(unique_sharding, "the unique_sharding of outlined_function")
-    check.optional_flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
-    check.text(name, "the name of outlined_function", optional=True)

@@ -34,16 +34,11 @@ def parse_reduction_method(method: Any) -> GradientAccumulationReductionMethod:
     """
     if isinstance(method, GradientAccumulationReductionMethod):
         return method
-    names = ", ".join(known.name for known in GradientAccumulationReductionMethod)
+    known = GradientAccumulationReductionMethod.__members__
+    fix = f"give one of {', '.join(known)}"
     if not isinstance(method, str):
-        raise OptimizerTypeError(
-            f"a reduction method is a GradientAccumulationReductionMethod or its name, not "
-            f"{method!r}",
-            fix=f"give one of {names}",
-        )
-    try:
-        return GradientAccumulationReductionMethod[method.upper()]
-    except KeyError:
-        raise OptimizerError(
-            f"there is no reduction method {method!r}", fix=f"give one of {names}"
-        ) from None
+        wanted = "a GradientAccumulationReductionMethod or its name"
+        raise OptimizerTypeError(f"a reduction method is {wanted}, not {method!r}", fix=fix)
+    if method.upper() not in known:
+        raise OptimizerError(f"there is no reduction method {method!r}", fix=fix)
+    return known[method.upper()]

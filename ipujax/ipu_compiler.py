@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipujax.checks.arguments import is_series
 from ipujax.checks.arrays import check
 from ipujax.driver.compiler import compile as _compile
 
@@ -29,11 +30,11 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """
     check.function(computation, "the computation of ipu_compiler.compile")
     what, of = "the inputs of ipu_compiler.compile", "arguments; a single one is [x]"
-    given = [] if inputs is None else check.sequence(inputs, what, of)
-    result = _compile(computation)(*given)
+    args = [] if inputs is None else check.sequence(inputs, what, of)
+    result = _compile(computation)(*args)
     if result is None:
         return None
-    if isinstance(result, (list, tuple)) and not hasattr(result, "_fields"):
+    if is_series(result):
         values = list(result)
         while values and values[-1] is None:
             values.pop()

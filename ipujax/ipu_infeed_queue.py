@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.checks.arguments import is_series
 from ipujax.errors import FeedError, OutOfRangeError
 from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
@@ -209,7 +210,7 @@ class IPUInfeedQueue(Queue):
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     element = jax.tree.unflatten(structure, leaves)
-    if isinstance(element, (tuple, list)) and not hasattr(element, "_fields"):
+    if is_series(element):
         if len(element) == 1 and isinstance(element[0], dict):
             return [], element[0]
         return list(element), {}

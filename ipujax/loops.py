@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
@@ -82,7 +82,7 @@ def while_loop(
     _check.flag(use_while_v1, "use_while_v1")
     _check.function(condition, "the condition of while_loop")
     loop = _Loop("while_loop", body, inputs, infeed_queue)
-    _check_arity("the condition", condition, loop.variables, [], {})
+    _check_arity("the condition", condition, loop.variables)
 
     def test(carried: Any) -> Any:
         done, flat = carried
@@ -116,12 +116,13 @@ class _Loop:
         _check.instance(infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
         _check.function(body, f"the body of {name}")
         self.name = name
-        self.variables = _as_list(inputs)
+        self.variables = as_list(inputs)
         _check.leaves(self.variables, f"the loop variables of {name}")
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
         self.initial = [_strong(leaf) for leaf in leaves]
         self.avals = [jax.typeof(leaf) for leaf in self.initial]
-        self._check_body(body, infeed_queue)
+        element = infeed_queue.arguments() if infeed_queue else ([], {})
+        _check_arity("the loop body", body, self.variables, element)
 
         def flat_body(*flat: Any) -> list[Any]:
             variables = jax.tree.unflatten(self.structure, flat)
@@ -129,13 +130,6 @@ class _Loop:
             return self._leaving(body(*variables, *args, **kwargs))
 
         self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))
-
-    def _check_body(self, body: Callable[..., Any], infeed_queue: IPUInfeedQueue | None) -> None:
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        if infeed_queue is not None:
-            args, kwargs = infeed_queue.arguments()
-        _check_arity("the loop body", body, self.variables, args, kwargs)
 
     def _leaving(self, results: Any) -> list[Any]:
         """The flat new loop variables, once they fit the old ones."""
@@ -150,12 +144,12 @@ class _Loop:
             )
         arrays = [jnp.asarray(leaf) for leaf in leaves]
         for number, (array, aval) in enumerate(zip(arrays, self.avals, strict=True)):
-            given = f"{array.dtype}{list(array.shape)}"
-            wanted = f"{aval.dtype}{list(aval.shape)}"
-            if given != wanted:
+            before = f"{aval.dtype}{list(aval.shape)}"
+            after = f"{array.dtype}{list(array.shape)}"
+            if after != before:
                 raise LoopTypeError(
-                    f"leaf {number} of the loop variables of {self.name} went in as {wanted} and "
-                    f"came out of the body as {given}",
+                    f"leaf {number} of the loop variables of {self.name} went in as {before} and "
+                    f"came out of the body as {after}",
                     fix="keep shapes, and cast in the body (`.astype`) or the initial value",
                 )
         return arrays
@@ -163,11 +157,10 @@ class _Loop:
     def _as_variables(self, results: Any) -> list[Any]:
         count = len(self.variables)
         if count == 1:
-            single = isinstance(results, (list, tuple)) and not hasattr(results, "_fields")
-            if not single or jax.tree.structure((results,)) == self.structure:
+            if not is_series(results) or jax.tree.structure((results,)) == self.structure:
                 return [results]
         # The original's bodies end with operations, such as what enqueue returned.
-        values = _as_list(results)
+        values = as_list(results)
         while len(values) > count and values[-1] is None:
             values = values[:-1]
         return values
@@ -190,14 +183,6 @@ def _plain_repeat(loop: _Loop, count: Any) -> Sequence[Any]:
     return lax.fori_loop(0, count, lambda _, c: step(c), loop.initial)
 
 
-def _as_list(values: Any) -> list[Any]:
-    if values is None:
-        return []
-    if isinstance(values, (list, tuple)) and not hasattr(values, "_fields"):
-        return list(values)
-    return [values]
-
-
 def _strong(leaf: Any) -> Any:
     """An array whose dtype does not give way to the body's, as a Python number's would."""
     array = jnp.asarray(leaf)
@@ -217,22 +202,13 @@ def _check_arity(
     what: str,
     function: Callable[..., Any],
     variables: Sequence[Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
+    element: tuple[list[Any], dict[str, Any]] = ([], {}),
 ) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # builtins may hide their signature
-        return
-    try:
-        signature.bind(*variables, *args, **kwargs)
-    except TypeError as mismatch:
-        elements = len(args) + len(kwargs)
+    args, kwargs = element
+    if refusal := misfit(function, [*variables, *args], kwargs):
+        signature, mismatch = refusal
+        keywords = f" (by keyword: {', '.join(map(str, kwargs))})" if kwargs else ""
         raise LoopTypeError(
             f"{what} takes {signature}, but the loop has {len(variables)} input(s) and "
-            f"{elements} infeed element(s){_keywords(kwargs)}: {mismatch}"
-        ) from None
-
-
-def _keywords(kwargs: dict[str, Any]) -> str:
-    return f" (by keyword: {', '.join(map(str, kwargs))})" if kwargs else ""
+            f"{len(args) + len(kwargs)} infeed element(s){keywords}: {mismatch}"
+        )

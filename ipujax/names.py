@@ -105,8 +105,8 @@ def public_names() -> dict[str, str]:
     They are listed once, in `__init__.pyi`, where type checkers look for them.
     """
     listed = Path(__file__).with_name("__init__.pyi").read_text("utf-8")
-    found = re.findall(r"^from (\S+) import ([a-z]\w*) as \2$", listed, re.MULTILINE)
-    return {name: home for home, name in found}
+    pairs = re.findall(r"^from (\S+) import ([a-z]\w*) as \2$", listed, re.MULTILINE)
+    return {name: home for home, name in pairs}
 
 
 def not_yet(name: str) -> str:

@@ -183,9 +183,9 @@ def batch_norm(
             raise check.refuse(
                 "batch_norm without training needs a mean and a variance", "give both of them"
             )
-        given = call.channelwise(mean, "mean"), call.channelwise(variance, "variance")
-        outputs = call.normalised(*given, parameters)
-        return outputs, jnp.ravel(given[0]), jnp.ravel(given[1])
+        moments = call.channelwise(mean, "mean"), call.channelwise(variance, "variance")
+        outputs = call.normalised(*moments, parameters)
+        return outputs, jnp.ravel(moments[0]), jnp.ravel(moments[1])
     if mean is not None or variance is not None:
         raise check.refuse(
             "batch_norm was given a mean or a variance for training",
@@ -230,17 +230,17 @@ class _Call:
         self.function = function
         self.inputs = check.floats(inputs, f"the inputs of {function}")
         self.epsilon = _epsilon(epsilon, function)
-        given = check.integer(channels_axis, f"the channels_axis of {function}")
+        asked = check.integer(channels_axis, f"the channels_axis of {function}")
         rank = self.inputs.ndim
         if rank < 2:
             raise check.refuse(
                 f"{function} got inputs of shape {list(self.inputs.shape)}",
                 "give at least two axes, the batch and the channels",
             )
-        self.axis = given + rank if given < 0 else given
+        self.axis = asked + rank if asked < 0 else asked
         if self.axis not in (1, rank - 1):
             raise check.refuse(
-                f"the channels_axis of {function} is {given}, but inputs have {rank} axes, "
+                f"the channels_axis of {function} is {asked}, but inputs have {rank} axes, "
                 "and only axis 1 and the last axis are supported",
                 "move the channels: jnp.moveaxis(inputs, axis, -1)",
             )
@@ -265,7 +265,7 @@ class _Call:
     ) -> tuple[jax.Array | None, ...]:
         """Scale and offset, as they fit the inputs; None where there is none."""
         fixed = not check.flag(trainable, f"the trainable of {self.function}")
-        found: list[jax.Array | None] = []
+        pair: list[jax.Array | None] = []
         for values, on, name, switch in (
             (gamma, scale, "gamma", "scale"),
             (beta, center, "beta", "center"),
@@ -276,8 +276,8 @@ class _Call:
                     "leave out one of the two",
                 )
             fitted = None if values is None else self.channelwise(values, name)
-            found.append(lax.stop_gradient(fitted) if fixed and fitted is not None else fitted)
-        return tuple(found)
+            pair.append(lax.stop_gradient(fitted) if fixed and fitted is not None else fitted)
+        return tuple(pair)
 
     def moments(
         self, axes: tuple[int, ...], share: Callable[[Any], Any]
@@ -307,23 +307,20 @@ class _Call:
         return outputs.astype(self.inputs.dtype)
 
 
-def _epsilon(given: Any, function: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float, np.integer, np.floating)):
-        raise check.refuse_type(
-            f"the epsilon of {function} is {given!r}, but must be a number known while tracing",
-            "give a Python float, as in epsilon=1e-3",
-        )
-    if not 0 <= given < math.inf:
+def _epsilon(value: Any, function: str) -> float:
+    what = f"the epsilon of {function}"
+    epsilon = check.number(value, what, "give a Python float, as in epsilon=1e-3")
+    if not 0 <= epsilon < math.inf:
         raise check.refuse(
-            f"the epsilon of {function} is {given}, but must be finite and not negative",
+            f"{what} is {value}, but must be finite and not negative",
             "give a small number, as in epsilon=1e-3",
         )
-    return float(given)
+    return epsilon
 
 
-def _refuse_variables(function: str, *given: Any) -> None:
+def _refuse_variables(function: str, *values: Any) -> None:
     names = ("param_initializers", "reuse", "variables_collections")
-    for name, value in zip(names, given, strict=True):
+    for name, value in zip(names, values, strict=True):
         if value is not None:
             raise check.refuse_type(
                 f"{function} was given {name}, but makes no variables",

@@ -27,27 +27,9 @@ from ipujax import slicing_ops as slicing_ops
 from ipujax import statistics_ops as statistics_ops
 from ipujax import summary_ops as summary_ops
 
-__all__ = [
-    "all_to_all_op",
-    "cross_replica_ops",
-    "custom_ops",
-    "embedding_ops",
-    "functional_ops",
-    "image_ops",
-    "internal_ops",
-    "math_ops",
-    "nn_ops",
-    "normalization_ops",
-    "pipelining_ops",
-    "rand_ops",
-    "reduce_scatter_op",
-    "replication_ops",
-    "rnn_ops",
-    "slicing_ops",
-    "statistics_ops",
-    "summary_ops",
-]
+_MODULES = [name for name in vars() if name.endswith(("_op", "_ops"))]
+__all__ = _MODULES  # pyright: ignore[reportUnsupportedDunderAll]
 
 # As `os` does for `os.path`, so that importing `ipujax.ops.nn_ops` makes no second copy.
-for _name in __all__:
+for _name in _MODULES:
     sys.modules[f"{__name__}.{_name}"] = globals()[_name]

@@ -153,8 +153,8 @@ def pipeline(
         accumulate_outfeed=accumulate_outfeed, accumulate_outfeed_dtype=accumulate_outfeed_dtype,
         outfeed_mask=outfeed_mask, name=name, reduction_method=reduction_method,
     )  # fmt: skip
-    given = check.sequence([] if inputs is None else inputs, "inputs")
-    return run_pipeline(request, variables, optimizer_state, given)
+    first = check.sequence([] if inputs is None else inputs, "inputs")
+    return run_pipeline(request, variables, optimizer_state, first)
 
 
 def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:

@@ -105,14 +105,14 @@ def _rate(rate: Any) -> float:
     return share
 
 
-def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if given is None:
+def _noise_shape(asked: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if asked is None:
         return shape
     try:
-        noise = [None if extent is None else operator.index(extent) for extent in given]
+        noise = [None if extent is None else operator.index(extent) for extent in asked]
     except TypeError:
         raise check.refuse_type(
-            f"the noise_shape of dropout is {given!r}", "give a list of integers"
+            f"the noise_shape of dropout is {asked!r}", "give a list of integers"
         ) from None
     if not noise:
         return shape
@@ -123,8 +123,8 @@ def _noise_shape(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
             "give one entry for each axis of x: 1, or the extent of x",
         )
     pairs = zip(noise, shape, strict=True)
-    whole = tuple(own if extent is None else extent for extent, own in pairs)
-    if any(extent not in (1, own) for extent, own in zip(whole, shape, strict=True)):
+    whole = tuple(of_x if extent is None else extent for extent, of_x in pairs)
+    if any(extent not in (1, of_x) for extent, of_x in zip(whole, shape, strict=True)):
         raise check.refuse(
             f"the noise_shape of dropout is {noise}, and x has shape {list(shape)}",
             "give 1, or the extent of x, for each axis",

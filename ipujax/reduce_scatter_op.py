@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.collectives import as_array, as_number, check, divided, place_in_group
+from ipujax.operators.collectives import as_array, as_number, check, divided
 from lowering import ops
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each
@@ -78,7 +78,7 @@ def reduce_scatter(
 def _part(array: jax.Array, size: int, op: str) -> jax.Array:
     part = -(-len(array) // size)
     padded = jnp.pad(array, (0, part * size - len(array)))
-    place = place_in_group(size)
+    place = ops.replication_index() % size
     if op in _BY_SUM:
         before, after = _BY_SUM[op]
         total = ops.cross_replica_sum(before(padded), size)

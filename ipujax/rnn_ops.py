@@ -8,7 +8,7 @@ Source: seed section 18.14.9 and the facts `rnn.*`.
 
 from __future__ import annotations
 
-import functools
+import dataclasses as dc
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from ipujax.checks.arrays import check
 from ipujax.operators.rnn.arguments import inference_only, live_steps, operand
 from ipujax.operators.rnn.gru import GRUCell, Mixing, gru
 from ipujax.operators.rnn.gru import Weights as GRUWeights
-from ipujax.operators.rnn.layer import Initializer, Layer, Parameters
+from ipujax.operators.rnn.layer import Layer, Parameters
 from ipujax.operators.rnn.lstm import LSTMCell, lstm
 from ipujax.operators.rnn.lstm import Weights as LSTMWeights
 from ipujax.system import log
@@ -95,7 +95,7 @@ class PopnnLSTM(Layer):
             c = self._state(first.c, inputs.shape[1], "the initial c")
             h = self._state(first.h, inputs.shape[1], "the initial h")
             kernel, biases = self._parameters(params, inputs.shape[2])
-            cell = LSTMCell(self._activation, self._recurrent_activation)
+            cell = LSTMCell(self.activation, self.recurrent_activation)
             results: Any = lstm(cell, inputs, LSTMWeights(kernel, biases.reshape(-1)), c, h)
             if not training:
                 results = inference_only(self._name, results)
@@ -104,9 +104,10 @@ class PopnnLSTM(Layer):
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """The shapes of the two parts of the state."""
-        return [batch_size, self._units], [batch_size, self._units]
+        return [batch_size, self.num_units], [batch_size, self.num_units]
 
 
+@dc.dataclass(eq=False, repr=False)
 class PopnnGRU(Layer):
     """A time-major GRU: `h = z * h + (1 - z) * candidate`.
 
@@ -114,38 +115,18 @@ class PopnnGRU(Layer):
     product of the state and its weights, and not on the state before it.
     """
 
+    reset_after: bool = False
+
     _gates = 3
 
-    def __init__(
-        self,
-        num_units: int,
-        dtype: Any = jnp.float32,
-        partials_dtype: Any = jnp.float32,
-        seed: int | None = None,
-        weights_initializer: Initializer | None = None,
-        bias_initializer: Initializer | None = None,
-        activation: str = "tanh",
-        recurrent_activation: str = "sigmoid",
-        name: str | None = None,
-        reset_after: bool = False,
-    ) -> None:
-        super().__init__(
-            num_units,
-            dtype,
-            partials_dtype,
-            seed,
-            weights_initializer,
-            bias_initializer,
-            activation,
-            recurrent_activation,
-            name,
-        )
-        self._reset_after = check.flag(reset_after, f"the reset_after of {self._name}")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.reset_after = check.flag(self.reset_after, f"the reset_after of {self._name}")
 
     @property
     def _bias_shape(self) -> tuple[int, ...]:
-        kinds = (2,) if self._reset_after else ()
-        return (self._gates, *kinds, self._units)
+        kinds = (2,) if self.reset_after else ()
+        return (self._gates, *kinds, self.num_units)
 
     def __call__(
         self, params: Parameters, inputs: Any, initial_state: Any = None, training: bool = True
@@ -171,7 +152,7 @@ class PopnnGRU(Layer):
 
     def state_shape(self, batch_size: int) -> list[int]:
         """The shape of the state."""
-        return [batch_size, self._units]
+        return [batch_size, self.num_units]
 
     def _run(
         self,
@@ -185,10 +166,10 @@ class PopnnGRU(Layer):
         state = self._state(state, inputs.shape[1], "the initial_state")
         kernel, biases = self._parameters(params, inputs.shape[2])
         state_bias = None
-        if self._reset_after:
+        if self.reset_after:
             # The reset stands between the two biases of the candidate only.
             biases, state_bias = biases[:, 0].at[:2].add(biases[:2, 1]), biases[2, 1]
-        cell = GRUCell(self._activation, self._recurrent_activation, self._reset_after)
+        cell = GRUCell(self.activation, self.recurrent_activation, self.reset_after)
         weights = GRUWeights(kernel, biases.reshape(-1), state_bias)
         results: Any = gru(cell, inputs, weights, mixing, state)
         return results if training else inference_only(self._name, results)
@@ -202,17 +183,16 @@ class PopnnDynamicGRU(PopnnGRU):
     `rnn.dynamic_bias`).
     """
 
-    @functools.wraps(PopnnGRU.__init__)
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self._bias_initializer is not None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bias_initializer is not None:
             log.get_logger().warning(
                 f"{self._name}: bias_initializer changes nothing; the biases of a "
                 f"{type(self).__name__} start as 1 for the gates and 0 for the candidate"
             )
 
     def _biases(self, key: jax.Array) -> jax.Array:
-        return jnp.ones(self._bias_shape, self._dtype).at[2].set(0)
+        return jnp.ones(self._bias_shape, self.dtype).at[2].set(0)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -261,7 +241,7 @@ class PopnnDynamicGRU(PopnnGRU):
         live = live_steps(seq_len, inputs.shape[0], inputs.shape[1], self._name)
         # Padding may hold anything, also NaN, which a product with zero would not stop.
         inputs = jnp.where(live, inputs, 0)
-        gain = jnp.ones((), self._dtype) if score is None else 1 - score[..., None]
+        gain = jnp.ones((), self.dtype) if score is None else 1 - score[..., None]
         mixing = Mixing(jnp.where(live, gain, 0), ~live)
         outputs, state = self._run(params, inputs, state, training, mixing)
         return jnp.where(live, outputs, 0), state
@@ -304,7 +284,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
         """
         with self._scope():
             inputs = self._inputs(inputs, check.flag(time_major, f"the time_major of {self._name}"))
-            score = operand(attention_score, self._dtype, f"the attention_score of {self._name}")
+            score = operand(attention_score, self.dtype, f"the attention_score of {self._name}")
             steps, batch = inputs.shape[:2]
             expected = (steps, batch) if time_major else (batch, steps)
             if score.shape != expected:

@@ -12,15 +12,25 @@ from collections.abc import Generator
 from typing import Any
 
 import jax
-import numpy as np
 
-from ipujax.checks.arguments import Checks
+from ipujax.checks.arguments import HALF_OR_SINGLE, Checks, dtype_of
 from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
 
 _check = Checks(ScopeError, ScopeError)
-_local = threading.local()
+
+
+class _Open(threading.local):
+    """The scopes that this thread is in, outer ones first: their devices and names."""
+
+    def __init__(self) -> None:
+        self.devices: list[str] = []
+        self.outside: list[str] = []
+        self.attributes: list[str] = []
+
+
+_open = _Open()
 
 
 @contextlib.contextmanager
@@ -48,18 +58,13 @@ def ipu_scope(device: str) -> Generator[None]:
         no IPU, compiling in the block is an error.
     """
     _check.text(device, "the device of ipu_scope")
-    devices: list[str] = _stack("devices")
-    devices.append(device)
-    try:
+    with _pushed(_open.devices, device):
         yield
-    finally:
-        devices.pop()
 
 
 def current_device() -> str | None:
     """The device of the innermost `ipu_scope`, if any."""
-    devices: list[str] = _stack("devices")
-    return devices[-1] if devices else None
+    return _open.devices[-1] if _open.devices else None
 
 
 @contextlib.contextmanager
@@ -91,19 +96,14 @@ def outside_compilation_scope(name: str = "outside") -> Generator[None]:
         `OutsideCompilationError`.
     """
     _check.text(name, "the name of outside_compilation_scope")
-    open_scopes: list[str] = _stack("outside")
-    if open_scopes:
+    if _open.outside:
         raise ScopeError(
             f"outside_compilation_scope('{name}') inside outside_compilation_scope"
-            f"('{open_scopes[-1]}') at {jaxpr.current_user_line() or 'an unknown line'}: the "
+            f"('{_open.outside[-1]}') at {jaxpr.current_user_line() or 'an unknown line'}: the "
             "operations are on the host already; remove the inner scope"
         )
-    open_scopes.append(name)
-    try:
-        with jax.named_scope(marks.write(marks.OUTSIDE, name)):
-            yield
-    finally:
-        open_scopes.pop()
+    with _pushed(_open.outside, name), jax.named_scope(marks.write(marks.OUTSIDE, name)):
+        yield
 
 
 @contextlib.contextmanager
@@ -123,15 +123,12 @@ def frontend_attribute(
     _check.text(attribute_name, "a frontend attribute")
     _check.text(attribute_value, f"frontend attribute `{attribute_name}`")
     _check.text(restore_to, f"restore_to of `{attribute_name}`", optional=True)
-    attributes: list[str] = _stack("attributes")
-    attributes.append(attribute_name)
     try:
-        with _attribute(attribute_name, attribute_value):
+        with _pushed(_open.attributes, attribute_name), _attribute(attribute_name, attribute_value):
             yield
     finally:
-        attributes.pop()
-        frame = tracing.current()
-        if restore_to is not None and attribute_name not in attributes and frame is not None:
+        frame, is_set = tracing.current(), attribute_name in _open.attributes
+        if restore_to is not None and not is_set and frame is not None:
             frame.scopes.enter_context(_attribute(attribute_name, restore_to))
 
 
@@ -150,11 +147,9 @@ def partials_type(override_type: Any) -> Generator[None]:
     Raises:
       ScopeError: if it is something else.
     """
-    try:
-        name = "None" if override_type is None else np.dtype(override_type).name
-    except TypeError:
-        name = repr(override_type)
-    if name not in ("float16", "float32"):
+    dtype = dtype_of(override_type)
+    name = repr(override_type) if dtype is None else dtype.name
+    if name not in HALF_OR_SINGLE:
         raise ScopeError(f"partials are float16 or float32, not {name}")
     with _attribute(marks.PARTIALS_TYPE, name):
         yield
@@ -182,7 +177,10 @@ def _attribute(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
     return jax.named_scope(marks.write(marks.ATTRIBUTE, name, value))
 
 
-def _stack(name: str) -> list[str]:
-    if not hasattr(_local, name):
-        setattr(_local, name, [])
-    return getattr(_local, name)
+@contextlib.contextmanager
+def _pushed(names: list[str], name: str) -> Generator[None]:
+    names.append(name)
+    try:
+        yield
+    finally:
+        names.pop()

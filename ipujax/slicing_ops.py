@@ -38,16 +38,9 @@ def sequence_slice(
         either array are not copied.
       ConfigTypeError: (a `TypeError`) if `zero_unused` is no bool.
     """
-    slices = _slices(
-        "sequence_slice",
-        num_elems=num_elems,
-        src_offsets=src_offsets,
-        dst_offsets=dst_offsets,
-    )
-    target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
-    _check_match(target, source, slices)
-    unused = check.flag(zero_unused, "the zero_unused of sequence_slice")
-    return _copied(target, source, slices, unused)
+    offsets = {"src_offsets": src_offsets, "dst_offsets": dst_offsets}
+    slices = _slices("sequence_slice", num_elems=num_elems, **offsets)
+    return _copied_into(dst, src, slices, zero_unused)
 
 
 def sequence_slice_unpack(
@@ -95,10 +88,7 @@ def sequence_slice_pack(
     Arguments, result and errors are those of `sequence_slice`.
     """
     slices = _slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
-    target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
-    _check_match(target, source, slices)
-    unused = check.flag(zero_unused, "the zero_unused of sequence_slice_pack")
-    return _copied(target, source, slices, unused)
+    return _copied_into(dst, src, slices, zero_unused)
 
 
 @dc.dataclass(frozen=True)
@@ -132,9 +122,9 @@ class _Slices:
         )
 
 
-def _slices(function: str, **given: Any) -> _Slices:
+def _slices(function: str, **arguments: Any) -> _Slices:
     """The slices of a call, checked; offsets that are not given follow one another."""
-    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in given.items()}
+    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in arguments.items()}
     shapes = [x.shape for x in numbers.values()]
     if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
         shown = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())
@@ -166,13 +156,16 @@ def _rows(x: Any, name: str, slices: _Slices) -> jax.Array:
     return rows
 
 
-def _check_match(dst: jax.Array, src: jax.Array, slices: _Slices) -> None:
-    if dst.shape[1:] != src.shape[1:] or dst.dtype != src.dtype:
+def _copied_into(dst: Any, src: Any, slices: _Slices, zero_unused: Any) -> jax.Array:
+    target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
+    if target.shape[1:] != source.shape[1:] or target.dtype != source.dtype:
         raise check.refuse(
-            f"{slices.function} got dst {dst.dtype}{list(dst.shape)} and src "
-            f"{src.dtype}{list(src.shape)}",
+            f"{slices.function} got dst {target.dtype}{list(target.shape)} and src "
+            f"{source.dtype}{list(source.shape)}",
             "they must have the same dtype and the same dimensions but for the first",
         )
+    unused = check.flag(zero_unused, f"the zero_unused of {slices.function}")
+    return _copied(target, source, slices, unused)
 
 
 def _copied(dst: jax.Array, src: jax.Array, slices: _Slices, zero_unused: bool) -> jax.Array:

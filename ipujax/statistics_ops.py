@@ -57,10 +57,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
         ascend. Counts by levels that do not at run time mean nothing.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
-    values, edges = _operands(inputs, levels, "histogram")
-    if check.flag(absolute_of_input, "the absolute_of_input of histogram"):
-        values = jnp.abs(values)
-    return _counts(values, edges)
+    return _counts(*_operands(inputs, levels, absolute_of_input, "histogram"))
 
 
 def histogram_update(
@@ -83,15 +80,13 @@ def histogram_update(
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
     before = check.array(hist, "the hist of histogram_update")
-    values, edges = _operands(inputs, levels, "histogram_update")
+    values, edges = _operands(inputs, levels, absolute_of_input, "histogram_update")
     if before.dtype != jnp.float32 or before.shape != (len(edges) + 1,):
         raise check.refuse(
             f"the hist of histogram_update is {before.dtype}{list(before.shape)}, but there are "
             f"{len(edges)} levels",
             f"give it as float32[{len(edges) + 1}]: one bin more than levels",
         )
-    if check.flag(absolute_of_input, "the absolute_of_input of histogram_update"):
-        values = jnp.abs(values)
     return before + _counts(values, edges)
 
 
@@ -106,13 +101,13 @@ def _counts(values: jax.Array, levels: jax.Array) -> jax.Array:
     return (below - jnp.append(from_here, 0)).astype(jnp.float32)
 
 
-def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.Array]:
-    values = _vector(inputs, f"the inputs of {function}")
+def _operands(
+    inputs: Any, levels: Any, absolute: Any, function: str
+) -> tuple[jax.Array, jax.Array]:
+    values, what = _vector(inputs, f"the inputs of {function}"), f"the levels of {function}"
     # A list takes the type of what it is compared with.
     typed = None if hasattr(levels, "dtype") else values.dtype
-    edges = _vector(
-        check.array(levels, f"the levels of {function}", typed), f"the levels of {function}"
-    )
+    edges = _vector(check.array(levels, what, typed), what)
     if edges.dtype != values.dtype:
         raise check.refuse(
             f"{function} got inputs of {values.dtype} and levels of {edges.dtype}",
@@ -122,10 +117,9 @@ def _operands(inputs: Any, levels: Any, function: str) -> tuple[jax.Array, jax.A
         raise check.refuse(f"{function} got no levels", "give at least one")
     numbers = known(levels)
     if numbers is not None and not np.all(numbers[:-1] <= numbers[1:]):
-        raise check.refuse(
-            f"the levels of {function} do not ascend", "sort them; none may be a NaN"
-        )
-    return values, edges
+        raise check.refuse(f"{what} do not ascend", "sort them; none may be a NaN")
+    is_absolute = check.flag(absolute, f"the absolute_of_input of {function}")
+    return jnp.abs(values) if is_absolute else values, edges
 
 
 def _vector(x: Any, what: str) -> jax.Array:

@@ -59,14 +59,15 @@ def ipu_compile_summary(
     """
     check.text(name, "the name of ipu_compile_summary")
     _refuse_collections("ipu_compile_summary", collections)
-    given = list(cast(Sequence[Any], op_list)) if isinstance(op_list, (list, tuple)) else [op_list]
-    for operation in given:
+    several = isinstance(op_list, (list, tuple))
+    operations = list(cast(Sequence[Any], op_list)) if several else [op_list]
+    for operation in operations:
         fix = "give functions that run programs, such as ipu.compile(fn)"
         check.function(operation, "an operation of ipu_compile_summary", fix)
 
     def summary(*args: Any, **kwargs: Any) -> list[IpuTraceEvent]:
         with events.record() as trace, events.span("summary", name):
-            for operation in given:
+            for operation in operations:
                 jax.block_until_ready(operation(*args, **kwargs))
         return trace
 
@@ -105,13 +106,10 @@ def tensor_summary(
     """
     _refuse_collections("tensor_summary", collections)
     check.text(name, "the name of tensor_summary")
-    texts = {
-        "summary_description": summary_description,
-        "family": family,
-        "display_name": display_name,
-    }
-    for argument, text in texts.items():
-        check.text(text, f"the {argument} of tensor_summary", optional=True)
+    what = "the summary_description of tensor_summary"
+    check.text(summary_description, what, optional=True)
+    check.text(family, "the family of tensor_summary", optional=True)
+    check.text(display_name, "the display_name of tensor_summary", optional=True)
     values = known(tensor)
     if values is None:
         raise check.refuse(

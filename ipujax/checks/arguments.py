@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import inspect
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ipujax.errors import IPUError
+
+HALF_OR_SINGLE = ("float16", "float32")
+"""The names of the dtypes that IPUs compute in."""
 
 _GIVE_AN_INT = (
     "give a Python int; it must be known when the function is traced, not at run time only, as "
@@ -59,6 +63,12 @@ class Checks:
             wrong = f"{what} is {number}, but must be at least {at_least}"
             raise self.refuse(wrong, f"give at least {at_least}")
         return number
+
+    def number(self, value: Any, what: str, fix: str) -> float:
+        """A number that is known while tracing; a bool is none."""
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise self.other_than("a number known while tracing", value, what, fix)
+        return float(value)
 
     def flag(self, value: Any, what: str) -> bool:
         """True or False, known while tracing."""
@@ -114,6 +124,41 @@ class Checks:
         if not isinstance(value, str) or value not in choices:
             raise self.refuse(f"{what} is {value!r}", f"use one of {', '.join(map(repr, choices))}")
         return value
+
+
+def dtype_of(value: Any) -> np.dtype[Any] | None:
+    """The dtype that a value names; None if it names none, as None does (NumPy's float64)."""
+    try:
+        return None if value is None else np.dtype(value)
+    except TypeError:
+        return None
+
+
+def is_series(value: object) -> bool:
+    """Whether a value stands for several: a list or tuple, but no named one."""
+    return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
+
+
+def as_list(values: Any) -> list[Any]:
+    """Several values, one alone, or None for none, as a list."""
+    if values is None:
+        return []
+    return list(values) if is_series(values) else [values]
+
+
+def misfit(
+    function: Callable[..., object], args: Iterable[object], kwargs: Mapping[str, object]
+) -> tuple[inspect.Signature, TypeError] | None:
+    """What a function takes, and why not these; None if it takes them, or does not say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        return signature, mismatch
+    return None
 
 
 def _user_line() -> str:

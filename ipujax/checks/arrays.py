@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -40,6 +41,23 @@ class ArrayChecks(Checks):
                     f"{what} was given {leaf!r}, of type {type(leaf).__name__}",
                     "give arrays and numbers only; bind anything else with functools.partial",
                 ) from None
+
+    def by_position(self, args: object, kwargs: Mapping[str, object], what: str) -> None:
+        """Refuses keyword arguments of a user's function, and arguments that are no arrays."""
+        if kwargs:
+            raise self.refuse_type(
+                f"{what} was given keyword arguments ({', '.join(kwargs)})",
+                "give all arguments by position",
+            )
+        self.leaves(args, what)
+
+    def some_array(self, results: Any, what: str) -> Any:
+        """The results of a user's function, with at least one array."""
+        if not jax.tree.leaves(results):
+            raise self.refuse(
+                f"{what} returned {results!r}, without an array", "return at least one array"
+            )
+        return results
 
     def floats(self, x: Any, what: str) -> jax.Array:
         """An operand that must hold floats, as an array."""

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.errors import CollectiveError, ConfigTypeError
-from lowering import ops
 
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 
@@ -38,8 +37,3 @@ def as_number(x: Any, function: str) -> jax.Array:
 def divided(total: jax.Array, count: Any) -> jax.Array:
     """`total / count` in the dtype of `total`; integers are rounded towards zero."""
     return jax.lax.div(total, jnp.asarray(count, total.dtype))
-
-
-def place_in_group(size: int) -> jax.Array:
-    """This replica's number within its group of `size`, int32."""
-    return ops.replication_index() % size

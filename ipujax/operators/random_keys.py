@@ -56,35 +56,35 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
 
 def _seeded(seed: Any, where: str) -> jax.Array:
     traced = any(map(jaxpr.is_tracer, jax.tree.leaves(seed)))
-    given = _integers(seed, where, traced)
-    if given.shape == (2,):
-        words = [given[0], given[1]]
+    numbers = _integers(seed, where, traced)
+    if numbers.shape == (2,):
+        words = [numbers[0], numbers[1]]
         if not traced and not all(-(2**31) <= int(word) < 2**32 for word in words):
             raise check.refuse(
                 f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits"
             )
-    elif given.shape == ():
+    elif numbers.shape == ():
         # As `jax.random.key` has them: the upper word first. All bits of a number that has no
         # upper word, as types of 32 bits and less, are its sign once they are shifted out.
-        words = [given >> 31 >> 1, given]
+        words = [numbers >> 31 >> 1, numbers]
     else:
-        raise check.refuse(f"the seed of {where} has shape {list(given.shape)}", _SEEDS)
+        raise check.refuse(f"the seed of {where} has shape {list(numbers.shape)}", _SEEDS)
     return ops.as_key(jnp.stack([_word(word) for word in words]))
 
 
 def _integers(seed: Any, where: str, traced: bool) -> Any:
     """The seed as an array of integers, a NumPy one of 64 bits if its values are known."""
     try:
-        given: Any = jnp.asarray(seed) if traced else np.asarray(seed)
+        numbers: Any = jnp.asarray(seed) if traced else np.asarray(seed)
     except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
         raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
-    if given.dtype == np.object_ and isinstance(seed, int):
+    if numbers.dtype == np.object_ and isinstance(seed, int):
         raise check.refuse(
             f"the seed of {where} is {seed}", "give an integer that fits into 64 bits"
         )
-    if not jnp.issubdtype(given.dtype, np.integer):
+    if not jnp.issubdtype(numbers.dtype, np.integer):
         raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
-    return given
+    return numbers
 
 
 def _word(number: Any) -> Any:
@@ -96,13 +96,9 @@ def _checked(key: Any, where: str) -> jax.Array:
     if getattr(key, "dtype", None) == np.uint32:
         with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
             key = jax.random.wrap_key_data(key)
-    if _is_key(key) and key.shape == ():
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
     raise check.refuse_type(
         f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
     )
-
-
-def _is_key(key: Any) -> bool:
-    dtype = getattr(key, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)

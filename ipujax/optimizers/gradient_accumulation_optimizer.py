@@ -10,22 +10,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.errors import OptimizerError, OptimizerTypeError
-from ipujax.gradient_accumulation import (
-    GradientAccumulationReductionMethod,
-    parse_reduction_method,
-)
-from ipujax.optimizers._accumulation import (
-    check_loop,
-    like,
-    other_than_momentum,
-    storage_of,
-)
-from ipujax.optimizers._checks import check, dtype_chooser
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
+from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipujax.optimizers.ipu_optimizer import (
-    IpuOptimizer,
-    map_gradients,
-)
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
 from lowering import ops
 
 
@@ -83,18 +71,17 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, name)
-        own = type(self).__name__
-        self._count = check.integer(num_mini_batches, f"the num_mini_batches of {own}", 1)
-        offload = check.optional_flag(
-            offload_weight_update_variables, f"the offload_weight_update_variables of {own}"
+        of = f"of {type(self).__name__}"
+        self._count = check.integer(num_mini_batches, f"the num_mini_batches {of}", 1)
+        what = f"the offload_weight_update_variables {of}"
+        offload = check.optional_flag(offload_weight_update_variables, what)
+        what = f"the replicated_optimizer_state_sharding {of}"
+        sharded = check.optional_flag(replicated_optimizer_state_sharding, what)
+        is_sharded = bool(offload if sharded is None else sharded)
+        self._storage = accumulation.storage_of(offload, is_sharded, OptimizerError)
+        self._dtype = accumulation.dtype_chooser(
+            dtype, f"the dtype {of}", jnp.inexact, OptimizerTypeError
         )
-        sharded = check.optional_flag(
-            replicated_optimizer_state_sharding, f"the replicated_optimizer_state_sharding of {own}"
-        )
-        self._storage = storage_of(
-            offload, bool(offload if sharded is None else sharded), OptimizerError
-        )
-        self._dtype = dtype_chooser(dtype, f"the dtype of {own}", jnp.inexact, OptimizerTypeError)
         self._reduction = parse_reduction_method(reduction_method)
 
     def init(self, params: Any) -> GradientAccumulationState:
@@ -124,7 +111,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             is no multiple; or the wrapped optimizer turns its state into another dtype.
           OptimizerTypeError: (a `TypeError`) the state of another optimizer.
         """
-        check_loop(type(self).__name__, self._count)
+        accumulation.check_loop(type(self).__name__, self._count)
         if not isinstance(state, GradientAccumulationState):
             raise check.refuse_type(
                 f"the state of {type(self).__name__} is a GradientAccumulationState, not a "
@@ -132,12 +119,14 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 "pass what its `init` or its last `update` returned",
             )
         step, empty, inner = jax.tree.map(jnp.asarray, state)
-        sums = map_gradients(lambda g, total: self._added(step, total, g), gradients, empty)
+        add, method, count = accumulation.added, self._reduction, self._count
+        sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, empty)
 
         def applied() -> Any:
-            loaded = jax.tree.map(self._load, inner)
+            loaded = jax.tree.map(lambda leaf: ops.load(leaf, self._storage), inner)
             updates, new = IpuOptimizer.apply_gradients(self, sums, loaded, params, **extra)
-            return updates, jax.tree.map(self._store, like(new, inner))
+            new = accumulation.like(new, inner)
+            return updates, jax.tree.map(lambda leaf: ops.store(leaf, self._storage), new)
 
         def due() -> Any:
             return *applied(), jax.tree.map(jnp.zeros_like, sums)
@@ -147,33 +136,13 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
         shapes = jax.eval_shape(applied)
         # The predicate is the same on all replicas, so that collectives may be in the branch.
-        updates, inner, sums = lax.cond(step + 1 == self._count, due, waits)
-        kept = jax.tree.map(
-            lambda new, old: old if new is None else new,
-            sums,
-            empty,
-            is_leaf=lambda leaf: leaf is None,
-        )
-        return updates, GradientAccumulationState((step + 1) % self._count, kept, inner)
+        updates, inner, sums = lax.cond(step + 1 == count, due, waits)
+        kept = jax.tree.map(lambda s, e: e if s is None else s, sums, empty, is_leaf=is_none)
+        return updates, GradientAccumulationState((step + 1) % count, kept, inner)
 
     def wrapped_state(self, state: Any) -> Any:
         """The wrapped optimizer's part of the state."""
         return state.inner_state
-
-    def _added(self, step: Any, total: Any, gradient: Any) -> Any:
-        own = jnp.asarray(gradient).astype(total.dtype)
-        if self._reduction is GradientAccumulationReductionMethod.MEAN:
-            own = own * jnp.asarray(1 / self._count, own.dtype)
-        elif self._reduction is GradientAccumulationReductionMethod.RUNNING_MEAN:
-            total = total * (step / (step + 1)).astype(own.dtype)
-            own = own * (1 / (step + 1)).astype(own.dtype)
-        return total + own
-
-    def _load(self, leaf: Any) -> Any:
-        return ops.load(leaf, self._storage)
-
-    def _store(self, leaf: Any) -> Any:
-        return ops.store(leaf, self._storage)
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
@@ -261,7 +230,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         return state
 
     def _verify_state(self, state: Any) -> None:
-        other = other_than_momentum(state) if self._verify else None
+        other = accumulation.other_than_momentum(state) if self._verify else None
         if other is not None:
             raise check.refuse(
                 f"{type(self).__name__} supports gradient descent with or without momentum only, "

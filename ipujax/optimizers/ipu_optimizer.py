@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import optax
 
-from ipujax.optimizers._checks import check, checked_transformation, takes_extra_args
+from ipujax.checks.arguments import Checks
+from ipujax.errors import OptimizerError, OptimizerTypeError
+
+check = Checks(OptimizerTypeError, OptimizerError)
 
 
 class IpuOptimizer(optax.GradientTransformationExtraArgs):
@@ -137,13 +141,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         Raises:
           OptimizerError: (a `ValueError`) there are several of that name.
         """
-        found = [value for field, value in self._slots(state) if field == name]
-        if len(found) > 1:
+        slots = [value for field, value in self._slots(state) if field == name]
+        if len(slots) > 1:
             raise check.refuse(
-                f"{len(found)} parts of the optimizer's state have a slot {name!r}",
+                f"{len(slots)} parts of the optimizer's state have a slot {name!r}",
                 "choose one with optax.tree_utils.tree_get and its `filtering`",
             )
-        return found[0] if found else None
+        return slots[0] if slots else None
 
     def get_slot_names(self, state: Any) -> list[str]:
         """The names that `get_slot` takes, such as `["count", "mu", "nu"]` for Adam.
@@ -230,6 +234,30 @@ def apply_gradients(
     return opt.update(gradients, state, params, **kwargs)
 
 
+def checked_transformation(opt: Any, wrapper: str) -> Any:
+    """What an optimizer wraps: an optax transformation, or anything that has its two functions."""
+    functions = (getattr(opt, name, None) for name in ("init", "update"))
+    if not isinstance(opt, type) and all(map(callable, functions)):
+        return opt
+    called = " it is a function, which may still have to be called:" if callable(opt) else ""
+    raise check.refuse_type(
+        f"{wrapper} wraps an optax.GradientTransformation, not {opt!r}, of type "
+        f"{type(opt).__name__}",
+        f"give an optimizer of optax:{called} {wrapper}(optax.sgd(0.01), ...)",
+    )
+
+
+def takes_extra_args(opt: Any) -> bool:
+    """Whether the transformation's update takes optax's extra keyword arguments."""
+    if isinstance(opt, optax.GradientTransformation):
+        return isinstance(opt, optax.GradientTransformationExtraArgs)
+    try:
+        parameters = inspect.signature(opt.update).parameters.values()
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return False
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
 def maps_gradients(opt: Any) -> bool:
     """Whether `compute_gradients` of this optimizer does anything.
 
@@ -238,8 +266,13 @@ def maps_gradients(opt: Any) -> bool:
     """
     if not isinstance(opt, IpuOptimizer):
         return False
-    own = type(opt).compute_gradients is not IpuOptimizer.compute_gradients
-    return own or maps_gradients(opt.wrapped)
+    overridden = type(opt).compute_gradients is not IpuOptimizer.compute_gradients
+    return overridden or maps_gradients(opt.wrapped)
+
+
+def is_none(leaf: object) -> bool:
+    """Whether there is no gradient in this place."""
+    return leaf is None
 
 
 def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
@@ -248,7 +281,7 @@ def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
         lambda gradient, *rest: None if gradient is None else function(gradient, *rest),
         gradients,
         *others,
-        is_leaf=lambda leaf: leaf is None,
+        is_leaf=is_none,
     )
 
 

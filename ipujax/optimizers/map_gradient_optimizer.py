@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 
-from ipujax.optimizers._checks import check
-from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 
 
 class MapGradientOptimizer(IpuOptimizer):

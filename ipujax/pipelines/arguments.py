@@ -58,11 +58,11 @@ class PipelineStageOptions:
         convolution_options: dict[str, Any] | None = None,
         matmul_options: dict[str, Any] | None = None,
     ):
-        given = {"convolution_options": convolution_options, "matmul_options": matmul_options}
-        for name, options in given.items():
+        groups = {"convolution_options": convolution_options, "matmul_options": matmul_options}
+        for name, options in groups.items():
             if options is not None and not isinstance(options, dict):
                 raise PipelineTypeError(f"{name} must be a dict, not {options!r}")
-        self._options = {name: dict(options or {}) for name, options in given.items()}
+        self._options = {name: dict(options or {}) for name, options in groups.items()}
 
     @property
     def as_marks(self) -> pipelines.Options:
@@ -74,9 +74,9 @@ class PipelineStageOptions:
         )
 
 
-def is_optimizer(given: object) -> bool:
+def is_optimizer(value: object) -> bool:
     """Whether something is an optax transformation, or one of `ipujax.optimizers`."""
-    return all(callable(getattr(given, name, None)) for name in ("init", "update"))
+    return all(callable(getattr(value, name, None)) for name in ("init", "update"))
 
 
 class OptimizerFunctionOutput:
@@ -103,10 +103,8 @@ class OptimizerFunctionOutput:
         apply_gradients_kwargs: Mapping[str, object] | None = None,
     ):
         if not is_optimizer(opt):
-            raise PipelineTypeError(
-                "OptimizerFunctionOutput takes an optax gradient transformation, such as "
-                f"optax.sgd(0.1), not {opt!r}"
-            )
+            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.other_than(wanted, opt, "the optimizer of an OptimizerFunctionOutput")
         self.opt, self.loss = opt, loss
         self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
         self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
@@ -114,9 +112,9 @@ class OptimizerFunctionOutput:
         self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
 
 
-def _positional(given: Sequence[object] | None, function: str) -> tuple[object, ...]:
-    return () if given is None else tuple(check.sequence(given, f"{function}_args"))
+def _positional(args: Sequence[object] | None, function: str) -> tuple[object, ...]:
+    return () if args is None else tuple(check.sequence(args, f"{function}_args"))
 
 
-def _by_keyword(given: Mapping[str, object] | None, function: str) -> dict[str, object]:
-    return dict(check.instance(given, dict, f"{function}_kwargs", optional=True) or {})
+def _by_keyword(kwargs: Mapping[str, object] | None, function: str) -> dict[str, object]:
+    return dict(check.instance(kwargs, dict, f"{function}_kwargs", optional=True) or {})

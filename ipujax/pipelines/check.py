@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses as dc
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import misfit
 from ipujax.cross_replica_ops import cross_replica_sum
 from ipujax.driver.compiler import compile as ipu_compile
 from ipujax.errors import PipelineError, PipelineTypeError
@@ -115,15 +115,10 @@ def _request(
     stages: Sequence[StageFunction | Sequence[StageFunction]], count: int | None, **arguments: Any
 ) -> PipelineRequest:
     """The request that `pipeline` would make of its arguments."""
-    try:
-        inspect.signature(PipelineRequest).bind_partial(**arguments)
-    except TypeError as error:
-        raise PipelineTypeError(
-            f"check_pipeline takes the arguments of pipeline: {error}"
-        ) from None
-    return PipelineRequest(
-        computational_stages=stages, gradient_accumulation_count=count, **arguments
-    )
+    arguments |= {"computational_stages": stages, "gradient_accumulation_count": count}
+    if refusal := misfit(PipelineRequest, (), arguments):
+        raise PipelineTypeError(f"check_pipeline takes the arguments of pipeline: {refusal[1]}")
+    return PipelineRequest(**arguments)
 
 
 # --- elements -------------------------------------------------------------------------------------
@@ -197,8 +192,8 @@ class _Recorder(IpuOptimizer):
     ) -> tuple[Pytree, tuple[Pytree, Pytree, Pytree]]:
         """As the wrapped optimizer does."""
         updates, inner = apply_gradients(self.wrapped, gradients, state[2], params, *args, **extra)
-        own = jax.tree.map(lambda g, v: g.astype(_precise(v)), gradients, params)
-        return updates, (own, jax.tree.map(cross_replica_sum, own), inner)
+        wide = jax.tree.map(lambda g, v: g.astype(_precise(v)), gradients, params)
+        return updates, (wide, jax.tree.map(cross_replica_sum, wide), inner)
 
 
 def _zeros(variables: Pytree) -> Pytree:

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
+from ipujax.host.tables import table
 
 Pair = tuple[str, ArrayLike, ArrayLike]
 """What it is, as the pipeline has it, as the reference has it."""
@@ -101,10 +102,10 @@ class PipelineCheck:
         """What differs, in sentences; none if all is well."""
         groups = itertools.groupby(self.rows, key=lambda row: row.schedule)
         by_schedule = {schedule: self._findings(list(rows)) for schedule, rows in groups}
-        said = list(by_schedule.values())
-        if all(found == said[0] for found in said):
+        said = list(by_schedule.values()) or [[]]
+        if all(texts == said[0] for texts in said):
             return said[0]
-        return [f"{name}: {text}" for name, found in by_schedule.items() for text in found]
+        return [f"{name}: {text}" for name, texts in by_schedule.items() for text in texts]
 
     def raise_if_different(self) -> None:
         """Raises unless `ok`.
@@ -132,25 +133,10 @@ class PipelineCheck:
         shown = self._shown()
         cells = [("", "schedule", "what", "difference", "relative", "times", "")]
         for row in shown:
-            cells.append(
-                (
-                    ">" if row is self.worst else "",
-                    row.schedule,
-                    row.name,
-                    f"{row.difference:.1e}",
-                    f"{row.relative:.1e}",
-                    f"{row.scale:.6g}",
-                    "" if row.ok else "DIFFERS",
-                )
-            )
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if 3 <= place <= 5 else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in cells
-        ]
+            mark, verdict = ">" if row is self.worst else "", "" if row.ok else "DIFFERS"
+            numbers = f"{row.difference:.1e}", f"{row.relative:.1e}", f"{row.scale:.6g}"
+            cells.append((mark, row.schedule, row.name, *numbers, verdict))
+        lines = table(cells, texts=(0, 1, 2, 6))
         left_out = len(self.rows) - len(shown)
         return [*lines, f"   ... and {left_out} more that agree"] if left_out else lines
 
@@ -162,34 +148,33 @@ class PipelineCheck:
             kept = worst.setdefault((row.schedule, row.kind), row)
             if row.excess > kept.excess:
                 worst[row.schedule, row.kind] = row
-        kept_rows = {id(row) for row in worst.values()}
-        return [row for row in self.rows if not row.ok or id(row) in kept_rows]
+        return [row for row in self.rows if not row.ok or row is worst[row.schedule, row.kind]]
 
     # --- in words ---------------------------------------------------------------------------------
 
     def _findings(self, rows: Sequence[Difference]) -> list[str]:
-        found: list[str] = []
+        findings: list[str] = []
         for kind in KINDS:
-            own = [row for row in rows if row.kind == kind and not np.isnan(row.scale)]
-            wrong = [row for row in own if not row.ok]
+            of_kind = [row for row in rows if row.kind == kind and not np.isnan(row.scale)]
+            wrong = [row for row in of_kind if not row.ok]
             scaled = [row for row in wrong if row.only_scaled]
             # Arrays of zeros agree at any scale.
-            telling = [row for row in own if row.scale or not row.ok]
+            telling = [row for row in of_kind if row.scale or not row.ok]
             for factor, group in _by_factor(scaled):
                 every = len(group) == len(telling) and len(group) > 1
-                who = f"all {_plural(kind)} are" if every else f"{_listed(group)}"
-                verb = "" if every else (" are" if len(group) > 1 else " is")
-                found.append(
-                    f"{who}{verb} {factor:.6g} times the reference's{self._meaning(kind, factor)}"
-                )
+                who = f"all {_plural(kind)}" if every else _listed(group)
+                times = f"{'are' if len(group) > 1 else 'is'} {factor:.6g} times the reference's"
+                findings.append(f"{who} {times}{self._meaning(kind, factor)}")
             rest = [row for row in wrong if row not in scaled]
             if rest:
                 verb = "differ" if len(rest) > 1 else "differs"
-                found.append(f"{_listed(rest)} {verb}, not just by a factor")
+                findings.append(f"{_listed(rest)} {verb}, not just by a factor")
         odd = [row for row in rows if not np.isfinite(row.difference)]
         if odd:
-            found.append(f"only one of the two has numbers that are not finite in {_listed(odd)}")
-        return found
+            findings.append(
+                f"only one of the two has numbers that are not finite in {_listed(odd)}"
+            )
+        return findings
 
     def _meaning(self, kind: str, factor: float) -> str:
         """What a factor looks like."""
@@ -199,16 +184,14 @@ class PipelineCheck:
             what = f": {count} is the number of micro-batches"
             if sums != _is(factor, count) or not kind.startswith("gradient"):
                 return what
-            mine, theirs, instead = (
-                f"averages {count} of them",
-                "adds them up",
-                "SUM would add them up",
-            )
+            does = f"averages {count} of them, where the reference adds them up"
+            instead = "SUM would add them up"
             if sums:
-                mine, theirs, instead = f"adds {count} of them up", "averages", "MEAN would average"
+                does = f"adds {count} of them up, where the reference averages"
+                instead = "MEAN would average"
             return (
-                f"{what}. The pipeline's reduction_method={self.reduction.name} {mine}, where the "
-                f"reference {theirs}; reduction_method={instead}"
+                f"{what}. The pipeline's reduction_method={self.reduction.name} {does}; "
+                f"reduction_method={instead}"
             )
         if replicas > 1 and (_is(factor, replicas) or _is(factor, 1 / replicas)):
             return f": {replicas} is the number of replicas, over which one side averages"
@@ -227,7 +210,7 @@ def _by_factor(rows: Iterable[Difference]) -> list[tuple[float, list[Difference]
     """Rows with nearly the same scale together."""
     groups: list[tuple[float, list[Difference]]] = []
     for row in rows:
-        group = next((own for factor, own in groups if _is(row.scale, factor)), None)
+        group = next((rows for factor, rows in groups if _is(row.scale, factor)), None)
         if group is None:
             groups.append((row.scale, [row]))
         else:

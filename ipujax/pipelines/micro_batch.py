@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.optimizers.accumulation import added
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value
@@ -39,7 +40,7 @@ class MicroBatch:
             v: _buffer(v.aval, request.accumulation_dtype, request.accumulator_storage)
             for v in self.owners
         }
-        running = request.reduction is GradientAccumulationReductionMethod.RUNNING_MEAN
+        running = request.reduction is Reduction.RUNNING_MEAN
         self.counters = {
             stage: Value(jax.ShapeDtypeStruct((), jnp.float32))
             for stage in (sorted(set(self.owners.values())) if running else ())
@@ -230,19 +231,13 @@ class MicroBatch:
 
     def accumulated(self, gradients: Arrays, array_of: Lookup, counters: Sequence[Value]) -> Arrays:
         """The accumulators, and the counter, after this micro-batch's gradients."""
-        reduction = self.request.reduction
+        method, count = self.request.reduction, self.request.micro_batches
         done = array_of(counters[0]) if counters else None
         made: dict[Value, jax.Array] = {}
         for value, gradient in gradients.items():
             buffer = self.accumulators[value]
-            total = array_of(buffer)
-            term = gradient.astype(total.dtype)
-            if reduction is GradientAccumulationReductionMethod.MEAN:
-                term = term * jnp.asarray(1 / self.request.micro_batches, total.dtype)
-            elif done is not None:
-                total = total * (done / (done + 1)).astype(total.dtype)
-                term = term * (1 / (done + 1)).astype(total.dtype)
-            made[buffer] = ops.store(total + term, buffer.storage)
+            total = added(array_of(buffer), gradient, method, count, done)
+            made[buffer] = ops.store(total, buffer.storage)
         if done is not None:
             made[counters[0]] = done + 1
         return made

@@ -14,6 +14,7 @@ from ipujax.errors import PipelineError
 from ipujax.optimizers import (
     CrossReplicaOptimizer,
     IpuOptimizer,
+    apply_gradients,
     compute_gradients,
     maps_gradients,
 )
@@ -31,6 +32,7 @@ from ipujax.pipelines.stages import (
 from lowering import ops
 
 Arrays = Mapping[Value, jax.Array]
+Named = dict[str, jax.Array]
 
 
 @dc.dataclass(frozen=True)
@@ -165,14 +167,24 @@ class Model:
         if not gradients or not self.maps:
             return gradients
         output, names = self.optimizer([*map(array_of, self.output_leaves)]), self.variables
-        mapped = compute_gradients(
-            output.opt,
-            {names[v]: gradient for v, gradient in gradients.items()},
-            {names[v]: array_of(v) for v in gradients},
-            *output.compute_gradients_args,
-            **output.compute_gradients_kwargs,
-        )
+        named = {names[v]: gradient for v, gradient in gradients.items()}
+        mapped = mapped_by(output, named, {names[v]: array_of(v) for v in gradients})
         return {v: mapped[names[v]] for v in gradients}
+
+
+def mapped_by(output: OptimizerFunctionOutput, gradients: Named, variables: Named) -> Named:
+    """The first moment of an optimizer's step, on gradients and variables by name."""
+    args, kwargs = output.compute_gradients_args, output.compute_gradients_kwargs
+    return compute_gradients(output.opt, gradients, variables, *args, **kwargs)
+
+
+def updated_by(
+    output: OptimizerFunctionOutput, gradients: Pytree, state: Pytree, variables: optax.Params
+) -> tuple[optax.Params, Pytree]:
+    """The second moment: new variables, and the optimizer's new state."""
+    args, kwargs = output.apply_gradients_args, output.apply_gradients_kwargs
+    updates, state = apply_gradients(output.opt, gradients, state, variables, *args, **kwargs)
+    return optax.apply_updates(variables, updates), state
 
 
 def averages(opt: optax.GradientTransformation) -> bool:
@@ -202,17 +214,17 @@ def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Py
     if request.infeed_queue is not None:
         args, kwargs = request.infeed_queue.arguments()
         element = Arguments(*jax.tree.map(Value, (tuple(args), kwargs)))
-    given = Arguments((*first, *element.args), element.kwargs)
+    arguments = Arguments((*first, *element.args), element.kwargs)
     stages: list[Stage] = []
     loss: Value | None = None
     for number, parts in enumerate(request.stages):
         last = number + 1 == len(request.stages)
         optimizer = request.optimizer if last and request.training else None
-        stage, outputs, loss = trace_stage(number, parts, tree, given, optimizer)
+        stage, outputs, loss = trace_stage(number, parts, tree, arguments, optimizer)
         stages.append(stage)
-        given = Arguments(tuple(outputs), {})
+        arguments = Arguments(tuple(outputs), {})
     inputs_flat = tuple(jax.tree.leaves(first))
-    model = Model(request, tree, inputs_flat, element, tuple(stages), given.args, loss)
+    model = Model(request, tree, inputs_flat, element, tuple(stages), arguments.args, loss)
     _check_outputs(model)
     _check_shared(model)
     _check_loss(model)
@@ -254,11 +266,8 @@ def _check_shared(model: Model) -> None:
                 continue
             other = first.setdefault(value, stage)
             ipus, others = ({part.ipu for part in s.parts} for s in (stage, other))
-            if SPANS_ALL in ipus | others or ipus == others or len(ipus | others) == 1:
-                continue
-            if len(ipus) > 1 or len(others) > 1:
-                if ipus & others:
-                    continue  # one of the concurrent functions reads it; placement says which
+            if SPANS_ALL in ipus | others or ipus & others:
+                continue  # of concurrent functions, placement says which one reads it
             mapping = [min(others) if value in s.operands else _mapped(s) for s in model.stages]
             fix = f"device_mapping={mapping}"
             if all(entry == mapping[0] for entry in mapping):  # which is no pipeline any more
@@ -291,10 +300,7 @@ def _check_loss(model: Model) -> None:
         )
     output = model.sample_optimizer
     if not model.maps and (output.compute_gradients_args or output.compute_gradients_kwargs):
-        # Nothing takes them; this says so.
-        compute_gradients(
-            output.opt, {}, {}, *output.compute_gradients_args, **output.compute_gradients_kwargs
-        )
+        mapped_by(output, {}, {})  # nothing takes them; this says so
     if model.loss is None or not model.loss.trainable:
         raise PipelineError(
             "the loss does not depend on any of the `variables`, so there is nothing to train",

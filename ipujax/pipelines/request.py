@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,19 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from ipujax.errors import (
-    PipelineError,
-    PipelineNotImplementedError,
-    PipelineTypeError,
-)
-from ipujax.gradient_accumulation import (
-    GradientAccumulationReductionMethod,
-    parse_reduction_method,
-)
+from ipujax.errors import PipelineError, PipelineNotImplementedError, PipelineTypeError
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipujax.optimizers._accumulation import storage_of
-from ipujax.optimizers._checks import dtype_chooser
+from ipujax.optimizers.accumulation import dtype_chooser, storage_of
 from ipujax.pipelines import values
 from ipujax.pipelines.arguments import (
     OptimizerFunctionOutput,
@@ -165,12 +156,9 @@ class PipelineRequest:
     def schedule(self) -> schedules.Spec:
         """What `schedules.build` takes."""
         chosen, serial = self._chosen_schedule, self.batch_serialization_iterations
-        known = isinstance(chosen, (PipelineSchedule, schedules.Schedule)) or callable(chosen)
-        if not known:
-            raise PipelineTypeError(
-                "pipeline_schedule must be a PipelineSchedule, a function or Schedule of "
-                f"ipujax.schedules, not {chosen!r}"
-            )
+        if not isinstance(chosen, (PipelineSchedule, schedules.Schedule)) and not callable(chosen):
+            wanted = "a PipelineSchedule, a function or Schedule of ipujax.schedules"
+            raise check.other_than(wanted, chosen, "pipeline_schedule")
         if serial == 1:
             return _SCHEDULES[chosen] if isinstance(chosen, PipelineSchedule) else chosen
         if chosen is not PipelineSchedule.Sequential:
@@ -184,12 +172,10 @@ class PipelineRequest:
     def recomputation(self) -> pipelines.Recomputation:
         """How activations are computed again."""
         mode = self.recomputation_mode
-        if mode is not None and not isinstance(mode, RecomputationMode):
-            raise PipelineTypeError(f"recomputation_mode must be a RecomputationMode, not {mode!r}")
+        check.instance(mode, RecomputationMode, "recomputation_mode", optional=True)
+        interleaved = mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
         if mode in (None, RecomputationMode.Auto):
             interleaved = self._chosen_schedule is PipelineSchedule.Sequential
-        else:
-            interleaved = mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
         modes = pipelines.Recomputation
         return modes.AND_BACKPROPAGATE if interleaved else modes.THEN_BACKPROPAGATE
 
@@ -203,13 +189,10 @@ class PipelineRequest:
         """
         if self.optimizer_function is None:
             raise PipelineError("an inference pipeline has no optimizer")
-        output = self.optimizer_function(*outputs)
-        if not isinstance(output, OptimizerFunctionOutput):
-            raise PipelineTypeError(
-                "optimizer_function must return an OptimizerFunctionOutput(opt, loss), not "
-                f"{type(output).__name__}"
-            )
-        return output
+        what, wanted = "what optimizer_function returns", "an OptimizerFunctionOutput(opt, loss)"
+        return check.instance(
+            self.optimizer_function(*outputs), OptimizerFunctionOutput, what, wanted
+        )
 
     @functools.cached_property
     def reduction(self) -> GradientAccumulationReductionMethod:
@@ -219,14 +202,14 @@ class PipelineRequest:
     @functools.cached_property
     def accumulation_dtype(self) -> DtypeOf:
         """From a variable to the dtype of its accumulator."""
-        given, name = self.gradient_accumulation_dtype, "gradient_accumulation_dtype"
-        return dtype_chooser(given, name, jnp.floating, PipelineTypeError)
+        dtype, name = self.gradient_accumulation_dtype, "gradient_accumulation_dtype"
+        return dtype_chooser(dtype, name, jnp.floating, PipelineTypeError)
 
     @functools.cached_property
     def outfeed_dtype(self) -> DtypeOf:
         """From an output to the dtype of its sum."""
-        given, name = self.accumulate_outfeed_dtype, "accumulate_outfeed_dtype"
-        return dtype_chooser(given, name, jnp.number, PipelineTypeError)
+        dtype, name = self.accumulate_outfeed_dtype, "accumulate_outfeed_dtype"
+        return dtype_chooser(dtype, name, jnp.number, PipelineTypeError)
 
     @functools.cached_property
     def state_storage(self) -> ops.Storage:
@@ -240,21 +223,16 @@ class PipelineRequest:
         return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers))
 
 
-def _functions(given: Sequence[Any]) -> list[list[StageFunction]]:
+def _functions(computational_stages: Sequence[Any]) -> list[list[StageFunction]]:
     """The functions of each stage."""
-    if not isinstance(given, (list, tuple)):
-        raise PipelineTypeError(
-            f"computational_stages must be a list or tuple of functions, not {given!r}"
-        )
-    groups = [list(s) if isinstance(s, (list, tuple)) else [s] for s in given]
+    stages = check.sequence(computational_stages, "computational_stages", "functions")
+    groups = [list(s) if isinstance(s, (list, tuple)) else [s] for s in stages]
     if len(groups) < 2:
         raise PipelineError(f"a pipeline needs at least 2 computational stages, not {len(groups)}")
     for number, group in enumerate(groups):
         if not group or not all(map(callable, group)):
-            raise PipelineTypeError(
-                f"computational_stages[{number}] must be a function, or a list of functions that "
-                f"run concurrently, not {given[number]!r}"
-            )
+            wanted = "a function, or a list of functions that run concurrently"
+            raise check.other_than(wanted, stages[number], f"computational_stages[{number}]")
     return groups
 
 
@@ -297,34 +275,26 @@ def _ipus(request: PipelineRequest, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _ipu(entry: Any, number: int) -> int:
-    try:
-        ipu = operator.index(entry) if not isinstance(entry, bool) else None
-    except TypeError:
-        ipu = None
-    if ipu is None or ipu < SPANS_ALL:
-        raise PipelineTypeError(
-            f"device_mapping[{number}] must be the number of an IPU, or {SPANS_ALL} for a stage "
-            f"that spans all of them, not {entry!r}"
-        )
+    what = f"device_mapping[{number}]"
+    ipu = check.integer(entry, what)
+    if ipu < SPANS_ALL:
+        wanted = f"the number of an IPU, or {SPANS_ALL} for a stage that spans all of them"
+        raise check.other_than(wanted, entry, what)
     return ipu
 
 
-def _stage_options(given: object, name: str, stages: int) -> tuple[pipelines.Options, ...]:
-    if given is None:
+def _stage_options(options: object, name: str, stages: int) -> tuple[pipelines.Options, ...]:
+    if options is None:
         return ((),) * stages
-    if not isinstance(given, (list, tuple)):
-        raise PipelineTypeError(f"{name} must be a list or tuple, not {given!r}")
-    if len(given) != stages:
-        raise PipelineError(f"{name} has {len(given)} entries for {stages} computational stages")
-    return tuple(_one_option(entry, f"{name}[{i}]") for i, entry in enumerate(given))
+    entries = check.sequence(options, name)
+    if len(entries) != stages:
+        raise PipelineError(f"{name} has {len(entries)} entries for {stages} computational stages")
+    return tuple(_one_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
 
 
-def _one_option(given: object, name: str) -> pipelines.Options:
-    if given is None:
-        return ()
-    if not isinstance(given, PipelineStageOptions):
-        raise PipelineTypeError(f"{name} must be a PipelineStageOptions or None, not {given!r}")
-    return given.as_marks
+def _one_option(option: object, name: str) -> pipelines.Options:
+    check.instance(option, PipelineStageOptions, name, optional=True)
+    return option.as_marks if isinstance(option, PipelineStageOptions) else ()
 
 
 def _check_outfeed(request: PipelineRequest) -> None:

@@ -13,10 +13,9 @@ import optax
 
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, PipelineError
-from ipujax.optimizers import apply_gradients
-from ipujax.optimizers._accumulation import check_leaves
+from ipujax.optimizers.accumulation import check_leaves
 from ipujax.pipelines.micro_batch import MicroBatch
-from ipujax.pipelines.model import Model, is_trained, trace_model
+from ipujax.pipelines.model import Model, is_trained, trace_model, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.stages import Pytree, Value
@@ -49,16 +48,16 @@ def run_pipeline(
     schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
     if schedule is not None:
         request = dc.replace(request, pipeline_schedule=schedule)
-    params, given = jax.tree.map(jnp.asarray, (variables, list(inputs)))
+    params, arrays = jax.tree.map(jnp.asarray, (variables, list(inputs)))
     with tracing.loop(request.repeat_count):
-        model = trace_model(request, params, given)
+        model = trace_model(request, params, arrays)
         if not request.training:
-            _Run(model, params, given).repeat()
+            _Run(model, params, arrays).repeat()
             return ()
         if optimizer_state is None:
-            optimizer_state = _initial_state(model, params, given)
+            optimizer_state = _initial_state(model, params, arrays)
         state = jax.tree.map(jnp.asarray, optimizer_state)
-        final = _Run(model, params, given, state).repeat()
+        final = _Run(model, params, arrays, state).repeat()
         return jax.tree.unflatten(jax.tree.structure((params, state)), final)
 
 
@@ -110,16 +109,11 @@ class _Run:
         olds, states, gradients, outputs = _split(flat, count, len(self.states), count)
         output = self.model.optimizer(outputs)
         variables = self.structure.unflatten(olds)
-        updates, state = apply_gradients(
-            output.opt,
-            self.structure.unflatten(gradients),
-            self.state_structure.unflatten(states),
-            variables,
-            *output.apply_gradients_args,
-            **output.apply_gradients_kwargs,
-        )
-        updated = jax.tree.leaves(optax.apply_updates(variables, updates))
-        news = [x if is_trained(old) else old for x, old in zip(updated, olds, strict=True)]
+        old_state = self.state_structure.unflatten(states)
+        gradients = self.structure.unflatten(gradients)
+        updated, state = updated_by(output, gradients, old_state, variables)
+        pairs = zip(jax.tree.leaves(updated), olds, strict=True)
+        news = [x if is_trained(old) else old for x, old in pairs]
         new_states = jax.tree.leaves(state)
         if len(new_states) != len(states):
             return [*news, *new_states]  # which is refused

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from ipujax.checks.arguments import as_list, misfit
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from lowering import jaxpr, marks, ops, pipelines
@@ -104,7 +105,7 @@ def trace_stage(
     number: int,
     parts: tuple[Part, ...],
     variables: Pytree,
-    given: Arguments,
+    arguments: Arguments,
     optimizer: Callable[..., OptimizerFunctionOutput] | None = None,
 ) -> tuple[Stage, list[Pytree], Value | None]:
     """Traces one stage.
@@ -113,7 +114,7 @@ def trace_stage(
       number: counting from 0.
       parts: its functions; all get the same arguments.
       variables: a pytree of `Value`s, or None.
-      given: the other arguments.
+      arguments: the other arguments.
       optimizer: for the last stage in training, what gives the loss for its outputs.
 
     Returns:
@@ -123,7 +124,7 @@ def trace_stage(
     Raises:
       PipelineError: arguments that do not fit, or a value that was captured.
     """
-    leaves, structure = jax.tree.flatten((variables, given))
+    leaves, structure = jax.tree.flatten((variables, arguments))
     sources = list(dict.fromkeys(leaves))  # a stage may have given one value twice
     structures: list[object] = []  # JAX exports no type of theirs
 
@@ -148,7 +149,7 @@ def trace_stage(
 
 
 def call_stage(
-    number: int, parts: Sequence[Part], variables: Pytree, given: Arguments
+    number: int, parts: Sequence[Part], variables: Pytree, arguments: Arguments
 ) -> list[Pytree]:
     """Calls the functions of a stage; gives their outputs, one after the other.
 
@@ -159,17 +160,8 @@ def call_stage(
     outputs: list[Pytree] = []
     for part in parts:
         with part.on_its_ipu():
-            outputs += as_outputs(_called(number, part, lead, given))
+            outputs += as_list(_called(number, part, lead, arguments))
     return outputs
-
-
-def as_outputs(outputs: Pytree) -> list[Pytree]:
-    """A stage's result as the list of the next one's arguments."""
-    if outputs is None:
-        return []
-    if isinstance(outputs, (tuple, list)) and not hasattr(outputs, "_fields"):
-        return list(outputs)
-    return [outputs]
 
 
 def _stage(
@@ -181,9 +173,9 @@ def _stage(
 ) -> tuple[Stage, list[Value]]:
     """The stage reduced to what it computes, and the `Value` of each of its outputs."""
     inner = closed.jaxpr
-    given = dict(zip(inner.invars, sources, strict=True))
-    flowing = pipelines.dependent(inner.eqns, [v for v, s in given.items() if s.trainable])
-    known: dict[_Key, Value] = {v: s for v, s in given.items() if s not in variables}
+    source_of = dict(zip(inner.invars, sources, strict=True))
+    flowing = pipelines.dependent(inner.eqns, [v for v, s in source_of.items() if s.trainable])
+    known: dict[_Key, Value] = {v: s for v, s in source_of.items() if s not in variables}
     computed: list[jaxpr.Var | jaxpr.Literal] = []
     for atom, aval in zip(inner.outvars, closed.out_avals, strict=True):
         if _key(atom) in known:
@@ -207,42 +199,33 @@ def _key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
     return id(atom) if isinstance(atom, jaxpr.Literal) else atom
 
 
-def _called(number: int, part: Part, lead: tuple[Pytree, ...], given: Arguments) -> Pytree:
-    args = (*lead, *given.args)
+def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments) -> Pytree:
+    args = (*lead, *arguments.args)
+    if refusal := misfit(part.function, args, arguments.kwargs):
+        signature, mismatch = refusal
+        first = "the variables, then " if lead else ""
+        before = f"what stage {number - 1} returns"
+        source = before if number else "`inputs` and the infeed's element"
+        raise PipelineError(
+            f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
+            f"  given: {first}{source}: {_listed(arguments)}\n"
+            f"  takes: {part.name}{signature}",
+            where=_defined(part.function),
+            fix="let the stage take exactly that, in this order",
+        )
     try:
-        signature = inspect.signature(part.function)
-    except (TypeError, ValueError):  # builtins may hide their signature
-        signature = None
-    if signature is not None:
-        try:
-            signature.bind(*args, **given.kwargs)
-        except TypeError as mismatch:
-            first = "the variables, then " if lead else ""
-            source = (
-                f"what stage {number - 1} returns"
-                if number
-                else "`inputs` and the infeed's element"
-            )
-            raise PipelineError(
-                f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
-                f"  given: {first}{source}: {_listed(given)}\n"
-                f"  takes: {part.name}{signature}",
-                where=_defined(part.function),
-                fix="let the stage take exactly that, in this order",
-            ) from None
-    try:
-        return part.function(*args, **given.kwargs)
+        return part.function(*args, **arguments.kwargs)
     except Exception as error:
         error.add_note(
-            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_listed(given)}"
+            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_listed(arguments)}"
         )
         raise
 
 
-def _listed(given: Arguments) -> str:
+def _listed(arguments: Arguments) -> str:
     """Shapes and dtypes of arguments."""
-    named = (f"{k}={_described(v)}" for k, v in given.kwargs.items())
-    return f"({', '.join([*map(_described, given.args), *named])})"
+    named = (f"{k}={_described(v)}" for k, v in arguments.kwargs.items())
+    return f"({', '.join([*map(_described, arguments.args), *named])})"
 
 
 def _described(tree: Pytree) -> str:

@@ -13,12 +13,12 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from ipujax.checks.arguments import as_list
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
-from ipujax.optimizers import apply_gradients, compute_gradients
-from ipujax.pipelines.model import averages, is_trained
+from ipujax.pipelines.model import averages, is_trained, mapped_by, updated_by
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.stages import Arguments, Pytree, as_outputs, call_stage
+from ipujax.pipelines.stages import Arguments, Pytree, call_stage
 
 
 class Step(NamedTuple):
@@ -107,15 +107,15 @@ class Unpipelined:
     ) -> Step:
         """Loss, outputs and gradients by name for one element."""
         leaves, structure = jax.tree.flatten(variables)
-        given = Arguments((*inputs, *element.args), element.kwargs)
+        arguments = Arguments((*inputs, *element.args), element.kwargs)
         if not self.request.training:
-            return Step(*self.results(variables, given), {})
+            return Step(*self.results(variables, arguments), {})
 
         def loss_of(trained: dict[str, jax.Array]) -> tuple[ArrayLike, list[Pytree] | None]:
             whole = list(leaves)
             for name, leaf in trained.items():
                 whole[self.trained[name]] = leaf
-            loss, outputs = self.results(structure.unflatten(whole), given)
+            loss, outputs = self.results(structure.unflatten(whole), arguments)
             if jnp.shape(loss):
                 raise PipelineError(
                     f"the reference's loss has the shape {list(jnp.shape(loss))}",
@@ -125,28 +125,23 @@ class Unpipelined:
 
         trained = {name: leaves[index] for name, index in self.trained.items()}
         (loss, outputs), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
-        output = self.request.optimizer(*pipelined)
-        mapped = compute_gradients(
-            output.opt,
-            gradients,
-            trained,
-            *output.compute_gradients_args,
-            **output.compute_gradients_kwargs,
-        )
+        mapped = mapped_by(self.request.optimizer(*pipelined), gradients, trained)
         return Step(loss, outputs, mapped)
 
-    def results(self, variables: Pytree, given: Arguments) -> tuple[ArrayLike, list[Pytree] | None]:
+    def results(
+        self, variables: Pytree, arguments: Arguments
+    ) -> tuple[ArrayLike, list[Pytree] | None]:
         """The loss and the outputs for one element, as `Step` has them."""
         training = self.request.training
         if self.reference is None:
             for number, parts in enumerate(self.request.stages):
-                given = Arguments(tuple(call_stage(number, parts, variables, given)), {})
-            loss = self.request.optimizer(*given.args).loss if training else np.nan
-            return loss, list(given.args)
+                arguments = Arguments(tuple(call_stage(number, parts, variables, arguments)), {})
+            loss = self.request.optimizer(*arguments.args).loss if training else np.nan
+            return loss, list(arguments.args)
         lead = () if variables is None else (variables,)
-        result = self.reference(*lead, *given.args, **given.kwargs)
+        result = self.reference(*lead, *arguments.args, **arguments.kwargs)
         if not training:
-            return np.nan, as_outputs(result)
+            return np.nan, as_list(result)
         if not isinstance(result, tuple):
             return result, None
         if len(result) != 2:
@@ -154,7 +149,7 @@ class Unpipelined:
                 f"the reference returned {len(result)} values",
                 fix="return the loss, or (loss, outputs)",
             )
-        return result[0], as_outputs(result[1])
+        return result[0], as_list(result[1])
 
     # --- the weight update ------------------------------------------------------------------------
 
@@ -179,12 +174,7 @@ class Unpipelined:
         if replicas > 1 and averages(output.opt):
             gradients = jax.tree.map(lambda g: g / replicas, summed)
         dtype_of = self.request.accumulation_dtype
-        updates, state = apply_gradients(
-            output.opt,
-            jax.tree.map(lambda g, v: g.astype(dtype_of(jax.typeof(v))), gradients, self.variables),
-            jax.tree.map(jnp.asarray, state),
-            self.variables,
-            *output.apply_gradients_args,
-            **output.apply_gradients_kwargs,
+        cast = jax.tree.map(
+            lambda g, v: g.astype(dtype_of(jax.typeof(v))), gradients, self.variables
         )
-        return optax.apply_updates(self.variables, updates), state
+        return updated_by(output, cast, jax.tree.map(jnp.asarray, state), self.variables)

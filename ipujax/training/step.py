@@ -18,6 +18,7 @@ from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
+from ipujax.optimizers.accumulation import added
 from ipujax.training.state import StepOutput, Tree
 
 Carried = tuple[Tree, Tree, Tree]
@@ -94,9 +95,9 @@ class Step:
             )
             return *_updated(optimizer, gradients, variables, optimizer_state), state
 
-        def accumulated(*given: Tree) -> tuple[Tree, ...]:
-            variables, optimizer_state, _, done = given
-            sums, state = self.sums(given, inputs)
+        def accumulated(*values: Tree) -> tuple[Tree, ...]:
+            variables, optimizer_state, _, done = values
+            sums, state = self.sums(values, inputs)
             optimizer = reduced(self.optimizer, self.replica_reduction)
             return *_updated(optimizer, sums, variables, optimizer_state), state, done + 1
 
@@ -135,29 +136,20 @@ class Step:
         What the outer loop carries, and the number of its steps so far, comes first and goes
         through this loop unchanged: where the data ends in it, that is what there is to go on from.
         """
-        running = self.reduction is Reduction.RUNNING_MEAN
+        method, count = self.reduction, self.count
+        running = method is Reduction.RUNNING_MEAN
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
 
-        def micro_batch(*given: Tree, **by_name: Tree) -> tuple[Tree, ...]:
-            *carried, state, sums, number = given[:7]
-            element = [*inputs, *given[7:]]
+        def micro_batch(*values: Tree, **by_name: Tree) -> tuple[Tree, ...]:
+            *carried, state, sums, number = values[:7]
+            element = [*inputs, *values[7:]]
             _, gradients, state = self.gradients(carried[0], state, element, by_name)
-            sums = jax.tree.map(lambda s, g: self.added(s, g, number), sums, gradients)
+            sums = jax.tree.map(lambda s, g: added(s, g, method, count, number), sums, gradients)
             return *carried, state, sums, number + 1 if running else None
 
         initial = [*outer, outer[2], zeros, jnp.int32(0) if running else None]
-        final = loops.repeat(self.count, micro_batch, initial, self.queues[0])
+        final = loops.repeat(count, micro_batch, initial, self.queues[0])
         return final[5], final[4]
-
-    def added(self, total: jax.Array, gradient: jax.Array, number: Tree) -> jax.Array:
-        """The accumulator after one micro-batch more."""
-        own = gradient.astype(total.dtype)
-        if self.reduction is Reduction.SUM:
-            return total + own
-        if self.reduction is Reduction.MEAN:
-            return total + own * jnp.asarray(1 / self.count, own.dtype)
-        weight = (1 / (number + 1)).astype(own.dtype)
-        return total * (1 - weight) + own * weight
 
 
 def _updated(optimizer: Any, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:

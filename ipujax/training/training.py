@@ -16,7 +16,7 @@ from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod,
     parse_reduction_method,
 )
-from ipujax.optimizers._checks import dtype_chooser
+from ipujax.optimizers.accumulation import dtype_chooser
 from ipujax.pipelines.arguments import OptimizerFunctionOutput, is_optimizer
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check

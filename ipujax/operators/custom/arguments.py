@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses as dc
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.errors import CustomOpError
 from ipujax.operators.custom import library
@@ -49,52 +49,48 @@ class Function:
     where: str
 
 
-def checked_function(
-    count: int,
-    *,
+class Gradients(NamedTuple):
+    """What a call says of its gradient, unchecked; as the arguments of `cpu_user_operation`."""
+
+    separate_gradients: Any
+    inputs_with_gradients: Any
+    gradient_attributes: Any
+
+
+def checked_call(
+    inputs: Any,
     library_path: Any,
     outs: Any,
     name: Any,
     op_name: Any,
-    separate_gradients: Any,
-    inputs_with_gradients: Any,
     attributes: Any,
-    gradient_attributes: Any,
-) -> Function:
-    """The function that is asked for.
-
-    Args:
-      count: how many inputs it has.
+    gradients: Gradients,
+) -> tuple[Function, list[jax.Array]]:
+    """The function that is asked for, and its inputs as arrays.
 
     Raises:
       CustomOpError: an argument of a wrong type or value, or a library that does not exist.
     """
     where = jaxpr.current_user_line()
+    listed = check.sequence(inputs, f"`{name}`: inputs", "arrays")
+    arrays = [check.array(each, f"`{name}`: an input") for each in listed]
     for what, text in (("name", name), ("op_name", op_name)):
         if not check.text(text, what):
             raise check.refuse(f"{what} is {text!r}", f"{what} is a text that is not empty")
+    separate, indices, text = gradients
     more = f"`{name}`: gradient_attributes"
-    return Function(
+    function = Function(
         path=library.resolved(library_path, where),
         symbol=op_name,
         name=name,
         results=_results(outs, name),
         attributes=check.text(attributes, f"`{name}`: attributes", optional=True) or "",
-        gradient_attributes=check.text(gradient_attributes, more, optional=True) or "",
-        separate=check.flag(separate_gradients, f"`{name}`: separate_gradients"),
-        differentiable=_indices(inputs_with_gradients, count, name),
+        gradient_attributes=check.text(text, more, optional=True) or "",
+        separate=check.flag(separate, f"`{name}`: separate_gradients"),
+        differentiable=_indices(indices, len(arrays), name),
         where=where,
     )
-
-
-def checked_inputs(inputs: Any, name: Any) -> list[jax.Array]:
-    """The inputs as arrays.
-
-    Raises:
-      CustomOpError: they are no list or tuple of arrays.
-    """
-    given = check.sequence(inputs, f"`{name}`: inputs", "arrays")
-    return [check.array(each, f"`{name}`: an input") for each in given]
+    return function, arrays
 
 
 def _results(outs: Any, name: str) -> tuple[Result, ...]:
@@ -102,9 +98,9 @@ def _results(outs: Any, name: str) -> tuple[Result, ...]:
         return ()
     keys = ("output_types", "output_shapes")
     fix = 'outs = {"output_types": [dtype, ...], "output_shapes": [shape, ...]}'
-    given = set(outs) if isinstance(outs, Mapping) else None  # pyright: ignore
-    if given != set(keys):
-        has = "no dict" if given is None else f"a dict with the keys {sorted(map(str, given))}"
+    there = set(outs) if isinstance(outs, Mapping) else None  # pyright: ignore
+    if there != set(keys):
+        has = "no dict" if there is None else f"a dict with the keys {sorted(map(str, there))}"
         raise check.refuse(f"`{name}`: outs is {has}", fix)
     types, shapes = (outs[key] for key in keys)
     for key, value in zip(keys, (types, shapes), strict=True):
@@ -131,26 +127,25 @@ def _shape(shape: Any, name: str) -> tuple[int, ...]:
 
 
 def _dtype(dtype: Any, name: str) -> str:
-    try:
-        found = jnp.dtype(dtype if dtype is not None else "None")  # NumPy takes None for float64
-    except TypeError as wrong:
+    known = dtype_of(dtype)
+    if known is None:
         what = f"`{name}`: a dtype in output_types is {dtype!r}"
-        raise check.refuse(what, "name it as NumPy or JAX does") from wrong
-    if jax.dtypes.canonicalize_dtype(found) != found:
-        what = f"`{name}`: JAX holds no {found.name} as it is configured"
+        raise check.refuse(what, "name it as NumPy or JAX does")
+    if jax.dtypes.canonicalize_dtype(known) != known:
+        what = f"`{name}`: JAX holds no {known.name} as it is configured"
         raise check.refuse(what, 'jax.config.update("jax_enable_x64", True)')
-    return found.name
+    return known.name
 
 
 def _indices(indices: Any, count: int, name: str) -> tuple[int, ...]:
     if indices is None:
         return tuple(range(count))
     try:
-        found = tuple(operator.index(index) for index in indices)
+        numbers = tuple(operator.index(index) for index in indices)
     except TypeError:
-        found = (-1,)
-    is_number = not any(isinstance(index, (bool, np.bool_)) for index in found)
-    if not is_number or len(set(found)) < len(found) or not set(found) <= set(range(count)):
+        numbers = (-1,)
+    is_number = not any(isinstance(index, (bool, np.bool_)) for index in numbers)
+    if not is_number or len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(count)):
         what = f"`{name}`: inputs_with_gradients is {indices!r}, of {count} inputs"
         raise check.refuse(what, "list each input at most once, by its number from 0")
-    return found
+    return numbers

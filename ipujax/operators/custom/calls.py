@@ -70,14 +70,14 @@ def _differentiable(function: Function, on_host: bool) -> Any:
         wanted = [(x.shape, x.dtype.name) for x in (inputs[i] for i in function.differentiable)]
         try:
             if not function.separate:
-                found = bound("_grad", tuple(wanted), operands) if wanted else []
+                computed = bound("_grad", tuple(wanted), operands) if wanted else []
             else:
                 pairs = zip(function.differentiable, wanted, strict=True)
-                found = [bound(f"_grad_{i}", (result,), operands)[0] for i, result in pairs]
+                computed = [bound(f"_grad_{i}", (result,), operands)[0] for i, result in pairs]
         except CustomOpError as error:
             error.add_note(_note(function))
             raise
-        gradients = dict(zip(function.differentiable, found, strict=True))
+        gradients = dict(zip(function.differentiable, computed, strict=True))
         return tuple(_or_none(gradients.get(i), x) for i, x in enumerate(inputs))
 
     forward.defvjp(kept, backward)

@@ -24,21 +24,21 @@ _SECTION = struct.Struct("<4xI16xQQ")  # (name), type, (flags, address), offset,
 def fault(path: str) -> str:
     """What is wrong with a library's file, or ''; for little-endian systems of 64 bits."""
     with open(sys.executable or path, "rb") as file:
-        own = file.read(20)
-    if own[:6] != _MAGIC + b"\2\1":
+        python = file.read(20)
+    if python[:6] != _MAGIC + b"\2\1":
         return ""  # another kind of system, whose loader must look after it
     with open(path, "rb") as file:
         if file.read(4) != _MAGIC:
             return "it is no ELF file"
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _fault(data, own)
+            return _fault(data, python)
 
 
-def _fault(data: mmap.mmap, own: bytes) -> str:
+def _fault(data: mmap.mmap, python: bytes) -> str:
     if len(data) < 16 + _HEADER.size:
         return "its header is cut off"
     kind, machine, segments_at, sections_at, *sizes = _HEADER.unpack_from(data, 16)
-    if data[4:6] != own[4:6] or machine != int.from_bytes(own[18:20], "little"):
+    if data[4:6] != python[4:6] or machine != int.from_bytes(python[18:20], "little"):
         return "it was built for another machine"
     if kind != _SHARED:
         return "it is no shared library"

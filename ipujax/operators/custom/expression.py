@@ -44,7 +44,7 @@ def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.C
       CustomOpError: it looks at values, takes another number of elements, gives something else
         than one, or is no composition of operations on elements.
     """
-    where = jaxpr.current_user_line()
+    name = _name(function)
     scalars = [jax.ShapeDtypeStruct((), x.dtype, weak_type=jax.typeof(x).weak_type) for x in arrays]
     try:
         closed, shape = jax.make_jaxpr(function, return_shape=True)(*scalars)
@@ -52,47 +52,38 @@ def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.C
         raise
     except (TypeError, ValueError, IndexError) as wrong:
         does, fix = next(text for kinds, *text in _MISTAKES if isinstance(wrong, kinds))
-        raise CustomOpError(
-            f"{_name(function)} {does}: {_first_line(wrong)}", where=where, fix=fix
-        ) from wrong
+        reason = str(wrong).partition("\n")[0]
+        raise check.refuse(f"{name} {does}: {reason}", fix) from wrong
     if jax.tree.structure(shape) != jax.tree.structure(0) or jax.tree.leaves(shape)[0].shape:
-        raise CustomOpError(
-            f"{_name(function)} gives {shape} for one element of each array",
-            where=where,
-            fix="return one element",
-        )
-    _check(closed.jaxpr, function, where)
+        what = f"{name} gives {shape} for one element of each array"
+        raise check.refuse(what, "return one element")
+    _check(closed.jaxpr, name)
     if any(np.shape(value) for value in closed.consts):
-        what = f"{_name(function)} reads an array that is no argument of it"
-        raise CustomOpError(
-            what, where=where, fix="give the array to codelet_expression_op as well"
-        )
+        what = f"{name} reads an array that is no argument of it"
+        raise check.refuse(what, "give the array to codelet_expression_op as well")
     return closed
 
 
 def applied(closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array]) -> jax.Array:
     """A function of elements, applied to arrays that broadcast; an error when differentiated."""
     count = len(closed.consts)
-    where = jaxpr.current_user_line()
+    # Made here, so that it names the line of the call and not that of the derivative.
+    error = check.refuse(
+        f"codelet_expression_op({_name(function)}) has no gradient, and was differentiated",
+        "write the expression in plain JAX where it is trained through, or stop the gradient of "
+        "its arguments with jax.lax.stop_gradient",
+    )
 
     @jax.custom_jvp
     def whole(*operands: jax.Array) -> jax.Array:
-        consts, own = operands[:count], operands[count:]
-
         def of_elements(*elements: Any) -> Any:
-            return jaxpr.run_equations(closed.jaxpr, consts, elements)[0]
+            return jaxpr.run_equations(closed.jaxpr, operands[:count], elements)[0]
 
-        return jnp.vectorize(of_elements)(*own)
+        return jnp.vectorize(of_elements)(*operands[count:])
 
     @whole.defjvp
     def _(primals: Any, tangents: Any) -> Any:
-        del primals, tangents
-        raise CustomOpError(
-            f"codelet_expression_op({_name(function)}) has no gradient, and was differentiated",
-            where=where,
-            fix="write the expression in plain JAX where it is trained through, or stop the "
-            "gradient of its arguments with jax.lax.stop_gradient",
-        )
+        raise error
 
     return whole(*closed.consts, *arrays)
 
@@ -103,32 +94,33 @@ def checked_arrays(args: Sequence[Any]) -> list[jax.Array]:
     Raises:
       CustomOpError: there are none, one is no array, or their shapes do not broadcast.
     """
-    where = jaxpr.current_user_line()
     if not args:
-        raise CustomOpError(
-            "codelet_expression_op got no array", where=where, fix="give at least one"
-        )
+        raise check.refuse("codelet_expression_op got no array", "give at least one")
     arrays = [check.array(each, "an argument of codelet_expression_op") for each in args]
     try:
         np.broadcast_shapes(*(x.shape for x in arrays))
     except ValueError as wrong:
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise CustomOpError(
+        raise check.refuse(
             f"codelet_expression_op got arrays that do not broadcast: {shapes}",
-            where=where,
-            fix="give arrays of equal shapes, or with extents of 1 where they differ",
+            "give arrays of equal shapes, or with extents of 1 where they differ",
         ) from wrong
     return arrays
 
 
-def _check(body: jaxpr.Jaxpr, function: Any, where: str) -> None:
+def _check(body: jaxpr.Jaxpr, name: str) -> None:
     for eqn in body.eqns:
-        name = eqn.primitive.name
+        operation = eqn.primitive.name
         if jaxpr.call_body(eqn) is not None:
             for inner in jaxpr.sub_jaxprs(eqn):
-                _check(inner, function, where)
-        elif name not in machine.ELEMENTWISE and not _does_nothing(eqn):
-            raise _not_elementwise(name, function, jaxpr.user_line(eqn) or where)
+                _check(inner, name)
+        elif operation not in machine.ELEMENTWISE and not _does_nothing(eqn):
+            raise CustomOpError(
+                f"{name} uses `{operation}`, which is no operation on elements",
+                where=jaxpr.user_line(eqn) or jaxpr.current_user_line(),
+                fix="an expression makes one element of one element of each argument; do the rest "
+                "outside",
+            )
 
 
 def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
@@ -136,17 +128,5 @@ def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
     return eqn.primitive.name in _ALLOWED and is_scalar
 
 
-def _not_elementwise(name: str, function: Any, where: str) -> CustomOpError:
-    return CustomOpError(
-        f"{_name(function)} uses `{name}`, which is no operation on elements",
-        where=where,
-        fix="an expression makes one element of one element of each argument; do the rest outside",
-    )
-
-
 def _name(function: Any) -> str:
     return f"`{getattr(function, '__name__', 'the expression')}`"
-
-
-def _first_line(wrong: Exception) -> str:
-    return str(wrong).partition("\n")[0]

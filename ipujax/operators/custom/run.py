@@ -21,8 +21,8 @@ def _on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
     results = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in op.results]
     function = jax.ffi.ffi_call(op.target, results, has_side_effect=not results)
 
-    def once(*own: Any) -> Sequence[Any]:
-        return function(*own, attributes=op.attributes)
+    def once(*example: Any) -> Sequence[Any]:
+        return function(*example, attributes=op.attributes)
 
     return ops.one_by_one(once, operands, op)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ipujax.checks.arrays import check
 
 SGD = "SGD"
@@ -76,10 +74,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
 def _rate(value: Any) -> float:
     what = "the learning_rate of a host embedding"
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise check.refuse_type(
-            f"{what} is {value!r}", "give a number; schedules are not supported"
-        )
-    if not math.isfinite(value):
+    rate = check.number(value, what, "give a number; schedules are not supported")
+    if not math.isfinite(rate):
         raise check.refuse(f"{what} is {value}", "give a finite number")
-    return float(value)
+    return rate

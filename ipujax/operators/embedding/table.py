@@ -172,14 +172,14 @@ class HostTable:
 
     def _descend(self, batches: Sequence[tuple[np.ndarray, np.ndarray]], rate: float) -> None:
         """Subtracts `rate` times the sum of each row's gradients, in at least float32."""
-        indices = np.concatenate([own for own, _ in batches])
+        indices = np.concatenate([part for part, _ in batches])
         if not len(indices):
             return
         order = np.argsort(indices, kind="stable")
         ordered = indices[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         wide = np.promote_types(self.dtype, np.float32)
-        gradients = np.concatenate([own.astype(wide, copy=False) for _, own in batches])
+        gradients = np.concatenate([part.astype(wide, copy=False) for _, part in batches])
         total = np.add.reduceat(gradients[order], starts, axis=0)
         rows = ordered[starts]
         self.values[rows] = (self.values[rows] - wide.type(rate) * total).astype(self.dtype)

@@ -98,21 +98,21 @@ def _draw_unique(key: jax.Array, count: int, classes: int) -> tuple[jax.Array, j
     """The first `count` different classes in a sequence of draws, and how many draws that took."""
 
     def body(state: Any) -> Any:
-        block, found, number, tries = state
+        block, kept, number, tries = state
         drawn = _draw(jax.random.fold_in(key, block), count, classes)
-        new = _is_first(jnp.concatenate([found, drawn]))[count:]
+        new = _is_first(jnp.concatenate([kept, drawn]))[count:]
         place = number + jnp.cumsum(new, dtype=jnp.int32) - 1
         wanted = new & (place < count)
-        found = found.at[jnp.where(wanted, place, count)].set(drawn, mode="drop")
+        kept = kept.at[jnp.where(wanted, place, count)].set(drawn, mode="drop")
         is_last = wanted & (place == count - 1)
         took = jnp.where(jnp.any(is_last), lax.argmax(is_last, 0, jnp.int32) + 1, count)
-        return block + 1, found, number + jnp.sum(wanted, dtype=jnp.int32), tries + took
+        return block + 1, kept, number + jnp.sum(wanted, dtype=jnp.int32), tries + took
 
     nothing_yet = jnp.full((count,), classes, jnp.int32)
     zero = jnp.int32(0)
     state = (zero, nothing_yet, zero, zero)
-    _, found, _, tries = lax.while_loop(lambda state: state[2] < count, body, state)
-    return found, tries
+    _, kept, _, tries = lax.while_loop(lambda state: state[2] < count, body, state)
+    return kept, tries
 
 
 def _is_first(values: jax.Array) -> jax.Array:

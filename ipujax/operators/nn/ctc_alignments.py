@@ -142,8 +142,8 @@ def _posteriors(history: _States, ends: Any, problem: Problem, weight: jax.Array
         return _choose(alive, earlier, after), after
 
     alive = _alive(problem, time)
-    _, found = lax.scan(step, end, (alive, from_blank, from_self), reverse=True)
-    return _States(*(jnp.where(alive, states, 0.0) for states in found))
+    _, posteriors = lax.scan(step, end, (alive, from_blank, from_self), reverse=True)
+    return _States(*(jnp.where(alive, states, 0.0) for states in posteriors))
 
 
 def _ends(final: _States, problem: Problem) -> tuple[jax.Array, jax.Array]:

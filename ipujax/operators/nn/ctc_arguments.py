@@ -7,15 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.checks.arguments import HALF_OR_SINGLE
 from ipujax.checks.arrays import check
-
-_DTYPES = ("float16", "float32")
 
 
 def time_major(data: Any, what: str) -> jax.Array:
     """The data `[time, batch, classes]`, float16 or float32, with at least one step and class."""
     values = check.array(data, what)
-    if values.dtype.name not in _DTYPES:
+    if values.dtype.name not in HALF_OR_SINGLE:
         raise check.refuse_type(
             f"{what} are {values.dtype}", "cast them to jnp.float32 or jnp.float16"
         )
@@ -29,25 +28,25 @@ def time_major(data: Any, what: str) -> jax.Array:
 
 def blank(index: Any, classes: int, what: str) -> int:
     """The blank's class, counted from 0; a negative index counts from the last class."""
-    given = check.integer(index, f"blank_index of {what}")
-    if not -classes <= given < classes:
+    asked = check.integer(index, f"blank_index of {what}")
+    if not -classes <= asked < classes:
         raise check.refuse(
-            f"blank_index of {what} is {given}, but there are {classes} classes",
+            f"blank_index of {what} is {asked}, but there are {classes} classes",
             f"give one of 0 to {classes - 1}, or -1 for the last class",
         )
-    return given % classes
+    return asked % classes
 
 
-def lengths(given: Any, shape: tuple[int, ...], longest: int, what: str) -> jax.Array:
+def lengths(asked: Any, shape: tuple[int, ...], longest: int, what: str) -> jax.Array:
     """Lengths `[batch]` int32 of data of shape `[time, batch, classes]`, or of their labels.
 
     Args:
-      given: known ones must be from 0 to `longest`.
+      asked: known ones must be from 0 to `longest`.
       shape: that of the data.
       longest: the extent of what they are lengths of.
       what: they are, in the plural, for errors.
     """
-    values = check.integers(given, ("batch_size",), what)
+    values = check.integers(asked, ("batch_size",), what)
     time, batch, _ = shape
     if len(values) == time != batch:
         raise check.refuse(
@@ -56,7 +55,7 @@ def lengths(given: Any, shape: tuple[int, ...], longest: int, what: str) -> jax.
             "first, swap their first two axes with jnp.swapaxes(data, 0, 1)",
         )
     check.shape(values, (batch,), what)
-    check.inside(given, longest + 1, what)
+    check.inside(asked, longest + 1, what)
     return values
 
 

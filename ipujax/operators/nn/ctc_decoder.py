@@ -105,7 +105,7 @@ def _decoded(
             f"top_paths of {what} is {count}, but beam_width is only {beams}",
             f"give a beam_width of at least {count}",
         )
-    found, label_lengths, labels = beam_search.search(log_probs, steps, beams, index)
+    scores, label_lengths, labels = beam_search.search(log_probs, steps, beams, index)
     makes_sense = (steps >= 0) & (steps <= time)
-    found = jnp.where(makes_sense[:, None], found, jnp.nan)
-    return found[:, :count].astype(dtype), label_lengths[:, :count], labels[:, :count]
+    scores = jnp.where(makes_sense[:, None], scores, jnp.nan)
+    return scores[:, :count].astype(dtype), label_lengths[:, :count], labels[:, :count]

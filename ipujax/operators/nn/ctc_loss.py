@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import HALF_OR_SINGLE, dtype_of
 from ipujax.checks.arrays import check, known
 from ipujax.operators.nn import ctc_arguments
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
 
 _NAME = "ctc_loss"
+_Arguments = ParamSpec("_Arguments")
 
 
 def ctc_loss_v2(
@@ -104,34 +107,26 @@ def ctc_loss_with_log_probs(
         return losses.astype(dtype)
 
 
-def ctc_loss(
-    labels: Any,
-    data: Any,
-    label_length: Any,
-    data_length: Any,
-    blank_index: int,
-    out_dtype: Any = None,
-    name: str | None = None,
-) -> jax.Array:
-    """Deprecated, as in the original (seed 001, 18.14.7): use `ctc_loss_with_log_probs`."""
-    _warn("ctc_loss", ctc_loss_with_log_probs)
-    return ctc_loss_with_log_probs(
-        labels, data, label_length, data_length, blank_index, out_dtype, name
+def _deprecated(
+    name: str, successor: Callable[_Arguments, jax.Array]
+) -> Callable[_Arguments, jax.Array]:
+    """What the original had under another name: it warns, and does what its successor does."""
+
+    @functools.wraps(successor)
+    def loss(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> jax.Array:
+        instead = f"nn_ops.{name} is deprecated; use nn_ops.{successor.__name__}"
+        warnings.warn(instead, DeprecationWarning, stacklevel=2)
+        return successor(*args, **kwargs)
+
+    loss.__name__ = loss.__qualname__ = name
+    loss.__doc__ = (
+        f"Deprecated, as in the original (seed 001, 18.14.7): use `{successor.__name__}`."
     )
+    return loss
 
 
-def ctc_loss_with_logits(
-    labels: Any,
-    logits: Any,
-    label_length: Any,
-    logit_length: Any,
-    blank_index: int,
-    out_dtype: Any = None,
-    name: str | None = None,
-) -> jax.Array:
-    """Deprecated, as in the original (seed 001, 18.14.7): use `ctc_loss_v2`."""
-    _warn("ctc_loss_with_logits", ctc_loss_v2)
-    return ctc_loss_v2(labels, logits, label_length, logit_length, blank_index, out_dtype, name)
+ctc_loss = _deprecated("ctc_loss", ctc_loss_with_log_probs)
+ctc_loss_with_logits = _deprecated("ctc_loss_with_logits", ctc_loss_v2)
 
 
 def _losses(
@@ -198,24 +193,15 @@ _of_logits.defvjp(_keep, _through_log_softmax)
 def _out_dtype(asked: Any, data: jax.Array, function: str) -> Any:
     if asked is None:
         return data.dtype
-    try:
-        dtype = jnp.dtype(asked)
-    except TypeError:
-        raise check.refuse_type(
-            f"out_dtype of {function} is {asked!r}", "give jnp.float16 or jnp.float32"
-        ) from None
-    if dtype.name not in ("float16", "float32"):
-        raise check.refuse(f"out_dtype of {function} is {dtype}", "give jnp.float16 or jnp.float32")
+    what, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"
+    dtype = dtype_of(asked)
+    if dtype is None:
+        raise check.refuse_type(f"{what} is {asked!r}", fix)
+    if dtype.name not in HALF_OR_SINGLE:
+        raise check.refuse(f"{what} is {dtype}", fix)
     if dtype == jnp.float16 and data.dtype == jnp.float32:
         raise check.refuse(
-            f"out_dtype of {function} is float16, but its data are float32",
+            f"{what} is float16, but its data are float32",
             "leave out_dtype out, or cast the losses yourself",
         )
     return dtype
-
-
-def _warn(old: str, new: Callable[..., Any]) -> None:
-    # The caller's line: past this function and the deprecated one.
-    warnings.warn(
-        f"nn_ops.{old} is deprecated; use nn_ops.{new.__name__}", DeprecationWarning, stacklevel=3
-    )

@@ -51,24 +51,15 @@ def multi_conv(
     if func is None:
         return lambda inner: multi_conv(inner, options)
     label = getattr(func, "__name__", "multi_conv")
-    attributes = [_attribute(_ATTRIBUTE, "True")]
-    attributes += [_attribute(f"{_ATTRIBUTE}.{name}", text) for name, text in texts.items()]
+    named = {_ATTRIBUTE: "True"} | {f"{_ATTRIBUTE}.{name}": text for name, text in texts.items()}
+    attributes = [marks.write(marks.ATTRIBUTE, name, text) for name, text in named.items()]
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise check.refuse_type(
-                f"multi_conv function `{label}` was given keyword arguments ({', '.join(kwargs)})",
-                "give all arguments by position",
-            )
-        check.leaves(args, f"multi_conv function `{label}`")
+        check.by_position(args, kwargs, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
-        body, results = jax.make_jaxpr(lambda *given: func(*given), return_shape=True)(*args)
-        if not jax.tree.leaves(results):
-            raise check.refuse(
-                f"multi_conv function `{label}` returned {results!r}, without an array",
-                "return at least one array",
-            )
+        body, results = jax.make_jaxpr(lambda *operands: func(*operands), return_shape=True)(*args)
+        check.some_array(results, f"multi_conv function `{label}`")
         _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
         with jax.named_scope("/".join(attributes)):
             values = jaxpr.run_equations(body.jaxpr, body.consts, jax.tree.leaves(args))
@@ -121,15 +112,11 @@ def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> IPUError:
     )
 
 
-def _attribute(name: str, value: str) -> str:
-    return marks.write(marks.ATTRIBUTE, name, value)
-
-
 def _checked(options: Any) -> dict[str, str]:
     wanted = 'a dict, such as {"perConvReservedTiles": "50"},'
     check.instance(options, dict, "`options` of multi_conv", wanted, optional=True)
-    given: dict[Any, Any] = options or {}
-    for name, value in given.items():
+    texts: dict[Any, Any] = options or {}
+    for name, value in texts.items():
         if name not in _VALUES:
             raise check.refuse(
                 f"multi_conv got invalid_option {name!r}{did_you_mean(str(name), _VALUES)}",
@@ -139,7 +126,7 @@ def _checked(options: Any) -> dict[str, str]:
         is_right, wanted = _VALUES[name]
         if not is_right(str(value)):
             raise check.refuse(f"option {name!r} of multi_conv is {value!r}", f"give {wanted}")
-    return {name: str(value) for name, value in given.items()}
+    return {name: str(value) for name, value in texts.items()}
 
 
 def _is_share(text: str) -> bool:

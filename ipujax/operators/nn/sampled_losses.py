@@ -137,16 +137,18 @@ def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) 
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if not parts:
         raise check.refuse(f"the weights of {what} are an empty list", "give at least one array")
-    arrays = [check.floats(part, f"the weights of {what}") for part in parts]
-    for array in arrays:
-        check.shape(array, ("num_classes", "dim"), f"the weights of {what}")
-    whole = arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
+    rows = [_floats(part, ("num_classes", "dim"), f"the weights of {what}") for part in parts]
+    whole = rows[0] if len(rows) == 1 else jnp.concatenate(rows)
     check.shape(whole, (classes, "dim"), f"the weights of {what}")
-    bias = check.floats(biases, f"the biases of {what}")
-    check.shape(bias, (classes,), f"the biases of {what}")
-    activations = check.floats(inputs, f"the inputs of {what}")
-    check.shape(activations, ("batch_size", whole.shape[1]), f"the inputs of {what}")
+    bias = _floats(biases, (classes,), f"the biases of {what}")
+    activations = _floats(inputs, ("batch_size", whole.shape[1]), f"the inputs of {what}")
     return _Layer(whole, bias, activations)
+
+
+def _floats(x: Any, dims: tuple[int | str, ...], what: str) -> jax.Array:
+    values = check.floats(x, what)
+    check.shape(values, dims, what)
+    return values
 
 
 def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
@@ -157,34 +159,33 @@ def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
 
 
 def _sample(
-    what: str, true: jax.Array, num_sampled: Any, classes: int, given: Any, seed: Any, key: Any
+    what: str, true: jax.Array, num_sampled: Any, classes: int, values: Any, seed: Any, key: Any
 ) -> Candidates:
     count = check.integer(num_sampled, f"num_sampled of {what}", 1)
-    if given is None:
+    if values is None:
         return sample(what, true, count, classes, draw_key(seed, key, what))
     if seed is not None or key is not None:
         raise check.refuse(
             f"{what} was given sampled_values, and a seed or key to draw others",
             "leave one of them out",
         )
-    if not isinstance(given, (list, tuple)) or len(given) != 3:
+    if not isinstance(values, (list, tuple)) or len(values) != 3:
         raise check.refuse_type(
-            f"sampled_values of {what} are {_described(given)}",
+            f"sampled_values of {what} are {_described(values)}",
             "give a tuple (sampled_candidates, true_expected_count, sampled_expected_count)",
         )
-    sampled = check.integers(given[0], (count,), f"the sampled candidates of {what}")
-    check.inside(given[0], classes, f"the sampled candidates of {what}")
-    of_true = check.floats(given[1], f"the true expected counts of {what}")
+    sampled = check.integers(values[0], (count,), f"the sampled candidates of {what}")
+    check.inside(values[0], classes, f"the sampled candidates of {what}")
+    of_true = check.floats(values[1], f"the true expected counts of {what}")
     if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
         check.shape(of_true, true.shape, f"the true expected counts of {what}")
-    of_sampled = check.floats(given[2], f"the sampled expected counts of {what}")
-    check.shape(of_sampled, (count,), f"the sampled expected counts of {what}")
+    of_sampled = _floats(values[2], (count,), f"the sampled expected counts of {what}")
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
 
 
-def _described(given: Any) -> str:
-    kind = f"of type {type(given).__name__}"
-    return f"{kind} and length {len(given)}" if isinstance(given, (list, tuple)) else kind
+def _described(value: Any) -> str:
+    kind = f"of type {type(value).__name__}"
+    return f"{kind} and length {len(value)}" if isinstance(value, (list, tuple)) else kind
 
 
 def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Array, jax.Array]:
@@ -197,8 +198,8 @@ def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Arra
     weights = _gather(layer.weights, rows).astype(layer.inputs.dtype)
     biases = _gather(layer.biases, rows).astype(jnp.float32)
     split = true.size
-    own = weights[:split].reshape(*true.shape, layer.inputs.shape[1])
-    of_true = jnp.einsum("bd,btd->bt", layer.inputs, own).astype(jnp.float32)
+    true_rows = weights[:split].reshape(*true.shape, layer.inputs.shape[1])
+    of_true = jnp.einsum("bd,btd->bt", layer.inputs, true_rows).astype(jnp.float32)
     of_sampled = (layer.inputs @ weights[split:].T).astype(jnp.float32)
     return (
         of_true + biases[:split].reshape(true.shape) - jnp.log(true_count),

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.arguments import HALF_OR_SINGLE, dtype_of
 from ipujax.checks.arrays import check, known
 from ipujax.operators.rnn.activations import ACTIVATIONS
 
 
 def check_dtype(dtype: Any, what: str) -> np.dtype[Any]:
     """A dtype that layers compute in (fact `rnn.dtype`)."""
-    try:
-        name = np.dtype(dtype).name
-    except TypeError:
-        name = ""
-    if name not in ("float16", "float32"):
+    known = dtype_of(dtype)
+    if known is None or known.name not in HALF_OR_SINGLE:
         raise check.refuse(f"{what} is {dtype!r}", "use jnp.float16 or jnp.float32")
-    return np.dtype(name)
+    return np.dtype(known.name)
 
 
-def check_activation(name: Any, argument: str) -> str:
-    """The name of an activation; those of gates give values from 0 to 1, but for tanh."""
+def check_activation(name: Any, argument: str) -> None:
+    """Refuses what is no activation; those of gates give values from 0 to 1, but for tanh."""
     names = [known for known in ACTIVATIONS if argument == "activation" or known != "relu"]
-    return check.one_of(name, names, argument)
+    check.one_of(name, names, argument)
 
 
 def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:
@@ -41,27 +38,6 @@ def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:
             f"cast with .astype(jnp.{dtype.name})",
         )
     return x
-
-
-def check_parameters(
-    params: Any, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype[Any], layer: str
-) -> tuple[jax.Array, jax.Array]:
-    """The kernel and the biases of a layer."""
-    if not isinstance(params, Mapping) or set(params) != set(shapes):
-        given = sorted(params) if isinstance(params, Mapping) else type(params).__name__
-        raise check.refuse(
-            f"the params of {layer} are {given}, but must be a dict of {sorted(shapes)}",
-            "give what `build` returned",
-        )
-    arrays = {name: operand(params[name], dtype, f"params[{name!r}] of {layer}") for name in shapes}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise check.refuse(
-                f"params[{name!r}] of {layer} has shape {list(arrays[name].shape)}, but these "
-                f"inputs need {list(shape)}",
-                "give what `build` returned for inputs of this shape",
-            )
-    return arrays["kernel"], arrays["biases"]
 
 
 def live_steps(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import cut, product, shifted, side_by_side, times_transposed
-from ipujax.operators.rnn.tangents import instantiated, product_of, total
+from ipujax.operators.rnn.products import cut, product, side_by_side, times_transposed
 
 
 @dc.dataclass(frozen=True)
@@ -179,9 +179,12 @@ def _derivatives(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, 
     units = h.shape[-1]
     of_inputs, of_state = cut(weights.kernel, units)
     to_gates, to_candidate = of_state[:, : 2 * units].T, of_state[:, 2 * units :].T
-    of_weights = _by_weights(cell, d_weights, inputs, shifted(h, results[0]), kept.resetting)
+    of_weights = _by_weights(
+        cell, d_weights, inputs, products.shifted(h, results[0]), kept.resetting
+    )
     shape = (*inputs.shape[:2], 3 * units)
-    d_projected = total(shape, h.dtype, product_of(d_inputs, of_inputs), *of_weights)
+    by_inputs = products.of_tangents(d_inputs, of_inputs)
+    d_projected = products.total(shape, h.dtype, by_inputs, *of_weights)
     d_gain = None if d_mixing is None else d_mixing.gain
     d_mixed = None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept.gain * d_gain
 
@@ -201,7 +204,7 @@ def _derivatives(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, 
         after = after if d_mixed is None else after + d_mixed
         return after, after
 
-    last, states = lax.scan(step, instantiated(d_h), (d_projected, d_mixed, kept))
+    last, states = lax.scan(step, products.instantiated(d_h), (d_projected, d_mixed, kept))
     return results, (states, last)
 
 
@@ -211,7 +214,7 @@ def _by_weights(
     """What tangents of weights add to the inputs of the gates; nothing if all are zero."""
     if all(isinstance(part, SymbolicZero) for part in jax.tree.leaves(tangents)):
         return []
-    kernel, bias, state_bias = jax.tree.map(instantiated, tangents)
+    kernel, bias, state_bias = jax.tree.map(products.instantiated, tangents)
     outer, inner = jnp.split(kernel, [2 * before.shape[-1]], axis=-1)
     to_gates = product(side_by_side(inputs, before), outer)
     if cell.reset_after:

@@ -3,66 +3,58 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses as dc
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ipujax import scopes
 from ipujax.checks.arrays import check
-from ipujax.operators.rnn.arguments import (
-    check_activation,
-    check_dtype,
-    check_parameters,
-    operand,
-)
+from ipujax.operators.rnn.arguments import check_activation, check_dtype, operand
 
 Initializer = Callable[..., jax.Array]
 Parameters = Mapping[str, jax.Array]
 
 
+@dc.dataclass(eq=False, repr=False)
 class Layer:
     """What the layers share: their specification, checked, their parameters and their inputs.
 
-    `rnn_ops.PopnnLSTM` says what the arguments are.
+    `rnn_ops.PopnnLSTM` says what the arguments are. Classes of a user's own may derive from the
+    layers, and set what they like: so this is not frozen.
     """
+
+    num_units: int
+    dtype: Any = jnp.float32
+    partials_dtype: Any = jnp.float32
+    seed: int | None = None
+    weights_initializer: Initializer | None = None
+    bias_initializer: Initializer | None = None
+    activation: str = "tanh"
+    recurrent_activation: str = "sigmoid"
+    name: str | None = None
 
     _gates: ClassVar[int]
 
-    def __init__(
-        self,
-        num_units: int,
-        dtype: Any = jnp.float32,
-        partials_dtype: Any = jnp.float32,
-        seed: int | None = None,
-        weights_initializer: Initializer | None = None,
-        bias_initializer: Initializer | None = None,
-        activation: str = "tanh",
-        recurrent_activation: str = "sigmoid",
-        name: str | None = None,
-    ) -> None:
+    def __post_init__(self) -> None:
         kind = type(self).__name__
-        self._units = check.integer(num_units, f"the num_units of {kind}", 1)
-        self._dtype = check_dtype(dtype, f"the dtype of {kind}")
-        self._partials_dtype = check_dtype(partials_dtype, f"the partials_dtype of {kind}")
-        self._seed = None if seed is None else check.integer(seed, f"the seed of {kind}")
-        self._weights_initializer = _initializer(weights_initializer, "weights_initializer")
-        self._bias_initializer = _initializer(bias_initializer, "bias_initializer")
-        self._activation = check_activation(activation, "activation")
-        self._recurrent_activation = check_activation(recurrent_activation, "recurrent_activation")
-        self._name = check.text(name, f"the name of {kind}", optional=True) or kind
+        self.num_units = check.integer(self.num_units, f"the num_units of {kind}", 1)
+        self.dtype = check_dtype(self.dtype, f"the dtype of {kind}")
+        self.partials_dtype = check_dtype(self.partials_dtype, f"the partials_dtype of {kind}")
+        if self.seed is not None:
+            self.seed = check.integer(self.seed, f"the seed of {kind}")
+        fix = "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)"
+        check.function(self.weights_initializer, "weights_initializer", fix, optional=True)
+        check.function(self.bias_initializer, "bias_initializer", fix, optional=True)
+        check_activation(self.activation, "activation")
+        check_activation(self.recurrent_activation, "recurrent_activation")
+        check.text(self.name, f"the name of {kind}", optional=True)
 
     @property
-    def num_units(self) -> int:
-        """How many units the layer has."""
-        return self._units
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of parameters, inputs and results."""
-        return self._dtype
+    def _name(self) -> str:
+        return self.name or type(self).__name__
 
     def build(
         self, key: jax.Array | None, input_shape: Sequence[int | None]
@@ -89,8 +81,8 @@ class Layer:
                 f"{self._name} cannot be built for inputs of shape {list(shape)}",
                 "give [time, batch, input_size]; input_size must be known",
             )
-        if self._seed is not None:
-            key = jax.random.key(self._seed)
+        if self.seed is not None:
+            key = jax.random.key(self.seed)
         if key is None:
             raise check.refuse(
                 f"{self._name} has nothing to draw its weights from",
@@ -98,29 +90,29 @@ class Layer:
             )
         weights_key, bias_key = jax.random.split(key)
         kernel_shape = self._shapes(shape[2])["kernel"]
-        initializer = self._weights_initializer or jax.nn.initializers.glorot_uniform()
-        kernel = initializer(weights_key, kernel_shape, self._dtype)
+        initializer = self.weights_initializer or jax.nn.initializers.glorot_uniform()
+        kernel = initializer(weights_key, kernel_shape, self.dtype)
         return {"kernel": kernel, "biases": self._biases(bias_key)}
 
     def _biases(self, key: jax.Array) -> jax.Array:
-        initializer = self._bias_initializer or jax.nn.initializers.zeros
-        return initializer(key, self._bias_shape, self._dtype)
+        initializer = self.bias_initializer or jax.nn.initializers.zeros
+        return initializer(key, self._bias_shape, self.dtype)
 
     @property
     def _bias_shape(self) -> tuple[int, ...]:
-        return (self._gates, self._units)
+        return (self._gates, self.num_units)
 
     def _shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
-        kernel = (input_size + self._units, self._gates * self._units)
+        kernel = (input_size + self.num_units, self._gates * self.num_units)
         return {"kernel": kernel, "biases": self._bias_shape}
 
     @contextlib.contextmanager
     def _scope(self) -> Generator[None]:
-        with jax.named_scope(self._name), scopes.partials_type(self._partials_dtype):
+        with jax.named_scope(self._name), scopes.partials_type(self.partials_dtype):
             yield
 
     def _inputs(self, inputs: Any, time_major: bool = True) -> jax.Array:
-        inputs = operand(inputs, self._dtype, f"the inputs of {self._name}")
+        inputs = operand(inputs, self.dtype, f"the inputs of {self._name}")
         if inputs.ndim != 3:
             order = "[time, batch, input_size]" if time_major else "[batch, time, input_size]"
             raise check.refuse(
@@ -128,21 +120,33 @@ class Layer:
             )
         return inputs if time_major else jnp.swapaxes(inputs, 0, 1)
 
-    def _parameters(self, params: Parameters, input_size: int) -> tuple[jax.Array, jax.Array]:
-        return check_parameters(params, self._shapes(input_size), self._dtype, self._name)
+    def _parameters(self, params: Any, input_size: int) -> tuple[jax.Array, jax.Array]:
+        """The kernel and the biases, checked."""
+        layer, shapes = self._name, self._shapes(input_size)
+        if not isinstance(params, Mapping) or set(params) != set(shapes):
+            has = sorted(params) if isinstance(params, Mapping) else type(params).__name__
+            raise check.refuse(
+                f"the params of {layer} are {has}, but must be a dict of {sorted(shapes)}",
+                "give what `build` returned",
+            )
+        arrays = {n: operand(params[n], self.dtype, f"params[{n!r}] of {layer}") for n in shapes}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise check.refuse(
+                    f"params[{name!r}] of {layer} has shape {list(arrays[name].shape)}, but these "
+                    f"inputs need {list(shape)}",
+                    "give what `build` returned for inputs of this shape",
+                )
+        return arrays["kernel"], arrays["biases"]
 
     def _state(self, state: Any, batch: int, what: str) -> jax.Array:
+        shape = (batch, self.num_units)
         if state is None:
-            return jnp.zeros((batch, self._units), self._dtype)
-        state = operand(state, self._dtype, f"{what} of {self._name}")
-        if state.shape != (batch, self._units):
+            return jnp.zeros(shape, self.dtype)
+        state = operand(state, self.dtype, f"{what} of {self._name}")
+        if state.shape != shape:
             raise check.refuse(
                 f"{what} of {self._name} has shape {list(state.shape)}",
-                f"give [batch, units], {[batch, self._units]}",
+                f"give [batch, units], {list(shape)}",
             )
         return state
-
-
-def _initializer(given: Any, what: str) -> Any:
-    fix = "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)"
-    return check.function(given, what, fix, optional=True)

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import cut, product, shifted, side_by_side, times_transposed
-from ipujax.operators.rnn.tangents import instantiated, product_of, total
+from ipujax.operators.rnn.products import cut, product, side_by_side, times_transposed
 
 
 @dc.dataclass(frozen=True)
@@ -137,14 +137,11 @@ def _derivatives(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results,
     of_inputs, of_state = cut(weights.kernel, h.shape[-1])
     to_gates = of_state.T
     d_inputs, d_weights, d_c, d_h = tangents
-    found = side_by_side(inputs, shifted(h, results[0]))
-    d_projected = total(
-        (*inputs.shape[:2], of_state.shape[1]),
-        h.dtype,
-        product_of(d_inputs, of_inputs),
-        product_of(found, d_weights.kernel),
-        d_weights.bias,
-    )
+    shape = (*inputs.shape[:2], of_state.shape[1])
+    by_inputs = products.of_tangents(d_inputs, of_inputs)
+    operands = side_by_side(inputs, products.shifted(h, results[0]))
+    by_kernel = products.of_tangents(operands, d_weights.kernel)
+    d_projected = products.total(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
 
     def step(state: Any, x: tuple[jax.Array, _Kept]) -> Any:
         d_c, d_h = state
@@ -156,6 +153,6 @@ def _derivatives(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results,
         d_h = out + kept.state * cell.output.centred(d_c, kept.activated)
         return (d_c, d_h), d_h
 
-    state = instantiated(d_c), instantiated(d_h)
+    state = products.instantiated(d_c), products.instantiated(d_h)
     (d_c, d_h), d_outputs = lax.scan(step, state, (d_projected, kept))
     return results, (d_outputs, d_c, d_h)

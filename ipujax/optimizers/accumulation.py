@@ -1,21 +1,73 @@
-"""What accumulating optimizers ask of the loop around them and of the optimizer inside."""
+"""Accumulation: sums and their dtypes; what it asks of the loop and of the wrapped optimizer."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
-from ipujax.optimizers._checks import check
-from ipujax.optimizers.ipu_optimizer import is_state
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.optimizers.ipu_optimizer import check, is_state
 from lowering import jaxpr, ops
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
+
+
+def added(
+    total: jax.Array, gradient: ArrayLike, method: Reduction, count: int, done: jax.Array | None
+) -> jax.Array:
+    """The accumulator after one gradient more, in its own dtype.
+
+    Args:
+      total: the accumulator, which begins as zeros.
+      gradient: of one mini-batch.
+      method: what the accumulated gradients of all mini-batches are to be.
+      count: how many of them there are.
+      done: how many are in `total`; not read unless it is a running mean.
+    """
+    term = jnp.asarray(gradient).astype(total.dtype)
+    if method is Reduction.MEAN:
+        term = term * jnp.asarray(1 / count, term.dtype)
+    elif method is Reduction.RUNNING_MEAN and done is not None:
+        total = total * (done / (done + 1)).astype(term.dtype)
+        term = term * (1 / (done + 1)).astype(term.dtype)
+    return total + term
+
+
+def dtype_chooser(
+    dtype: Any, name: str, kind: Any, error: type[IPUError]
+) -> Callable[[Any], np.dtype[Any]]:
+    """A function from a variable, or its aval, to the dtype of its accumulator.
+
+    Args:
+      dtype: None for its own, a dtype, or a function from a variable to one.
+      name: of the argument.
+      kind: what the dtype must be, such as `jnp.floating`.
+      error: the class to raise, at once or by the function, for anything else.
+    """
+
+    def checked(value: Any) -> np.dtype[Any]:
+        dtype = dtype_of(value)  # `object` for any class
+        if dtype is None or not jnp.issubdtype(dtype, kind):
+            fix = f"a dtype that is jnp.{kind.__name__}, or a function from a variable to one"
+            where = jaxpr.current_user_line()
+            raise error(f"{name} is {value!r}", where=where, fix=f"give None, {fix}")
+        return jax.dtypes.canonicalize_dtype(dtype)
+
+    if dtype is None:
+        return jnp.result_type
+    if callable(dtype) and not isinstance(dtype, type):
+        return lambda variable: checked(dtype(variable))
+    chosen = checked(dtype)
+    return lambda _: chosen
 
 
 def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:
@@ -58,8 +110,8 @@ def like(new: Any, old: Any) -> Any:
             _SAME_STATE,
         )
     new = jax.tree.map(jnp.asarray, new)
-    own = "the wrapped optimizer turns a leaf of its state"
-    check_leaves(own, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
+    turned = "the wrapped optimizer turns a leaf of its state"
+    check_leaves(turned, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
     return jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old)  # no weak types
 
 
@@ -111,7 +163,7 @@ def other_than_momentum(state: Any) -> str | None:
             continue
         if name not in _AROUND_OTHERS:
             return name
-        found = other_than_momentum(getattr(node, "inner_state", getattr(node, "inner_states", ())))
-        if found:
-            return found
+        inner = getattr(node, "inner_state", getattr(node, "inner_states", ()))
+        if other := other_than_momentum(inner):
+            return other
     return None
