@@ -13,6 +13,7 @@ import numpy as np
 from ipujax.estimators.beginning import Beginning
 from ipujax.estimators.checks import check
 from ipujax.estimators.data import DataSet
+from ipujax.estimators.event_files import EventFile
 from ipujax.estimators.export import receivers_of, write, zeros
 from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.hooks import HookCallback, SessionRunHook
@@ -153,13 +154,13 @@ class Estimator(abc.ABC):
             position = self._folder.position_in(path) if unfinished and path else None
             data = DataSet(self._call(input_fn, ModeKeys.TRAIN), position)
             mode, state = self._prepared(ModeKeys.TRAIN, path, data)
-            callbacks = [
-                mode,
-                Journal(mode, self.config, self.model_dir),
-                HookCallback(lambda: [*own, *mode.hooks]),
-                self._saver(mode, data),
-            ]
-            state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
+            with (
+                EventFile(self.model_dir) as events,
+                Journal(mode, self.config, events, data.first()) as journal,
+            ):
+                told = HookCallback(lambda: [*own, *mode.hooks], events)
+                callbacks = [mode, journal, told, self._saver(mode, data)]
+                state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
             self._beginning.remember(self.latest_checkpoint(), mode.users(state))
         return self
 
@@ -177,12 +178,13 @@ class Estimator(abc.ABC):
         self._configure()
         data = DataSet(self._call(input_fn, ModeKeys.EVAL))
         mode, state = self._prepared(ModeKeys.EVAL, self._path(checkpoint_path), data)
-        step = state.step
-        told, scores = HookCallback(lambda: [*own, *mode.hooks]), Scores()
-        for results in mode.loop.predict(state, data, self._loop_steps(mode, steps), [told]):
-            mode.score(results, told.replicas, scores)
-        values = scores.values() | {"global_step": np.int64(step)}
-        write_scores(self.eval_dir(name), values, step)
+        step, scores = state.step, Scores()
+        with EventFile(self.eval_dir(name)) as events:
+            told = HookCallback(lambda: [*own, *mode.hooks], events)
+            for results in mode.loop.predict(state, data, self._loop_steps(mode, steps), [told]):
+                mode.score(results, told.replicas, scores)
+            values = scores.values() | {"global_step": np.int64(step)}
+            write_scores(events, values, step)
         return values
 
     def predict(
@@ -311,11 +313,12 @@ class Estimator(abc.ABC):
         self._configure()
         data = DataSet(map(features_of, self._call(input_fn, ModeKeys.PREDICT)))
         mode, state = self._prepared(ModeKeys.PREDICT, self._path(checkpoint_path), data)
-        told = HookCallback(lambda: [*own, *mode.hooks])
-        for sent in mode.loop.predict(state, data, None, [told]):
-            batches = unstacked(of_keys(mode.predictions(sent), keys), 1 + (told.replicas > 1))
-            for batch in batches:
-                yield from examples(batch) if single else [batch]
+        with EventFile(self.model_dir) as events:
+            told = HookCallback(lambda: [*own, *mode.hooks], events)
+            for sent in mode.loop.predict(state, data, None, [told]):
+                stacked = of_keys(mode.predictions(sent), keys)
+                for batch in unstacked(stacked, 1 + (told.replicas > 1)):
+                    yield from examples(batch) if single else [batch]
 
     def _configure(self) -> None:
         """Configures the system, if the run config says how; the same again changes nothing."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipujax.estimators.checks import check
+from ipujax.estimators.event_files import EventFile
 from ipujax.training.callbacks import Callback, Run
 from ipujax.training.state import TrainState, Tree
 
@@ -18,8 +19,8 @@ class Session:
       state: after the last device loop.
     """
 
-    def __init__(self, run: Run):
-        self._run = run
+    def __init__(self, run: Run, events: EventFile):
+        self._run, self._events = run, events
 
     @property
     def state(self) -> TrainState:
@@ -30,6 +31,14 @@ class Session:
     def global_step(self) -> int:
         """After the last device loop."""
         return self._run.state.step
+
+    def write_summary(self, summary: bytes) -> None:
+        """Writes what `summary_ops.tensor_summary` made, for TensorBoard, with the global step.
+
+        Without the extra `tensorboard` nothing is written.
+        """
+        check.instance(summary, bytes, "the summary", "the bytes of a Summary message")
+        self._events.summary(summary, self.global_step)
 
     def run(self, fetches: Any, feed_dict: Any = None) -> None:
         """Refused: nothing can be fetched from a program that has no graph.
@@ -51,8 +60,8 @@ class SessionRunContext:
       session: a `Session`.
     """
 
-    def __init__(self, run: Run):
-        self._run, self.session = run, Session(run)
+    def __init__(self, run: Run, session: Session):
+        self._run, self.session = run, session
 
     @property
     def stop_requested(self) -> bool:
@@ -100,13 +109,14 @@ class HookCallback(Callback):
 
     Args:
       hooks: gives them, in order, once the model was traced.
+      events: where they may write.
 
     Attributes:
       replicas: of the program that runs.
     """
 
-    def __init__(self, hooks: Callable[[], Sequence[SessionRunHook]]):
-        self._find = hooks
+    def __init__(self, hooks: Callable[[], Sequence[SessionRunHook]], events: EventFile):
+        self._find, self._events = hooks, events
         self._hooks: Sequence[SessionRunHook] = ()
         self.replicas = 1
 
@@ -116,12 +126,12 @@ class HookCallback(Callback):
         for hook in self._hooks:
             hook.begin()
         for hook in self._hooks:
-            hook.after_create_session(Session(run), None)
+            hook.after_create_session(self._session(run), None)
 
     def before_run(self, run: Run) -> None:
         """As `SessionRunHook.before_run`."""
         for hook in self._hooks:
-            asked: object = hook.before_run(SessionRunContext(run))
+            asked: object = hook.before_run(self._context(run))
             if asked is not None:
                 raise check.refuse(
                     f"{type(hook).__name__}.before_run asks for {asked!r}, but there is no graph "
@@ -132,9 +142,15 @@ class HookCallback(Callback):
     def after_run(self, run: Run, results: Tree) -> None:
         """As `SessionRunHook.after_run`."""
         for hook in self._hooks:
-            hook.after_run(SessionRunContext(run), SessionRunValues(results))
+            hook.after_run(self._context(run), SessionRunValues(results))
 
     def end(self, run: Run) -> None:
         """As `SessionRunHook.end`."""
         for hook in self._hooks:
-            hook.end(Session(run))
+            hook.end(self._session(run))
+
+    def _session(self, run: Run) -> Session:
+        return Session(run, self._events)
+
+    def _context(self, run: Run) -> SessionRunContext:
+        return SessionRunContext(run, self._session(run))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from absl import logging
 
@@ -15,37 +16,48 @@ from ipujax.errors import NanLossDuringTrainingError
 from ipujax.estimators.event_files import EventFile
 from ipujax.estimators.mode import Mode
 from ipujax.ipu_run_config import RunConfig
-from ipujax.training import Callback, Run
-from ipujax.training.progress import progress_bar
+from ipujax.training import Callback, Run, TrainState
+from ipujax.training.progress import Bar, progress_bar
 from ipujax.training.state import Tree
 
 
 class Journal(Callback):
-    """Tells loss and speed while a training runs.
+    """Tells loss and speed while a training runs; closed by a `with` block, whatever ends that.
 
     Args:
       mode: that trains.
       config: says how often.
-      folder: of event files.
+      events: where curves go.
+      element: the first of the data set; the first axis of its first array counts examples.
 
     Raises:
       NanLossDuringTrainingError: (a `ValueError`) after a device loop whose loss is not a number;
         its state is not saved.
     """
 
-    def __init__(self, mode: Mode, config: RunConfig, folder: str):
+    def __init__(self, mode: Mode, config: RunConfig, events: EventFile, element: Tree):
         self._mode, self._every = mode, config.log_step_count_steps
-        self._summaries, self._folder = config.save_summary_steps, folder
-        self._events: EventFile | None = None
-        self._bar: Any = None
-        self._began = self._told = self._written = 0
-        self._time = 0.0
+        self._summaries, self._events = config.save_summary_steps, events
+        self._compile_summary = config.ipu_run_config.compile_summary
+        self._examples = next((x.shape[0] for x in jax.tree.leaves(element) if np.ndim(x)), 1)
+        self._bar: Bar | None = None
+        self._began = self._told = self._written = self._shown = 0
+        self._begun_at = self._told_at = 0.0
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
     def begin(self, run: Run) -> None:
         """Counts from here."""
-        self._began = self._told = self._written = run.state.step
-        self._time = time.monotonic()
-        self._events = EventFile(self._folder)
+        self._began = self._told = self._written = self._shown = run.state.step
+        self._begun_at = self._told_at = time.monotonic()
+        program = self._mode.loop.executable
+        if self._compile_summary and program is not None:
+            self._events.text("compile_summary", str(program.report()), run.state.step)
         if sys.stderr.isatty():
             total = None if run.steps is None else run.steps * self._mode.step_size
             self._bar = progress_bar(total, "training")
@@ -61,41 +73,43 @@ class Journal(Callback):
             )
         is_first = self._told == self._began
         if self._every and (is_first or step - self._told >= self._every):
-            speed = self._speed(step)
+            now = time.monotonic()
             logging.info("loss = %s, step = %d", np.float32(loss), step)
             if not is_first:
+                speed = (step - self._told) / max(now - self._told_at, 1e-9)
                 logging.info("global_step/sec: %g", speed)
-                self._event("global_step/sec", speed, step)
-            self._told, self._time = step, time.monotonic()
-            self._event("loss", loss, step)
+                self._events.scalar("global_step/sec", speed, step)
+            self._told, self._told_at = step, now
+            self._write(run.state, loss)
         elif self._summaries and step - self._written >= self._summaries:
-            self._event("loss", loss, step)
+            self._write(run.state, loss)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-            self._bar.update(step - self._began - self._bar.n)
+            made = (step - self._began) * self._examples * run.replicas
+            speed = made / max(time.monotonic() - self._begun_at, 1e-9)
+            self._bar.set_postfix_str(f"loss {loss:.4g}, {speed:,.0f} examples/s", refresh=False)
+            self._bar.update(step - self._shown)
+            self._shown = step
 
-    def end(self, run: Run) -> None:
-        """Says how it ended."""
-        if self._bar is not None:
-            self._bar.close()
-        if self._events is not None:
-            self._events.close()
-
-    def _speed(self, step: int) -> float:
-        return (step - self._told) / max(time.monotonic() - self._time, 1e-9)
-
-    def _event(self, name: str, value: float, step: int) -> None:
-        if self._events is not None:
-            self._events.scalar(name, value, step)
-            self._written = step
+    def _write(self, state: TrainState, loss: float) -> None:
+        self._written = state.step
+        self._events.scalar("loss", loss, state.step)
+        rate = learning_rate(state.optimizer_state)
+        if rate is not None:
+            self._events.scalar("learning_rate", rate, state.step)
 
 
-def write_scores(folder: str, values: Mapping[str, Any], step: int) -> None:
+def learning_rate(optimizer_state: Tree) -> float | None:
+    """The learning rate, where the optimizer's state has it: `optax.inject_hyperparams`."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(optimizer_state):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith("/learning_rate"):
+            return float(leaf)
+    return None
+
+
+def write_scores(events: EventFile, values: Mapping[str, Any], step: int) -> None:
     """Says and writes what an evaluation gave."""
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
     logging.info("Saving dict for global step %d: %s", step, shown)
-    events = EventFile(folder)
     for name, value in values.items():
         if np.ndim(value) == 0 and name != "global_step":
             events.scalar(name, float(value), step)
-    events.close()

@@ -12,12 +12,17 @@ from ipujax.training.callbacks import Callback, Run
 from ipujax.training.state import Tree
 
 
-class _Bar(Protocol):
+class Bar(Protocol):
     """What is used of tqdm."""
 
-    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None: ...
-    def update(self, n: float | None = 1) -> bool | None: ...
-    def close(self) -> None: ...
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        """What stands behind the bar."""
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """So many steps more."""
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
 
 
 class _Line:
@@ -56,7 +61,7 @@ class Progress(Callback):
 
     def __init__(self, title: str = "training", note: Callable[[Tree], str] = loss_note):
         self._title, self._note = title, note
-        self._bar: _Bar | None = None
+        self._bar: Bar | None = None
 
     def begin(self, run: Run) -> None:
         """Shows an empty bar."""
@@ -75,7 +80,7 @@ class Progress(Callback):
             self._bar.close()
 
 
-def progress_bar(total: int | None, title: str) -> _Bar:
+def progress_bar(total: int | None, title: str) -> Bar:
     """A bar of so many steps; None if nobody knows how many there are."""
     try:
         from tqdm import tqdm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,56 @@ def test_curves_are_written_for_tensorboard(tmp_path: Path) -> None:
     assert training.count(b"global_step/sec") == 2
     held_out = next(Path(estimator.eval_dir("held_out")).iterdir()).read_bytes()
     assert {b"loss", b"error"} <= {name for name in (b"loss", b"error") if name in held_out}
+
+
+def test_rates_texts_and_summaries_are_written_too(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+
+    def model_fn(variables: Any, features: Any, mode: str) -> IPUEstimatorSpec:
+        rate = optax.inject_hyperparams(optax.sgd)(learning_rate=0.25)
+        loss = variables["w"] * jnp.mean(features)
+        return IPUEstimatorSpec(mode, loss=loss, train_op=rate)
+
+    class Writes(Runs):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            message = ipu.summary_ops.tensor_summary("own_numbers", np.float32([1, 2]))
+            run_context.session.write_summary(message)
+
+    run = config(tmp_path)
+    summarized = dataclasses.replace(run.ipu_run_config, compile_summary=True)
+    estimator = IPUEstimator(
+        model_fn,
+        config=run.replace(ipu_run_config=summarized),
+        init_fn=lambda key, features: {"w": jnp.float32(0)},
+    )
+    estimator.train(of(scalars(1, 2)), hooks=[Writes()], steps=2)
+    written = b"".join(path.read_bytes() for path in tmp_path.glob("events.out.*"))
+    for name in (b"learning_rate", b"compile_summary", b"own_numbers"):
+        assert name in written
+
+
+def test_a_terminal_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Bar:
+        n = 0
+
+        def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+            shown.append(s)
+
+        def update(self, n: float = 1) -> None:
+            self.n += int(n)
+
+        def close(self) -> None:
+            shown.append(f"{self.n} steps")
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("ipujax.estimators.journal.progress_bar", lambda total, title: Bar())
+    linear_estimator(tmp_path, iterations=5).train(of(regression()), steps=10)
+    assert len(shown) == 3
+    assert shown[0].startswith("loss ")
+    assert shown[0].endswith(" examples/s")
+    assert shown[-1] == "10 steps"
 
 
 def test_only_the_chief_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
