@@ -152,10 +152,15 @@ def _tree(state: TrainState) -> dict[str, Tree]:
 
 
 def _parts(path: str) -> tuple[str, int]:
-    folder, name = os.path.split(os.fspath(check.path(path, "checkpoint_path")))
+    """Folder and step of a checkpoint; of a folder, those of its newest one."""
+    shown = os.fspath(check.path(path, "checkpoint_path"))
+    folder, name = os.path.split(shown)
     match = re.match(r"ckpt-(\d+)", name)
-    if match is None:
-        raise check.refuse(
-            f"{path} is no path of a checkpoint", "give one that latest_checkpoint() gave"
-        )
-    return folder, int(match[1])
+    if match is not None:
+        return folder, int(match[1])
+    if os.path.isdir(shown):
+        return shown, newest(shown, None).step
+    raise check.refuse(
+        f"{shown} is no path of a checkpoint",
+        "give one that latest_checkpoint() gave, or the folder of an estimator",
+    )

@@ -150,14 +150,16 @@ def test_the_data_may_end_first(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 14
 
 
-def test_a_warm_start_takes_variables_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_folder", [False, True])
+def test_a_warm_start_takes_variables_alone(tmp_path: Path, by_folder: bool) -> None:
     first = linear_estimator(tmp_path / "first")
     first.train(of(regression()), steps=10)
+    source = first.model_dir if by_folder else first.latest_checkpoint()
     second = IPUEstimator(
         linear,
         config=config(tmp_path / "second"),
         init_fn=linear_init,
-        warm_start_from=first.latest_checkpoint(),
+        warm_start_from=source,
     )
     error = first.evaluate(of(regression()))["error"]
     assert second.evaluate(of(regression())) == {"error": error, "loss": error, "global_step": 0}
@@ -166,7 +168,7 @@ def test_a_warm_start_takes_variables_alone(tmp_path: Path) -> None:
         linear,
         config=config(tmp_path / "second"),
         init_fn=linear_init,
-        warm_start_from=first.latest_checkpoint(),
+        warm_start_from=source,
     )
     assert again.evaluate(of(regression()))["error"] < error  # its own checkpoint counts
 
