@@ -41,7 +41,7 @@ def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> 
         if not filled:
             return
         try:
-            with _orbax().PyTreeCheckpointer() as checkpointer:
+            with _checkpointer(_orbax()) as checkpointer:
                 checkpointer.save(os.path.join(folder, _ARRAYS), filled)
         except Exception as error:
             raise OSError(errno.EIO, f"orbax says: {error}", path) from error
@@ -80,11 +80,16 @@ def read_arrays(path: files.StrPath, contents: Contents) -> list[np.ndarray]:
     if not filled:
         return arrays
     try:
-        with orbax.PyTreeCheckpointer() as checkpointer:
+        with _checkpointer(orbax) as checkpointer:
             found = checkpointer.restore(os.path.join(path, _ARRAYS), restore_args=filled)
     except Exception as error:
         raise ForeignError(f"cannot be read by orbax: {error}") from error
     return [found.get(str(n), array) for n, array in enumerate(arrays)]
+
+
+def _checkpointer(orbax: Any) -> Any:
+    # Numbers of a training hardly get smaller, and compressing them takes ten times as long.
+    return orbax.Checkpointer(orbax.PyTreeCheckpointHandler(use_compression=False))
 
 
 def _orbax() -> Any:
