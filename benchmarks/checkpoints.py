@@ -56,7 +56,10 @@ def _restore(folder: Path, state: Any) -> None:
 
 
 def _write(file: Path, array: np.ndarray) -> None:
-    with open(file, "wb") as opened:
+    """To a new file, as a checkpoint is: the old one stays until that is there."""
+    new = file.with_suffix(".new")
+    with open(new, "wb") as opened:
         np.save(opened, array)
         opened.flush()
         os.fsync(opened.fileno())
+    new.replace(file)
