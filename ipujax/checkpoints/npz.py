@@ -14,7 +14,7 @@ import math
 import os
 import struct
 import zipfile
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
@@ -66,16 +66,20 @@ def read_contents(path: files.StrPath) -> Contents:
         return from_text(archive.read(_CONTENTS))
 
 
-def read_arrays(path: files.StrPath, contents: Contents) -> list[np.ndarray]:
-    """The arrays, in the order of the contents; raises as `read_contents`."""
+def read_arrays(
+    path: files.StrPath, contents: Contents, names: Container[str]
+) -> dict[str, np.ndarray]:
+    """The arrays of these names; raises as `read_contents`."""
+    arrays: dict[str, np.ndarray] = {}
     with _opened(path) as (file, archive):
-        arrays: list[np.ndarray] = []
         for leaf, total in zip(contents.leaves, json.loads(archive.read(_SUMS)), strict=True):
+            if leaf.name not in names:
+                continue
             array, found = _read(file, archive.getinfo(_member(leaf)), leaf)
             if found != total:
                 raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
-            arrays.append(array)
-        return arrays
+            arrays[leaf.name] = array
+    return arrays
 
 
 def _member(leaf: Leaf) -> str:

@@ -17,6 +17,7 @@ import pytest
 from ipujax import checkpoint
 from ipujax.checkpoints import with_orbax
 from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointError, CheckpointImportError, CheckpointTypeError
 from ipujax.host import files
 from tests.harness import ROOT
@@ -178,7 +179,8 @@ def test_without_orbax_its_checkpoints_say_what_to_install(
     trees.use("npz", monkeypatch)
     path = tmp_path / "ckpt-3"
     path.mkdir()
-    (path / "ipujax.json").write_text(to_text(Contents(())))
+    leaf = Leaf("w", "float32", (3,), "float32", (3,))
+    (path / "ipujax.json").write_text(to_text(Contents((leaf,))))
 
     def missing() -> None:
         raise ImportError("No module named 'orbax'")
