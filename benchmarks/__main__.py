@@ -19,6 +19,7 @@ MODULES = (
     "pipeline",
     "modelling",
     "reports",
+    "checkpoints",
     "operators",
 )
 FILES = {"modelling": "modelling_time"}

@@ -115,12 +115,23 @@ def misfit(leaf: Leaf, like: Any) -> str | None:
 
 
 def as_like(value: Any, like: Any) -> Any:
-    """An array that fits, in the form that `like` has: Python's, NumPy's, or else JAX's."""
+    """An array that fits, in the form that `like` has: Python's, NumPy's, or else JAX's.
+
+    Raises:
+      CheckpointError: 64 bits in an array of JAX, where it does without.
+    """
     if type(like) in PYTHON:
         return type(like)(value)
     if isinstance(like, np.ndarray):
         return value
-    return value[()] if isinstance(like, np.generic) else jnp.asarray(value)
+    if isinstance(like, np.generic):
+        return value[()]
+    array = jax.device_put(value)  # without a copy, as nobody else has the memory
+    if array.dtype != value.dtype:
+        raise check.refuse(
+            f"JAX has no {value.dtype} now, which `like` asks for", "enable it: jax_enable_x64"
+        )
+    return array
 
 
 def _form(name: str, like: Any) -> tuple[str, tuple[int, ...]]:

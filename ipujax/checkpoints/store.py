@@ -84,7 +84,7 @@ def restore(
       like: a pytree of arrays or `jax.ShapeDtypeStruct`s, which says what it should hold; None
         for all that it has, by name.
       step: None for the last one.
-      partly: leave out what stands in the tree beside the keys of the dict `like`.
+      partly: leave out what stands in the tree beside the keys of the dict `like`; it is not read.
 
     Raises:
       CheckpointError: none there, another structure, or a file that is not readable.
@@ -100,10 +100,9 @@ def restore(
             if partly:
                 known = {name: leaf for name, leaf in known.items() if name.split("/")[0] in like}
             _check_structure(path, known, wanted)
-        arrays = kind.read_arrays(path, contents)
-        found = {
-            leaf.name: read(leaf, raw) for leaf, raw in zip(contents.leaves, arrays, strict=True)
-        }
+        chosen = {x.name: x for x in contents.leaves if like is None or x.name in wanted}
+        arrays = kind.read_arrays(path, contents, chosen)
+        found = {name: read(leaf, arrays[name]) for name, leaf in chosen.items()}
     if like is None:
         return Restored(entry.step, found, contents.position)
     leaves = [as_like(found[name], each) for name, each in wanted.items()]

@@ -90,7 +90,7 @@ class ModelFolder:
     def position_in(self, path: str) -> Position | None:
         """Where the data set was, in a checkpoint that was made before its training ended."""
         folder, step = _parts(path)
-        return store.restore(folder, None, step).position
+        return store.restore(folder, {}, step, partly=True).position
 
     def named(self) -> dict[str, Any]:
         """What the user knows of the newest checkpoint, by the user's names."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ipujax import checkpoint
+from ipujax.checkpoints import store
 from ipujax.errors import CheckpointError
 from tests.ipujax.checkpoints import trees
 from tests.ipujax.checkpoints.trees import KINDS, NUMPY, OF_JAX, State, same
@@ -205,3 +206,17 @@ def test_kinds_may_be_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert checkpoint.restore(tmp_path)["kind"] == step * 10 + (each == "npz")
     assert checkpoint.restore(tmp_path, step=2)["kind"] == 21
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_what_is_left_out_is_not_read(kind: str, tmp_path: Path) -> None:
+    tree = {"a": {"x": np.ones(3)}, "b": np.zeros(4), "c": np.zeros((0, 2))}
+    path = Path(checkpoint.save(tmp_path, 0, tree))
+    wanted = {"a": tree["a"], "c": tree["c"]}
+    same(store.restore(tmp_path, wanted, partly=True).tree, wanted)
+    same(store.restore(tmp_path, {}, partly=True).tree, {})
+    if kind == "npz":
+        content = path.read_bytes()
+        path.write_bytes(content.replace(np.zeros(4).tobytes(), b"x" * 32))
+        same(store.restore(tmp_path, wanted, partly=True).tree, wanted)
+        with pytest.raises(CheckpointError, match="is damaged: the numbers of `b` are others"):
+            checkpoint.restore(tmp_path)

@@ -17,6 +17,7 @@ import pytest
 from ipujax import checkpoint
 from ipujax.checkpoints import with_orbax
 from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointError, CheckpointImportError, CheckpointTypeError
 from ipujax.host import files
 from tests.harness import ROOT
@@ -134,7 +135,7 @@ def test_a_changed_bit_is_found(npz: None, tmp_path: Path) -> None:
     at = whole.index(np.arange(1000.0)[500:502].tobytes())
     whole[at] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(CheckpointError, match="is damaged: the checksum of `w` is another"):
+    with pytest.raises(CheckpointError, match="is damaged: the numbers of `w` are others"):
         checkpoint.restore(tmp_path)
 
 
@@ -178,7 +179,8 @@ def test_without_orbax_its_checkpoints_say_what_to_install(
     trees.use("npz", monkeypatch)
     path = tmp_path / "ckpt-3"
     path.mkdir()
-    (path / "ipujax.json").write_text(to_text(Contents(())))
+    leaf = Leaf("w", "float32", (3,), "float32", (3,))
+    (path / "ipujax.json").write_text(to_text(Contents((leaf,))))
 
     def missing() -> None:
         raise ImportError("No module named 'orbax'")
@@ -239,6 +241,13 @@ def test_a_structure_of_what_is_no_array_is_refused(npz: None, tmp_path: Path) -
     checkpoint.save(tmp_path, 0, {"x": 1.0})
     with pytest.raises(CheckpointTypeError, match="leaf `x` of `like` is 'text'"):
         checkpoint.restore(tmp_path, like={"x": "text"})
+
+
+def test_64_bits_are_not_cut_off(npz: None, tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 0, {"x": np.float64([0.1])})
+    assert checkpoint.restore(tmp_path)["x"].dtype == np.float64
+    with pytest.raises(CheckpointError, match="JAX has no float64 now"):
+        checkpoint.restore(tmp_path, like={"x": jax.ShapeDtypeStruct((1,), np.float64)})
 
 
 def test_an_old_checkpoint_that_stays_is_told(
