@@ -53,9 +53,11 @@ class IPURunConfig:
       num_shards: IPUs of each copy (model parallelism).
       ordinal: of the device: 0 is `/device:IPU:0`.
       prefetch_depth: of the infeed that the estimator makes; None for the infeed's own.
+      autosharding: must be False, as the porting guide (seed 004, listing 4.2) has it.
 
     Raises:
       ConfigError: (a `ValueError`) replicas x shards that are not the IPUs of this device.
+      ConfigNotImplementedError: (a `NotImplementedError`) autosharding.
       ConfigTypeError: (a `TypeError`) arguments of a wrong type.
     """
 
@@ -66,8 +68,15 @@ class IPURunConfig:
     num_shards: int = 1
     ordinal: int = 0
     prefetch_depth: int | None = None
+    _: dc.KW_ONLY
+    autosharding: bool = False
 
     def __post_init__(self) -> None:
+        if _check.flag(self.autosharding, "autosharding"):
+            raise ConfigNotImplementedError(
+                "IPURunConfig has autosharding, which is not there",
+                fix="mark the parts of the model by scopes.ipu_shard, and set num_shards",
+            )
         for name in ("iterations_per_loop", "num_replicas", "num_shards"):
             _check.integer(getattr(self, name), name, at_least=1)
         _check.integer(self.ordinal, "ordinal", at_least=0)

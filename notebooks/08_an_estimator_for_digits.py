@@ -108,6 +108,7 @@ def create_ipu_estimator(model_fn, model_dir, params):
         ipu_options=ipu_options,
         num_shards=1,
         num_replicas=params["num_devices"],
+        autosharding=False,
     )
     config = ipu.ipu_run_config.RunConfig(
         ipu_run_config=ipu_run_config,

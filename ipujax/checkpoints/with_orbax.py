@@ -5,10 +5,12 @@ Orbax knows them by their number among the leaves. It takes no empty arrays.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import logging
 import os
-from collections.abc import Container
+from collections.abc import Container, Generator
 from typing import Any
 
 import numpy as np
@@ -95,11 +97,23 @@ def _read(path: files.StrPath, like: dict[str, np.ndarray]) -> dict[str, np.ndar
         raise ForeignError(f"cannot be read by orbax: {error}") from error
 
 
-def _checkpointer(orbax: Any) -> Any:
-    # Numbers of a training hardly get smaller, and compressing them takes ten times as long; what
-    # is in the third form of zarr is read in half the time.
-    handler = orbax.PyTreeCheckpointHandler(use_compression=False, use_zarr3=True)
-    return orbax.Checkpointer(handler)
+@contextlib.contextmanager
+def _checkpointer(orbax: Any) -> Generator[Any]:
+    log = logging.getLogger("absl")
+    log.addFilter(_is_not_chatter)
+    try:
+        # Numbers of a training hardly get smaller, and compressing them takes ten times as long;
+        # what is in the third form of zarr is read in half the time.
+        handler = orbax.PyTreeCheckpointHandler(use_compression=False, use_zarr3=True)
+        with orbax.Checkpointer(handler) as checkpointer:
+            yield checkpointer
+    finally:
+        log.removeFilter(_is_not_chatter)
+
+
+def _is_not_chatter(record: logging.LogRecord) -> bool:
+    """Orbax tells twenty lines of each checkpoint, between a training's own."""
+    return record.levelno > logging.INFO or "orbax" not in record.pathname
 
 
 def _orbax() -> Any:

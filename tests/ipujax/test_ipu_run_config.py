@@ -116,6 +116,12 @@ def test_ipu_arguments_are_checked(given: dict[str, Any], error: type[Exception]
         IPURunConfig(**given)
 
 
+def test_graphs_do_not_shard_themselves() -> None:
+    assert IPURunConfig(autosharding=False) == IPURunConfig()
+    with pytest.raises(NotImplementedError, match="ipu_shard"):
+        IPURunConfig(autosharding=True)
+
+
 def test_a_process_alone_does_all() -> None:
     config = RunConfig()
     assert config.ipu_run_config == IPURunConfig()

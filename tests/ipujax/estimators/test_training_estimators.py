@@ -318,3 +318,15 @@ def test_only_the_chief_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     estimator = linear_estimator(tmp_path)
     estimator.train(of(regression()), steps=2)
     assert estimator.latest_checkpoint() is None
+
+
+def test_the_log_has_the_trainings_lines_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = linear_estimator(tmp_path, iterations=5)
+    with caplog.at_level("INFO", "absl"):
+        estimator.train(of(regression()), steps=5)
+    lines = [record.getMessage() for record in caplog.records if record.name == "absl"]
+    assert len(lines) == 1
+    assert lines[0].startswith("loss = ")
+    assert lines[0].endswith(", step = 5")
