@@ -10,6 +10,7 @@ from tests.quick_xla import ENVIRONMENT
 
 os.environ.update({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT | os.environ)
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,15 @@ def reset_system() -> None:
     if jax.config.jax_compilation_cache_dir != os.environ["JAX_COMPILATION_CACHE_DIR"]:
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def little_garbage() -> Iterator[None]:
+    """Makes `gc.collect()` quick in a module: it looks at what the module's tests made, alone."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ def still_works() -> None:
 
 
 @pytest.fixture(autouse=True)
-def goes_on_working() -> Iterator[None]:
+def goes_on_working(little_garbage: None) -> Iterator[None]:
     """After every test here, in the configuration that it left."""
     yield
     gc.collect()

@@ -42,7 +42,7 @@ BENCHMARKS: dict[str, Callable[..., str]] = {
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left(little_garbage: None) -> Iterator[None]:
     before = threading.active_count()
     yield
     gc.collect()  # the threads of infeeds end when these are freed

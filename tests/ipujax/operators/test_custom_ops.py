@@ -284,6 +284,7 @@ def test_a_library_for_poplar(operator: Any) -> None:
         operator([jnp.ones(3)], built("poplar.cc"), **{**GOOD, "op_name": "Build"})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("custom_ops.api_level")
 def test_a_library_for_another_version_of_the_interface(tmp_path: Path) -> None:
     header = Path("xla/ffi/api/c_api.h")
@@ -365,6 +366,7 @@ def test_codelets(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
 # --- the documentation ---------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_examples_of_the_documentation(run_with_devices: RunWithDevices, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "custom_operations.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

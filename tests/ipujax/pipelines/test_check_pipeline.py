@@ -99,6 +99,7 @@ def test_a_right_pipeline_agrees(engine: str) -> None:
     found.raise_if_different()
 
 
+@pytest.mark.exhaustive
 def test_several_schedules_are_checked_at_once() -> None:
     schedules = [*Schedule, ipu.schedules.gpipe, ipu.schedules.zero_bubble]
     found = checked(schedules=schedules)

@@ -199,6 +199,7 @@ def test_long_grids_are_left_out_in_the_middle(golden: Callable[..., None]) -> N
     assert "\n" not in repr(schedule)
 
 
+@pytest.mark.exhaustive
 def test_large_schedules_are_made_and_simulated() -> None:
     for name in ("grouped", "interleaved_one_f_one_b", "zero_bubble"):
         schedule = getattr(schedules, name)(64, 1024)
