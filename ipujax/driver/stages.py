@@ -213,9 +213,13 @@ class Executable:
         cached = entry is not None and entry.exists()
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
-        with events.span("load" if cached else "compile", program.name):
+        kind = "load" if cached else "compile"
+        with events.span(kind, program.name), executable_cache.watched() as lacked:
             self.engine = execution.engine
             self._machine = execution.compiled(lowered.signature.donated)
+            if cached and lacked():
+                events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
+                cached = False
         signature, host_code = lowered.signature, execution.host_code
         self._ready = Ready(program, signature, lowered.device, self._machine, host_code)
         if not cached:
