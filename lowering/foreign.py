@@ -20,6 +20,6 @@ def foreign_code(jaxpr: Jaxpr) -> Iterator[tuple[str, str]]:
             yield f"uses the host embedding `{eqn.params['table'].name}`", user_line(eqn)
         elif eqn.primitive in user_ops.PRIMITIVES:
             op = eqn.params["op"]
-            yield f"calls `{op.name}` of the library in {op.target}", op.where
+            yield f"calls the custom operation `{op.name}` of {op.target}", op.where
         for inner in sub_jaxprs(eqn):
             yield from foreign_code(inner)

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.custom_ops import cpu_user_operation, precompiled_user_op
 from ipujax.errors import ExecutableArgumentError, ExecutableError
+from tests.ipujax.building import built
 from tests.ipujax.saving import ENGINES, again, compiled, entries
 
 f32 = np.float32
@@ -70,6 +72,19 @@ def test_host_embeddings(tmp_path: Path) -> None:
     executable = compiled(table.lookup, np.int32([1]))
     with pytest.raises(ExecutableError, match="uses the host embedding `words`"):
         executable.save(tmp_path / "a.ipujax")
+
+
+@pytest.mark.parametrize("operator", [precompiled_user_op, cpu_user_operation])
+def test_custom_operations(operator: Callable[..., Any], tmp_path: Path) -> None:
+    library = built("functions.cc")
+
+    def negate(x: jax.Array) -> jax.Array:
+        outs = {"output_types": [x.dtype], "output_shapes": [x.shape]}
+        return operator([x], library, outs=outs, op_name="Negate")[0]
+
+    said = rf"(?s)custom operation `UserOp` of .*functions\.so:Negate.*where: {__file__}:\d+"
+    with pytest.raises(ExecutableError, match=said):
+        compiled(negate, np.ones(3, f32)).save(tmp_path / "a.ipujax")
 
 
 def test_refs_that_are_closed_over(tmp_path: Path) -> None:
