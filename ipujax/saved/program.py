@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ipujax.engine.iterations import typed
 from ipujax.errors import ExecutableError
 from ipujax.host.queues import Queue
 from ipujax.saved.values import (
@@ -156,12 +158,19 @@ def read(
             case _:
                 return _NODES[name](**{field: decoded(each) for field, each in content.items()})
 
-    constants = zip(written["constants"], blobs, strict=True)
+    avals = tuple(map(decode_aval, written["avals"]))
+    pairs = zip(written["constants"], blobs, strict=True)
+    arrays = [(ir.ValueId(value), decode_array(data, blob)) for (value, data), blob in pairs]
     return ir.Program(
-        avals=tuple(map(decode_aval, written["avals"])),
-        constants=tuple((value, decode_array(data, blob)) for (value, data), blob in constants),
+        avals=avals,
+        constants=tuple((value, _constant(array, avals[value])) for value, array in arrays),
         **{name: decoded(written[name]) for name in _FIELDS},
     )
+
+
+def _constant(array: np.ndarray, aval: jaxpr.Aval) -> Any:
+    """A constant of the type that it had; NumPy has no weak ones."""
+    return typed(jnp.asarray(array), is_weak=True) if aval.weak_type else array
 
 
 def _encoded_schedule(schedule: schedules.Schedule) -> Json:

@@ -32,7 +32,7 @@ class Exported:
       has_slow_convolution: what the function of that name said of it.
     """
 
-    function: Callable[..., Sequence[Any]]
+    function: Callable[..., Sequence[Any]] = dc.field(repr=False)  # its bytes would be shown
     avals: tuple[Aval, ...]
     replicas: int
     operations: float

@@ -117,6 +117,22 @@ def test_dtypes_and_shapes(x: Any, engine: str, tmp_path: Path) -> None:
     same(again(executable, tmp_path)(x), executable(x))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ipus", [1, 2])
+def test_weak_types_stay_weak(ipus: int, engine: str, tmp_path: Path) -> None:
+    configure(ipus)
+    constant = jnp.full((), 2.0) * jnp.broadcast_to(1.0, (3,))
+
+    def program(x: jax.Array) -> Any:
+        return x * 2, jnp.float16(1) * x, 1, constant + 0 * x, np.float32(1)
+
+    executable = compiled(program, 2.0, engine=engine)
+    results = again(executable, tmp_path)(3.0)
+    same(results, executable(3.0))
+    weak = [x.weak_type for x in results]
+    assert weak == [x.weak_type for x in executable(3.0)] == [True, False, True, True, False]
+
+
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
 def test_keys(implementation: str, tmp_path: Path) -> None:
     def draw(key: jax.Array) -> Any:
