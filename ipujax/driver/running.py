@@ -17,7 +17,7 @@ from ipujax.events import IpuTraceEventType
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import ir, is_ref, signature_of
+from lowering import ir, is_ref, jaxpr, signature_of
 
 
 class Ready:
@@ -76,7 +76,10 @@ class Ready:
             return settled(signature.unflatten(results))
 
     def _check(self, flat: Sequence[object]) -> None:
+        is_traced = not jaxpr.trace_state_clean()
         for number, (leaf, wanted) in enumerate(zip(flat, self._avals, strict=True)):
+            if is_traced and jaxpr.is_tracer(leaf):
+                raise self._unfit(number, f"traced, {leaf}")
             if (
                 isinstance(leaf, (jax.Array, np.ndarray))
                 and leaf.shape == wanted.shape
@@ -96,8 +99,8 @@ class Ready:
         return ExecutableArgumentError(
             f"`{self._program.name}`: argument {names.get(number, number)} is {given}, the program "
             f"was lowered for {wanted}",
-            fix=f"give {wanted}; or call the function that ipu.compile returned, which compiles "
-            "for each signature, or lower again",
+            fix=f"give an array of {wanted}; or call the function that ipu.compile returned, which "
+            "compiles for each signature and can be traced, or lower again",
         )
 
 

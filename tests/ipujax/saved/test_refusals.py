@@ -110,11 +110,17 @@ def test_structures_that_only_this_process_has(tmp_path: Path) -> None:
         compiled(lambda f: 1, partial).save(tmp_path / "a.ipujax")
 
 
+@pytest.mark.fact("embedded_runtime.bad_dir")
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """As fact embedded_runtime.bad_dir has it."""
     executable = compiled(lambda x: x, f32(1))
     with pytest.raises(FileNotFoundError, match="missing"):
         executable.save(tmp_path / "missing" / "a.ipujax")
+
+
+def test_a_function_says_where_to_save(tmp_path: Path) -> None:
+    run: Any = ipu.compile(lambda x: x)
+    with pytest.raises(AttributeError, match=r"\.lower\(\*args\)\.compile\(\)\.save\(path\)"):
+        run.save(tmp_path / "a.ipujax")
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -145,6 +151,16 @@ def test_arguments_that_do_not_fit(engine: str, tmp_path: Path) -> None:
                 run(*args, **kwargs)
             assert isinstance(caught.value, (ExecutableError, ValueError, TypeError))
             assert run(*good, k=f32(1)) == 7
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_traced_arguments(engine: str, tmp_path: Path) -> None:
+    executable = compiled(lambda x: x + 1, f32(1), engine=engine)
+    for run in (executable, again(executable, tmp_path)):
+        for transformed in (jax.jit(lambda x: run(x)), jax.grad(run)):  # noqa: B023 (called here)
+            with pytest.raises(ExecutableArgumentError, match=r"argument args\[0\] is traced, "):
+                transformed(f32(1))
+        assert run(f32(1)) == 2
 
 
 @pytest.mark.fact("embedded_runtime.missing_input")

@@ -186,8 +186,8 @@ def test_refs_as_arguments(tmp_path: Path) -> None:
     assert ref[...] == 2
 
 
+@pytest.mark.fact("embedded_runtime.recover")
 def test_faults_are_found(tmp_path: Path) -> None:
-    """Also fact embedded_runtime.recover: after a failure the program works on."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 1
     config.floating_point_behaviour.div0 = True
