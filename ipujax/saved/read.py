@@ -22,7 +22,7 @@ from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
 from ipujax.engine.execution import loaded
 from ipujax.engine.host_code import HostCode
-from ipujax.errors import ConfigTypeError, ExecutableError, ExecutableFileError, IPUError
+from ipujax.errors import ConfigTypeError, DeviceError, ExecutableError, ExecutableFileError
 from ipujax.host import files
 from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
@@ -141,6 +141,7 @@ def load_executable(
       ExecutableFileError: (a `FileNotFoundError`) there is no such file.
       ExecutableError: (a `ValueError`) a file that is no saved executable, damaged, of another
         version or for another kind of JAX devices; queues or a device that do not fit.
+      DeviceError: (a `ValueError`) the system has no device of that ordinal.
       MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
       ConfigTypeError: (a `TypeError`) a path that is none, or queues that are no mapping.
       OSError: a file that cannot be read.
@@ -186,7 +187,7 @@ def _understanding(content: Content, path: str) -> Generator[None]:
     """Says of content that another version must have written that it cannot be understood."""
     try:
         yield
-    except (IPUError, OSError):
+    except (ExecutableError, DeviceError):
         raise
     except Exception as error:
         index = content.index

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
-from ipujax.errors import ExecutableError, ExecutableFileError
+from ipujax.errors import DeviceError, ExecutableError, ExecutableFileError
 from ipujax.saved import container
 from ipujax.saved.container import Content
 from tests.conftest import RunWithDevices
@@ -85,6 +87,36 @@ def test_content_of_another_form(field: str, tmp_path: Path) -> None:
         index, content = content.index, Content(content.index, [b""] * len(content.blobs))
     container.write(Content(index, content.blobs), tmp_path / "a")
     with pytest.raises(ExecutableError, match=r"is not understood: .*saved it, and this is ipujax"):
+        ipu.load_executable(tmp_path / "a")
+
+
+def changed(index: dict[str, Any], path: list[Any], value: Any) -> dict[str, Any]:
+    """An index with another value at a path."""
+    again = json.loads(json.dumps(index))
+    place = again
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return again
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["program", "body"], {"Sequence": {"steps": []}}),
+        (["program", "body"], {"Loop": {}}),
+        (["program", "outputs"], [99]),
+        (["kernels", 0, "in"], []),
+        (["configuration"], {"no.such_option": 1}),
+        (["configuration"], {"auto_select_ipus": 99}),
+        (["ipus"], "two"),
+    ],
+)
+def test_content_that_contradicts_itself(path: list[Any], value: Any, tmp_path: Path) -> None:
+    content = container.unpack(saved(), "a")
+    index = changed(content.index, path, value)
+    container.write(Content(index, content.blobs), tmp_path / "a")
+    with pytest.raises((ExecutableError, DeviceError)):
         ipu.load_executable(tmp_path / "a")
 
 
