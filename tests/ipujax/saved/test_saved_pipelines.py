@@ -41,7 +41,9 @@ def optimizer(loss: jax.Array) -> OptimizerFunctionOutput:
     return OptimizerFunctionOutput(optax.sgd(0.1, momentum=0.9), loss)
 
 
-def training(engine: str, schedule: Any) -> tuple[Any, IPUInfeedQueue, Any, tuple[Any, Any]]:
+def training(
+    engine: str, schedule: Any, **options: Any
+) -> tuple[Any, IPUInfeedQueue, Any, tuple[Any, Any]]:
     source, sink = infeed(batches), outfeed()
     params = {"a": ones(4, 3) / 5, "b": ones(3) / 3}
     state = optax.sgd(0.1, momentum=0.9).init(params)
@@ -56,6 +58,7 @@ def training(engine: str, schedule: Any) -> tuple[Any, IPUInfeedQueue, Any, tupl
             pipeline_schedule=schedule,
             variables=params,
             optimizer_state=state,
+            **options,
         )
 
     return compiled(model, params, state, engine=engine), source, sink, (params, state)
@@ -89,6 +92,32 @@ def test_replicas(engine: str, tmp_path: Path) -> None:
     (losses,), (wanted,) = own.dequeue(), sink.dequeue()
     assert losses.shape == (8, 2)
     np.testing.assert_array_equal(losses, wanted)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replicated_optimizer_state_sharding": True},
+        {"offload_weights": True, "offload_weight_update_variables": True},
+        {"offload_activations": True, "offload_gradient_accumulation_buffers": True},
+    ],
+    ids="+".join,
+)
+def test_what_is_put_away_between_uses(
+    options: dict[str, bool], engine: str, tmp_path: Path
+) -> None:
+    configure(4)
+    config = ipu.config.get_ipu_config()[0]
+    config.allow_recompute = True
+    config.configure_ipu_system()
+    executable, source, sink, arguments = training(engine, PipelineSchedule.Grouped, **options)
+    other, own = infeed(batches), outfeed()
+    loaded = again(executable, tmp_path, **{source.name: other, sink.name: own})
+    same(loaded(*arguments), executable(*arguments))
+    np.testing.assert_array_equal(own.dequeue(), sink.dequeue())
+    assert loaded.as_text() == executable.as_text()
 
 
 @pytest.mark.fact("embedded_runtime.pipeline_flush")
