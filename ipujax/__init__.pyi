@@ -53,4 +53,5 @@ from ipujax import utils as utils
 from ipujax.comparison import compare as compare
 from ipujax.driver.compiler import compile as compile
 from ipujax.report.tile_mapping import tile_mapping as tile_mapping
+from ipujax.saved.read import load_executable as load_executable
 from ipujax.version import __version__ as __version__

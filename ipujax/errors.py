@@ -203,6 +203,24 @@ class ComparisonError(IPUError, ValueError):
     """A comparison of nothing, of what is no function, or over schedules that do not exist."""
 
 
+class ExecutableError(IPUError, ValueError):
+    """An executable that cannot be saved, a file that holds none, or what does not fit one."""
+
+
+class ExecutableArgumentError(ExecutableError, TypeError):
+    """Arguments of another structure, shape or dtype than an executable was compiled for."""
+
+
+class ExecutableFileError(FileNotFoundError, ExecutableError):
+    """The file of an executable is not there."""
+
+    __init__ = IPUError.__init__
+
+
+class MissingExtraError(IPUError, ImportError):
+    """Something was asked for that needs a package which is not installed."""
+
+
 class ReportError(IPUError, ValueError):
     """A file that holds no report, or one that cannot be read or written as it was asked for."""
 

@@ -120,19 +120,24 @@ class IPUInfeedQueue(Queue):
             raise exhausted(self, 1, 0, error)
         return elements.form
 
+    @property
+    def structure(self) -> Any:
+        """The pytree structure of an element; reads one element the first time."""
+        return self._form.structure
+
     def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
 
         Args:
           loop: the pytree structure of the loop's variables.
         """
-        structure = self._form.structure
+        structure = self.structure
         self._dequeued = True
         return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """What an element becomes, with avals in the place of arrays."""
-        return _arguments(self._form.structure, self.avals)
+        return _arguments(self.structure, self.avals)
 
     @property
     def reader(self) -> Reader:
@@ -190,7 +195,7 @@ class IPUInfeedQueue(Queue):
                 rows = self.rows(1)
             except OutOfRangeError:
                 raise exhausted(self, count, number, None) from None
-            yield jax.tree.unflatten(self._form.structure, [row[0] for row in rows])
+            yield jax.tree.unflatten(self.structure, [row[0] for row in rows])
 
     def _initialize(self) -> None:
         with self.changed:

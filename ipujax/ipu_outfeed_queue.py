@@ -94,7 +94,7 @@ class IPUOutfeedQueue(Queue):
         arrays = [self._array(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         tracing.note_enqueue(self, line)
-        self._expected = _Form(structure, [jax.typeof(array) for array in arrays])
+        self.announce(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
     def _array(self, leaf: Any) -> Any:
@@ -172,6 +172,10 @@ class IPUOutfeedQueue(Queue):
         super().begin_run(replicas)
         with self.changed:
             self._discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
+
+    def announce(self, structure: Any, avals: Sequence[jaxpr.Aval]) -> None:
+        """There is a program that enqueues elements of this structure, with leaves like these."""
+        self._expected = _Form(structure, avals)
 
     def expect(self, replicas: int) -> None:
         """A program that enqueues here was lowered for this many copies of the graph."""

@@ -66,8 +66,8 @@ _REPLICAS = (
     "and `CrossReplicaOptimizer` and `cross_replica_ops` work across them"
 )
 _COMPILED = (
-    "`ipu.compile(f).lower(*args).compile()` in the process that runs it; "
-    "`--executable_cache_path` of `TF_POPLAR_FLAGS` keeps what XLA compiled for the next one"
+    "`executable = ipu.compile(f).lower(*args).compile()` and `executable.save(path)`; any other "
+    "process has it back by `ipu.load_executable(path)`"
 )
 
 # Module or function of `ipujax` -> what to use now.
@@ -86,7 +86,6 @@ NOT_YET: dict[str, str] = {
     "ipu_multi_worker_strategy": _REPLICAS,
     "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
     "keras": _MODEL,
-    "load_executable": _COMPILED,
     "popart": _MODEL,
     "popdist": _REPLICAS,
     "poptorch": _MODEL,

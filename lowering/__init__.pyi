@@ -30,6 +30,7 @@ from lowering.errors import LoweringError as LoweringError
 from lowering.errors import OutsideCompilationError as OutsideCompilationError
 from lowering.errors import ShardError as ShardError
 from lowering.errors import TargetError as TargetError
+from lowering.foreign import foreign_code as foreign_code
 from lowering.fusion.fuse import fuse as fuse
 from lowering.fusion.fuse import is_one_kernel as is_one_kernel
 from lowering.fusion.merge_iterations import merging_pays as merging_pays

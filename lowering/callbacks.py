@@ -15,7 +15,12 @@ _PRINT = "debug_print"
 
 def calls_back(jaxpr: Jaxpr) -> bool:
     """Whether Python runs anywhere inside."""
-    return any(_has_callback(eqn) or eqn.primitive.name == _PRINT for eqn in walk(jaxpr))
+    return any(map(is_callback, walk(jaxpr)))
+
+
+def is_callback(eqn: JaxprEqn) -> bool:
+    """Whether an equation itself is one."""
+    return _has_callback(eqn) or eqn.primitive.name == _PRINT
 
 
 def exchange_callbacks(closed: ClosedJaxpr, other: Callable[[Any, str], Any]) -> ClosedJaxpr:

@@ -20,6 +20,8 @@ def count_operations(jaxpr: Jaxpr) -> float:
 
 
 def _own_operations(eqn: JaxprEqn) -> float:
+    if eqn.primitive.name == "ipu_exported":
+        return eqn.params["kernel"].operations
     size = sum(float(size_of(var.aval)) for var in eqn.outvars)
     if eqn.primitive.name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
@@ -34,8 +36,13 @@ def _own_operations(eqn: JaxprEqn) -> float:
 
 def has_slow_convolution(jaxpr: Jaxpr) -> bool:
     """Whether a convolution other than the plain NHWC/HWIO forward one occurs anywhere inside."""
-    eqns = (eqn for eqn in walk(jaxpr) if eqn.primitive.name == "conv_general_dilated")
-    return not all(_is_plain_convolution(eqn.params) for eqn in eqns)
+    return any(map(_is_slow, walk(jaxpr)))
+
+
+def _is_slow(eqn: JaxprEqn) -> bool:
+    if eqn.primitive.name == "ipu_exported":
+        return eqn.params["kernel"].has_slow_convolution
+    return eqn.primitive.name == "conv_general_dilated" and not _is_plain_convolution(eqn.params)
 
 
 def _is_plain_convolution(params: dict[str, Any]) -> bool:

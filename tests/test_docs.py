@@ -16,6 +16,7 @@ EXAMPLES = BLOCKS.findall(README)
 OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
@@ -56,6 +57,15 @@ def test_the_example_prints_what_the_serving_page_says(
 
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(ESTIMATORS), ids=["regression"])
 def test_the_example_prints_what_the_estimators_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(
+    ("source", "printed"), BLOCKS.findall(EXECUTABLES), ids=["plain", "queues"]
+)
+def test_examples_print_what_the_executables_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     assert run_with_devices(1, source) == printed

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses as dc
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 from jax.tree_util import keystr
 
-from ipujax.errors import ConfigError, ConfigTypeError
+from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
 from lowering import Ref, is_ref, jaxpr
 
 Given = tuple[tuple[object, ...], dict[str, object]]
@@ -27,6 +27,10 @@ class Tree(Protocol):
 
     def children(self) -> Sequence[Tree]:
         """The structures inside."""
+        ...
+
+    def node_data(self) -> Any:
+        """The class of a node, and what that keeps of one: of a dict, its keys."""
         ...
 
 
@@ -153,13 +157,13 @@ class Signature:
         """The flat dynamic arguments of a call; the Refs that the function closes over come last.
 
         Raises:
-          TypeError: if their structure is another one.
+          ExecutableArgumentError: (a `TypeError` and `ValueError`) their structure is another one.
         """
         leaves, structure = jax.tree.flatten(self.static.split(args, kwargs)[1])
         if structure != self.in_tree:
-            raise TypeError(
+            raise ExecutableArgumentError(
                 f"`{self.name}` was lowered for arguments of structure {self.in_tree}, "
-                f"and called with {structure}"
+                f"and called with {structure}: {_difference(self.in_tree, structure)}"
             )
         return [*leaves, *self.refs.closed_over]
 
@@ -177,6 +181,28 @@ class Signature:
     def result_names(self) -> Iterator[str]:
         """What a user calls each flat result: `results`, `results[1]`."""
         return (f"results{path}" for path in _paths(self.out_tree))
+
+
+def _difference(expected: Tree, given: Tree) -> str:
+    """Where the structures of two calls' arguments first differ."""
+    positions, other_positions = (tree.children()[0].children() for tree in (expected, given))
+    if len(positions) != len(other_positions):
+        return f"{len(positions)} arguments by position expected, {len(other_positions)} given"
+    for number, (own, other) in enumerate(zip(positions, other_positions, strict=True)):
+        if own != other:
+            return f"argument {number} is {other}, expected {own}"
+    named, other_named = (_keywords(tree) for tree in (expected, given))
+    if named.keys() != other_named.keys():
+        return f"keywords {sorted(named)} expected, {sorted(other_named)} given"
+    name = next(name for name in named if named[name] != other_named[name])
+    return f"argument `{name}` is {other_named[name]}, expected {named[name]}"
+
+
+def _keywords(tree: Tree) -> dict[str, Tree]:
+    """The structure of each argument by keyword."""
+    by_name = tree.children()[1]
+    _, names = by_name.node_data()
+    return dict(zip(names, by_name.children(), strict=True))
 
 
 def _paths(tree: Tree) -> list[str]:

@@ -90,6 +90,14 @@ def compile(
     return compiled if fn is None else compiled(fn)
 
 
+# What programs have, and how one comes there from a function.
+_OF_PROGRAMS = {
+    "report": "lower it for arguments first: .lower(*args).report()",
+    "as_text": "lower it for arguments first: .lower(*args).as_text()",
+    "save": "compile it for arguments first: .lower(*args).compile().save(path)",
+}
+
+
 class _BoundFunction:
     """A compiled function as a method of an instance, which is its first argument."""
 
@@ -136,10 +144,8 @@ class CompiledFunction:
 
     def __getattr__(self, name: str) -> NoReturn:
         """Says where that is which programs have and functions have not."""
-        of_programs = name in ("report", "as_text")
         missing = MissingAttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}",
-            fix=f"lower it for arguments first: .lower(*args).{name}()" if of_programs else None,
+            f"{type(self).__name__!r} object has no attribute {name!r}", fix=_OF_PROGRAMS.get(name)
         )
         missing.name, missing.obj = name, self  # for Python, which suggests a name that is like it
         raise missing

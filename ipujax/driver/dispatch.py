@@ -9,7 +9,8 @@ import jax
 from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
-from ipujax.driver.stages import Executable, Lowered, settled
+from ipujax.driver.running import settled
+from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine.one_kernel import run_kernel
 from ipujax.system.devices import SYSTEM
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -109,6 +110,7 @@ def _is_plain(lowered: Lowered) -> bool:
         not lowered.program.draws  # from a seed, another one in each run
         and not lowered.signature.refs.closed_over
         and not lowered.device.results_are_zeros
+        and not lowered.device.config.serialization_output_folder
         and not use_synthetic_data_for(SyntheticDataCategory.Parameters)
         and lowered.execution.is_one_kernel
     )

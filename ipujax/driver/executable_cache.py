@@ -1,16 +1,20 @@
 """The executable cache of `--executable_cache_path`: XLA's own cache, and what is known of it.
 
 XLA keeps the kernels; beside them stands one small file per program, so that a program that was
-compiled before, in this process or another, counts as loaded and not as compiled.
+compiled before, in this process or another, counts as loaded and not as compiled. That is so only
+if XLA does find all kernels: they may be gone, or be for other flags of XLA's or another machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +31,10 @@ _OPTIONS = {
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 _CONNECTION = "device_connection."
+# What JAX tells of each function that it looks for in XLA's cache, and of those that it finds.
+_LOOKED, _FOUND = (
+    f"/jax/compilation_cache/{event}" for event in ("compile_requests_use_cache", "cache_hits")
+)
 
 
 def entry(fingerprint: Callable[[], str]) -> Path | None:
@@ -41,6 +49,22 @@ def store(entry: Path | None, name: str) -> None:
         return
     entry.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(entry, json.dumps({"program": name, "jax": jax.__version__}))
+
+
+@contextlib.contextmanager
+def watched() -> Generator[Callable[[], bool]]:
+    """Watches XLA's cache in a block; gives what tells whether it lacked anything so far."""
+    counts: Counter[str] = Counter()
+
+    def note(event: str, **details: Any) -> None:
+        del details
+        counts[event] += 1
+
+    jax.monitoring.register_event_listener(note)
+    try:
+        yield lambda: counts[_LOOKED] > counts[_FOUND]
+    finally:
+        jax.monitoring.unregister_event_listener(note)
 
 
 def fingerprint(program: ir.Program, engine: str, config: SystemOptions) -> str:

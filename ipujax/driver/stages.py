@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
-from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
+from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
+from ipujax.engine.compilation import cost_analysis, memory_analysis
 from ipujax.engine.execution import Execution
 from ipujax.engine.placement import Placement
-from ipujax.errors import FloatingPointError
 from ipujax.events import IpuTraceEventType
 from ipujax.host.queues import Queue
-from ipujax.host.synthetic import synthetic_array
 from ipujax.host_trace import HostTrace, checked
 from ipujax.system.devices import SYSTEM, LogicalDevice
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import Options, ir, is_ref, jaxpr, lower, ops, signature_of
+from lowering import Options, ir, jaxpr, lower, ops
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -209,21 +207,30 @@ class Executable:
 
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
-        self._loaded = False
         program, execution = lowered.program, lowered.execution
         executable_cache.activate()
         entry = executable_cache.entry(lowered.fingerprint)
         cached = entry is not None and entry.exists()
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
-        with events.span("load" if cached else "compile", program.name):
+        kind = "load" if cached else "compile"
+        with events.span(kind, program.name), executable_cache.watched() as lacked:
             self.engine = execution.engine
-            self._avals = [program.avals[value] for value in program.inputs]
             self._machine = execution.compiled(lowered.signature.donated)
+            if cached and lacked():
+                events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
+                cached = False
+        signature, host_code = lowered.signature, execution.host_code
+        self._ready = Ready(program, signature, lowered.device, self._machine, host_code)
         if not cached:
             executable_cache.store(entry, program.name)
             text = self.as_text() if events.recording() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
+        folder = lowered.device.config.serialization_output_folder
+        if folder:
+            from ipujax.saved.write import save_into
+
+            save_into(self, folder)
 
     def __repr__(self) -> str:
         name = self.lowered.device.name
@@ -246,7 +253,8 @@ class Executable:
         """Runs the program.
 
         Raises:
-          TypeError: arguments of another structure, shape or dtype than it was lowered for.
+          ExecutableArgumentError: (a `TypeError` and `ValueError`) arguments of another structure,
+            shape or dtype than it was lowered for.
           OutOfRangeError: a data set that ended before its loop.
           FloatingPointError: what `floating_point_behaviour` was asked to catch.
           FailedPreconditionError: a host embedding that is not registered.
@@ -254,78 +262,28 @@ class Executable:
           CustomOpError: the program failed, and has custom operations.
           CallbackError: a callback of the program raised.
         """
-        lowered, signature = self.lowered, self.lowered.signature
-        device, program = lowered.device, lowered.program
-        refuse_mesh(program.name)
-        given = signature.flatten(args, kwargs)
-        touched = signature.refs.among(given)
-        flat = [leaf[...] if is_ref(leaf) else leaf for leaf in given]
-        if program.draws:
-            flat.append(SYSTEM.next_seed(device.name))
-        self._check(flat)
-        if device.results_are_zeros:
-            results = [program.avals[value] for value in program.outputs]
-            return signature.unflatten([np.zeros(aval.shape, aval.dtype) for aval in results])
-        with events.span("load", program.name) as span:
-            span.told = not self._loaded  # later ones find everything in its place
-            SYSTEM.attach(device)
-        if use_synthetic_data_for(SyntheticDataCategory.Parameters):
-            flat = [synthetic_array(aval) for aval in self._avals]
-        if not self._loaded:
-            events.emit(IpuTraceEventType.LOAD_ENGINE, program.name)
-            self._loaded = True
-        events.emit(IpuTraceEventType.EXECUTE, program.name)
-        with events.span("execute", program.name):
-            results = lowered.execution.host_code.run(self._machine, flat)
-            if program.faults:
-                _raise_fault(program, int(results.pop()))
-            first = signature.out_tree.num_leaves
-            for ref, value in zip(touched, results[first:], strict=True):
-                ref[...] = jax.device_put(value, ref.sharding)
-            return settled(signature.unflatten(results))
+        return self._ready(args, kwargs)
 
-    def _check(self, flat: Sequence[object]) -> None:
-        for number, (leaf, wanted) in enumerate(zip(flat, self._avals, strict=True)):
-            if (
-                isinstance(leaf, (jax.Array, np.ndarray))
-                and leaf.shape == wanted.shape
-                and leaf.dtype == wanted.dtype
-            ):
-                continue  # found out fast
-            given = jax.typeof(leaf)
-            if signature_of([given]) != signature_of([wanted]):
-                raise TypeError(
-                    f"`{self.program.name}`: flat argument {number} is {given.str_short()}, the "
-                    f"program was lowered for {wanted.str_short()}; call the function that "
-                    "ipu.compile returned, which compiles for each signature, or lower again"
-                )
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program to a file, whole or not at all: see `ipu.load_executable`.
+
+        Its kernels are kept as StableHLO, for the kind of JAX device that this process computes
+        on. What only this process has, such as Python functions that the program calls, cannot be
+        saved.
+
+        Raises:
+          ExecutableError: (a `ValueError`) a program that cannot be saved; it says why and where.
+          MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
+          OSError: a file that cannot be written.
+        """
+        from ipujax.saved.write import save  # most runs write nothing
+
+        save(self, path)
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
-        total: dict[str, float] = {}
-        for compiled in self._compiled():
-            for key, value in (compiled.cost_analysis() or {}).items():
-                total[key] = total.get(key, 0.0) + float(value)
-        return total
+        return cost_analysis(self._machine.compiled_kernels())
 
     def memory_analysis(self) -> list[object]:
         """XLA's memory statistics, one entry per kernel."""
-        return [compiled.memory_analysis() for compiled in self._compiled()]
-
-    def _compiled(self) -> list[jax.stages.Compiled]:
-        return [kernel.compile() for kernel in self._machine.compiled_kernels()]
-
-
-def settled(results: object) -> object:
-    """The results; if somebody records how long things take, once they are there."""
-    return jax.block_until_ready(results) if events.timing() else results
-
-
-def _raise_fault(program: ir.Program, code: int) -> None:
-    if code:
-        fault = program.faults[code - 1]
-        raise FloatingPointError(
-            f"{fault.kind} in `{fault.primitive}`",
-            where=fault.origin or "unknown",
-            fix="mend the operands, or switch the check off in IPUConfig.floating_point_behaviour",
-        )
+        return memory_analysis(self._machine.compiled_kernels())

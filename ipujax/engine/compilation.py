@@ -92,3 +92,17 @@ class Compilation:
                 future.result()
         finally:
             pool.shutdown(cancel_futures=True)  # after a failure, what nobody needs any more
+
+
+def cost_analysis(kernels: Sequence[Compiled]) -> dict[str, float]:
+    """XLA's cost estimates, summed over some functions."""
+    total: dict[str, float] = {}
+    for kernel in kernels:
+        for key, value in (kernel.compile().cost_analysis() or {}).items():
+            total[key] = total.get(key, 0.0) + float(value)
+    return total
+
+
+def memory_analysis(kernels: Sequence[Compiled]) -> list[object]:
+    """XLA's memory statistics of each function."""
+    return [kernel.compile().memory_analysis() for kernel in kernels]

@@ -66,14 +66,8 @@ class Execution:
     @functools.cached_property
     def is_one_kernel(self) -> bool:
         """Whether the program is a plain JAX function of flat arguments."""
-        return (
-            not self.program.faults
-            and not self.host_code  # each run is looked after
-            and self.engine == "fused"
-            and self.placement.uses_one_device
-            and self.placement.devices[0] == jax.devices()[0]
-            and is_one_kernel(self.read)
-        )
+        is_looked_after = bool(self.host_code)  # each run is
+        return not is_looked_after and _is_one_kernel(self.read, self.engine, self.placement)
 
     def compiled(self, donated: tuple[int, ...]) -> OneKernel | Machine:
         """What runs the program.
@@ -81,11 +75,50 @@ class Execution:
         Args:
           donated: which flat arguments may be overwritten.
         """
-        placement = self.placement.of_first_ipu() if self.engine == "fused" else self.placement
         reader = OneKernel if self.is_one_kernel else Machine
-        machine = reader(self.read, placement, donated)
-        machine.compilation.finish()
-        return machine
+        return _ready(reader, self.read, self.engine, self.placement, donated)
+
+
+def loaded(
+    read: ir.Program, engine: str, first: int, ipus: int, donated: tuple[int, ...]
+) -> OneKernel | Machine:
+    """What runs a program that has been read from a file.
+
+    Its replicas share the devices of the first one: their collectives are compiled so.
+
+    Args:
+      read: what the engine read when the program was compiled.
+      engine: that runs it.
+      first: its first IPU's place among those of all logical devices.
+      ipus: of one replica.
+      donated: which flat arguments may be overwritten.
+    """
+    placement = make_placement(first, ipus, read.replicas, may_spread=False)
+    reader = OneKernel if _is_one_kernel(read, engine, placement) else Machine
+    return _ready(reader, read, engine, placement, donated)
+
+
+def _ready(
+    reader: type[OneKernel] | type[Machine],
+    read: ir.Program,
+    engine: str,
+    placement: Placement,
+    donated: tuple[int, ...],
+) -> OneKernel | Machine:
+    machine = reader(read, placement.of_first_ipu() if engine == "fused" else placement, donated)
+    machine.compilation.finish()
+    return machine
+
+
+def _is_one_kernel(read: ir.Program, engine: str, placement: Placement) -> bool:
+    """Whether what an engine reads is a plain JAX function, on JAX's first device."""
+    return (
+        not read.faults
+        and engine == "fused"
+        and placement.uses_one_device
+        and placement.devices[0] == jax.devices()[0]
+        and is_one_kernel(read)
+    )
 
 
 def _needs_host(node: ir.Node) -> bool:

@@ -109,7 +109,7 @@ def _writing(machine: Machine, s: ir.Stack) -> Compiled:
 def _blank(machine: Machine, s: ir.Stack) -> Compiled:
     struct = machine.struct(s.stacked, s.ipu)
     return machine.compilation.add(
-        lambda: [_typed(jnp.zeros(struct.shape, struct.dtype), struct.weak_type)],
+        lambda: [typed(jnp.zeros(struct.shape, struct.dtype), struct.weak_type)],
         [],
         out_shardings=struct.sharding,
     )
@@ -125,10 +125,10 @@ def _row(whole: jax.Array, index: jax.Array) -> list[jax.Array]:
 
 def _with_row(whole: jax.Array, row: jax.Array, index: jax.Array) -> list[jax.Array]:
     updated = lax.dynamic_update_index_in_dim(whole, row, index, 0)
-    return [_typed(updated, jax.typeof(whole).weak_type)]
+    return [typed(updated, jax.typeof(whole).weak_type)]
 
 
-def _typed(array: jax.Array, is_weak: bool) -> jax.Array:
+def typed(array: jax.Array, is_weak: bool) -> jax.Array:
     """The array, of a weak type if what it stands for is: JAX promotes the two differently."""
     if not is_weak:
         return array

@@ -178,7 +178,8 @@ class VirtualSystem:
                 "device_connection.type is NEVER; choose ON_DEMAND or ALWAYS to run programs"
             )
         with self._lock:
-            device = self.device(device.name)  # a device of an older configuration attaches no more
+            if self.configured:  # a device of an older configuration attaches no more
+                device = self.device(device.name)
             if device.name in self._attached:
                 return
             attachment = attachments.Attachment(device.name, device.device_id, device.ipus)

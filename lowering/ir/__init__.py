@@ -9,6 +9,7 @@ from lowering.ir.program import Branch as Branch
 from lowering.ir.program import Carry as Carry
 from lowering.ir.program import Copy as Copy
 from lowering.ir.program import Execute as Execute
+from lowering.ir.program import Fault as Fault
 from lowering.ir.program import Fifo as Fifo
 from lowering.ir.program import HostCall as HostCall
 from lowering.ir.program import Kernel as Kernel

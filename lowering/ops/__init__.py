@@ -14,6 +14,8 @@ from lowering.ops.collectives import sums_in_loops as sums_in_loops
 from lowering.ops.draws import as_key as as_key
 from lowering.ops.draws import draw as draw
 from lowering.ops.draws import random_halves as random_halves
+from lowering.ops.exported import Exported as Exported
+from lowering.ops.exported import call_exported as call_exported
 from lowering.ops.host_tables import lookup as lookup
 from lowering.ops.host_tables import tables_of as tables_of
 from lowering.ops.norms import mean_square as mean_square

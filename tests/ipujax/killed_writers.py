@@ -35,6 +35,7 @@ from ipujax.driver import executable_cache
 from ipujax.errors import CheckpointError
 from ipujax.report.auto_report import AutoReport, _write  # pyright: ignore[reportPrivateUsage]
 from ipujax.report.report import Report
+from ipujax.saved import container
 from ipujax.system import attachments
 from tests.ipujax.small_report import small_report
 
@@ -157,6 +158,11 @@ def saved(folder: Path, version: int) -> None:
     checkpoint.save(folder, version, {"numbers": np.full(100_000, version)}, keep=2)
 
 
+def compiled(folder: Path, version: int) -> None:
+    content = container.Content({"version": version}, [bytes([version]) * 1_000_000])
+    container.write(content, folder / "a.ipujax")
+
+
 def of_report(write: Callable[[Report, Path], None], name: str) -> Writer:
     return Writer(lambda folder, version: write(report(version), folder / name), wrong_files)
 
@@ -174,6 +180,7 @@ WRITERS = {
     "export_dataset_to_file": Writer(exported, wrong_files),
     "export_inputs_to_file": Writer(inputs, wrong_files),
     "executable cache": Writer(cached, wrong_files),
+    "executable.save": Writer(compiled, wrong_files),
     "attachments": Writer(attached, wrong_attachments),
 }
 

@@ -55,7 +55,7 @@ def test_several_modes_are_exported_at_once(tmp_path: Path) -> None:
 
 def test_a_pipeline_is_exported_as_its_stages_in_a_row(tmp_path: Path) -> None:
     def model_fn(mode: str) -> Any:
-        stages = [lambda v, x: v["w"] * x, lambda v, p: p + v["w"]]
+        stages = [lambda v, x: v["w"] * x, lambda v, p: p + v["b"]]
         optimizer = ipu.pipelining_ops.OptimizerFunctionOutput
 
         def optimizer_function(loss: Any) -> Any:
@@ -67,7 +67,7 @@ def test_a_pipeline_is_exported_as_its_stages_in_a_row(tmp_path: Path) -> None:
     estimator = IPUPipelineEstimator(
         model_fn,
         config=config(tmp_path / "model", iterations=4, shards=2),
-        init_fn=lambda key, features: {"w": jnp.float32(2)},
+        init_fn=lambda key, features: {"w": jnp.float32(2), "b": jnp.float32(1)},
     )
     data = of([np.float32([i]) for i in range(8)])
     estimator.train(data, steps=4)

@@ -1,0 +1,1 @@
+"""Programs in files: `executable.save` writes them, `ipu.load_executable` reads and runs them."""

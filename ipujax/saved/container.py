@@ -1,0 +1,102 @@
+"""The bytes of a saved executable: a line that says what it is, an index, and blobs behind it.
+
+    ipujax executable 1 sha256:<of all that follows>
+    <8 bytes: length of the index> <the index: JSON, deflated> <blob> <blob> ...
+
+The digest finds whatever was lost or changed on the way, so nothing broken is ever decoded.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipujax.errors import ExecutableError
+from ipujax.host import files
+
+VERSION = 1
+"""Of the format; other versions are not read."""
+
+SUFFIX = ".ipujax"
+"""Of the names of saved executables in a folder."""
+
+_MAGIC = b"ipujax executable "
+_LINE = re.compile(rb"ipujax executable (\d{1,9}) sha256:([0-9a-f]{64})\n")
+_LONGEST_LINE = 128  # bytes
+_SIZE = 8  # bytes of the index' length
+
+
+@dc.dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes:
+      index: dicts, lists, texts, numbers, None.
+      blobs: bytes that the index speaks of by their numbers.
+    """
+
+    index: dict[str, Any]
+    blobs: Sequence[bytes | memoryview]
+
+
+def write(content: Content, path: files.StrPath) -> None:
+    """Writes a file, whole or not at all.
+
+    Raises:
+      OSError: a file that cannot be written.
+    """
+    with files.replacing(path) as file:
+        for piece in _pieces(content):
+            file.write(piece)
+
+
+def _pieces(content: Content) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, piece by piece."""
+    index = content.index | {"blobs": [len(blob) for blob in content.blobs]}
+    text = json.dumps(index, separators=(",", ":")).encode()
+    deflated = zlib.compress(text, 6)
+    pieces = [len(deflated).to_bytes(_SIZE, "little"), deflated, *content.blobs]
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    yield _MAGIC + f"{VERSION} sha256:{digest.hexdigest()}\n".encode()
+    yield from pieces
+
+
+def unpack(data: bytes, path: str) -> Content:
+    """What the bytes of a file say.
+
+    Raises:
+      ExecutableError: they are no saved executable, one of another version, or damaged.
+    """
+    line, end, _ = data[:_LONGEST_LINE].partition(b"\n")
+    found = _LINE.fullmatch(line + end)
+    if found is None:
+        cut = bool(data) and (_MAGIC.startswith(data) or (data.startswith(_MAGIC) and not end))
+        what = "is damaged: its beginning is all there is" if cut else "is no saved executable"
+        raise ExecutableError(f"{path} {what}", fix="give a file that `executable.save` wrote")
+    if int(found[1]) != VERSION:
+        raise ExecutableError(
+            f"{path} is a saved executable of version {int(found[1])}, and this is for version "
+            f"{VERSION}",
+            fix="save it again with this ipujax, or load it with the one that saved it",
+        )
+    body = memoryview(data)[found.end() :]
+    if hashlib.sha256(body).hexdigest() != found[2].decode():
+        raise ExecutableError(
+            f"{path} is damaged: a part of it is lost or was changed after it was saved",
+            fix="copy it again from where it came from, or save it again",
+        )
+    length = int.from_bytes(body[:_SIZE], "little")
+    index = json.loads(zlib.decompress(body[_SIZE : _SIZE + length]))
+    blobs: list[memoryview] = []
+    start = _SIZE + length
+    for size in index["blobs"]:
+        blobs.append(body[start : start + size])
+        start += size
+    return Content(index, blobs)

@@ -1,0 +1,173 @@
+"""Files that are no saved executables, or not any more: always an ExecutableError."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ipujax as ipu
+from ipujax.errors import DeviceError, ExecutableError, ExecutableFileError
+from ipujax.saved import container
+from ipujax.saved.container import Content
+from tests.conftest import RunWithDevices
+from tests.ipujax.saving import compiled, entries
+
+f32 = np.float32
+
+
+@functools.cache
+def saved() -> bytes:
+    """The bytes of a good file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        compiled(lambda x: x * np.arange(3, dtype=f32), np.ones(3, f32)).save(path)
+        return path.read_bytes()
+
+
+def refused(data: bytes, folder: str | os.PathLike[str]) -> str:
+    """What loading says of a file with these bytes."""
+    path = Path(folder, "damaged")
+    path.write_bytes(data)
+    with pytest.raises(ExecutableError) as caught:
+        ipu.load_executable(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@given(st.data())
+def test_a_part_that_is_lost(data: st.DataObject) -> None:
+    whole = saved()
+    start = data.draw(st.integers(0, len(whole) - 1))
+    stop = data.draw(st.integers(start + 1, len(whole)))
+    with tempfile.TemporaryDirectory() as folder:
+        refused(whole[:start] + whole[stop:], folder)
+
+
+@given(st.integers(0, 400) | st.integers(0, 10**9))
+def test_an_end_that_is_lost(length: int) -> None:
+    whole = saved()
+    with tempfile.TemporaryDirectory() as folder:
+        refused(whole[: length % len(whole)], folder)
+
+
+@given(st.lists(st.integers(0, 1000) | st.integers(0, 10**9), min_size=1, max_size=4, unique=True))
+def test_bits_that_are_flipped(bits: list[int]) -> None:
+    changed = bytearray(saved())
+    for bit in {bit % (8 * len(changed)) for bit in bits}:
+        changed[bit // 8] ^= 1 << bit % 8
+    with tempfile.TemporaryDirectory() as folder:
+        refused(bytes(changed), folder)
+
+
+@given(st.binary(max_size=200))
+def test_foreign_bytes(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        said = refused(data, folder)
+        assert "no saved executable" in said or "damaged" in said
+
+
+def test_other_versions(tmp_path: Path) -> None:
+    assert "of version 2" in refused(saved().replace(b"executable 1", b"executable 2", 1), tmp_path)
+
+
+@pytest.mark.parametrize("field", ["program", "kernels", "signature", "queues", "blobs"])
+def test_content_of_another_form(field: str, tmp_path: Path) -> None:
+    content = container.unpack(saved(), "a")
+    index = {name: value for name, value in content.index.items() if name != field}
+    if field == "blobs":
+        index, content = content.index, Content(content.index, [b""] * len(content.blobs))
+    container.write(Content(index, content.blobs), tmp_path / "a")
+    with pytest.raises(ExecutableError, match=r"is not understood: .*saved it, and this is ipujax"):
+        ipu.load_executable(tmp_path / "a")
+
+
+def changed(index: dict[str, Any], path: list[Any], value: Any) -> dict[str, Any]:
+    """An index with another value at a path."""
+    again = json.loads(json.dumps(index))
+    place = again
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return again
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["program", "body"], {"Sequence": {"steps": []}}),
+        (["program", "body"], {"Loop": {}}),
+        (["program", "outputs"], [99]),
+        (["kernels", 0, "in"], []),
+        (["configuration"], {"no.such_option": 1}),
+        (["configuration"], {"auto_select_ipus": 99}),
+        (["ipus"], "two"),
+    ],
+)
+def test_content_that_contradicts_itself(path: list[Any], value: Any, tmp_path: Path) -> None:
+    content = container.unpack(saved(), "a")
+    index = changed(content.index, path, value)
+    container.write(Content(index, content.blobs), tmp_path / "a")
+    with pytest.raises((ExecutableError, DeviceError)):
+        ipu.load_executable(tmp_path / "a")
+
+
+def test_code_for_other_devices(tmp_path: Path) -> None:
+    content = container.unpack(saved(), "a")
+    container.write(Content(content.index | {"platform": "tpu"}, content.blobs), tmp_path / "a")
+    with pytest.raises(ExecutableError, match="was saved for tpu, and JAX computes on cpu here"):
+        ipu.load_executable(tmp_path / "a")
+
+
+def test_classes_are_never_imported(tmp_path: Path) -> None:
+    content = container.unpack(saved(), "a")
+    signature = content.index["signature"] | {"out": ["this:Zen", None, []]}
+    container.write(
+        Content(content.index | {"signature": signature}, content.blobs), tmp_path / "a"
+    )
+    with pytest.raises(ExecutableError, match="a Zen of `this`, which is not there"):
+        ipu.load_executable(tmp_path / "a")
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ExecutableFileError, match="no saved executable") as caught:
+        ipu.load_executable(tmp_path / "missing")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(ExecutableError, match="it has none"):
+        ipu.load_executable(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ExecutableError, match="is a pipe"):
+        ipu.load_executable(tmp_path / "pipe")
+
+
+def test_a_process_that_is_killed_while_saving_leaves_the_old_file(
+    tmp_path: Path, run_with_devices: RunWithDevices
+) -> None:
+    source = """
+        import os, signal
+        import numpy as np
+        import ipujax as ipu
+
+        def save(factor):
+            run = ipu.compile(lambda x: x * factor).lower(np.float32(1)).compile()
+            run.save("a.ipujax")
+
+        save(2)
+        os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+        save(3)
+    """
+    with pytest.raises(AssertionError, match="ended with -9"):
+        run_with_devices(1, source)
+    assert len([name for name in entries(tmp_path) if name.startswith(".ipujax-")]) == 1
+    assert ipu.load_executable(tmp_path / "a.ipujax")(f32(1)) == 2
+    compiled(lambda x: x * 4, f32(1)).save(tmp_path / "a.ipujax")
+    assert not [name for name in entries(tmp_path) if name.startswith(".ipujax-")]
+    assert ipu.load_executable(tmp_path / "a.ipujax")(f32(1)) == 4
