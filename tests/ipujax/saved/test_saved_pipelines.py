@@ -67,7 +67,9 @@ def training(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    "schedule", [*SCHEDULES, ipu.schedules.one_f_one_b, ipu.schedules.zero_bubble], ids=str
+    "schedule",
+    [*SCHEDULES, ipu.schedules.one_f_one_b, ipu.schedules.zero_bubble],
+    ids=lambda schedule: getattr(schedule, "__name__", str(schedule)),
 )
 def test_training(schedule: Any, engine: str, tmp_path: Path) -> None:
     configure(2)

@@ -96,7 +96,11 @@ def test_structures_come_back(tree: Any) -> None:
     assert again == structure
 
 
-@pytest.mark.parametrize("value", [print, lambda: 0, object(), {1, 2}, np.zeros(3)], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [print, lambda: 0, object(), {1, 2}, np.zeros(3)],
+    ids=lambda value: type(value).__name__,
+)
 def test_others_are_refused(value: Any) -> None:
     with pytest.raises(ExecutableError, match=r"it holds .* cannot be put into a file"):
         values.encode(value, "it")
