@@ -112,8 +112,8 @@ def _checkpointer(orbax: Any) -> Generator[Any]:
 
 
 def _is_not_chatter(record: logging.LogRecord) -> bool:
-    """Orbax tells twenty lines of each checkpoint, between a training's own."""
-    return record.levelno > logging.INFO or "orbax" not in record.pathname
+    """Orbax tells twenty lines of each checkpoint; what goes wrong it raises."""
+    return record.levelno > logging.WARNING or "orbax" not in record.pathname
 
 
 def _orbax() -> Any:
