@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import itertools
 import types
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -234,6 +235,22 @@ class Estimator(abc.ABC):
         receivers = {experimental_mode: serving_input_receiver_fn}
         return self.experimental_export_all_saved_models(
             export_dir_base, receivers, assets_extra, as_text, checkpoint_path
+        )
+
+    def export_savedmodel(
+        self,
+        export_dir_base: StrPath,
+        serving_input_receiver_fn: Callable[[], Tree] | None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> str:
+        """The older name of `export_saved_model`; `strip_default_attrs` has nothing to strip."""
+        del strip_default_attrs
+        warnings.warn("use export_saved_model", DeprecationWarning, stacklevel=2)
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
         )
 
     def experimental_export_all_saved_models(

@@ -33,7 +33,8 @@ def test_an_export_takes_features_alone(tmp_path: Path) -> None:
     x, _ = regression(1)[0]
     wanted = list(estimator.predict(of([x])))
     np.testing.assert_array_equal(ipu.load_executable(folder)(x), wanted)
-    again = estimator.export_saved_model(str(tmp_path / "exports"), lambda: FEATURES)
+    with pytest.warns(DeprecationWarning, match="export_saved_model"):
+        again = estimator.export_savedmodel(str(tmp_path / "exports"), lambda: FEATURES)
     assert Path(again).parent == Path(folder).parent
     assert again != folder
 
