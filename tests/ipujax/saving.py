@@ -9,10 +9,13 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 import ipujax as ipu
 from ipujax.driver.stages import Executable
 from ipujax.saved.read import LoadedExecutable
+
+pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
 
 ENGINES = ("fused", "replay")
 

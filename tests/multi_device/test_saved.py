@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import RunWithDevices
 
+pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
+
 SAVES = """
     import numpy as np
     import jax, jax.numpy as jnp
