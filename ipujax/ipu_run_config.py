@@ -124,7 +124,7 @@ class RunConfig:
       save_summary_steps: how often summaries are written.
       save_checkpoints_steps: how often checkpoints are, in steps; 0 or None for not by steps.
       save_checkpoints_secs: the same in seconds; 600 if neither is given, and if both are None
-        there are no checkpoints but the last one.
+        there are no checkpoints, and the estimator remembers its state itself.
       keep_checkpoint_max: how many are kept; 0 or None for all.
       log_step_count_steps: how often the loss and the steps per second are logged.
       train_distribute: must be None: there are no strategies yet.

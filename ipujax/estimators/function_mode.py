@@ -148,7 +148,8 @@ class FunctionMode(Mode):
             )
         if state.optimizer_state is not None:
             return carried
-        return dc.replace(carried, optimizer_state=self._optimizer_state(state.variables))
+        optimizer_state = self._spec.train_op.init(state.variables)
+        return dc.replace(carried, optimizer_state=optimizer_state)
 
     def users(self, state: TrainState) -> TrainState:
         """As `Mode.users`."""
@@ -205,8 +206,10 @@ class FunctionMode(Mode):
     @property
     def _options(self) -> dict[str, Any]:
         run = self.settings.config.ipu_run_config
-        spec_step = {"inputs": self._inputs, "steps_per_loop": run.iterations_per_loop}
-        return self.options | spec_step
+        return self.options | {
+            "inputs": self._inputs,
+            "steps_per_loop": run.iterations_per_loop,
+        }
 
     @property
     def _spec(self) -> IPUEstimatorSpec:
@@ -230,9 +233,6 @@ class FunctionMode(Mode):
                 "does not stop for the host",
                 "set iterations_per_loop=1 in IPURunConfig",
             )
-
-    def _optimizer_state(self, variables: Tree) -> Tree:
-        return self._spec.train_op.init(variables)
 
 
 def form_of(args: Sequence[Tree], named: Mapping[str, Tree]) -> Hashable:

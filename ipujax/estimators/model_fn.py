@@ -31,7 +31,7 @@ class ByName:
         positional: Collection[str] = (),
     ):
         check.function(function, what)
-        self.function, self._what = function, what
+        self.function = function
         parameters = list(inspect.signature(function).parameters.values())
         kinds = inspect.Parameter
         by_position = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
@@ -44,9 +44,9 @@ class ByName:
                 f"({', '.join([*positional, *list(offered)[:3]])}, ...)",
             )
         rest = [p for p in parameters if p not in ordered[: len(positional)]]
-        self._takes_all = any(p.kind is kinds.VAR_KEYWORD for p in rest)
+        takes_all = any(p.kind is kinds.VAR_KEYWORD for p in rest)
         named = {p.name for p in rest if p.kind in (kinds.KEYWORD_ONLY, by_position[1])}
-        self.names = frozenset(named & set(offered)) if not self._takes_all else frozenset(offered)
+        self.names = frozenset(offered if takes_all else named & set(offered))
         needed = {p.name for p in rest if p.default is p.empty and p.name in named}
         if unknown := sorted(needed - set(offered)):
             raise check.refuse(

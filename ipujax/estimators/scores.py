@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ipujax.estimators.checks import check
 from ipujax.metrics import Metric
+from ipujax.training.inference import summed
 from ipujax.training.state import Tree
 
 LOSS = "loss"
@@ -66,13 +66,6 @@ class Scores:
         totals = self._totals or {}
         values = {name: _scalar(self._results[name](totals[name])) for name in totals}
         return values | {LOSS: np.float32(self._loss / self.steps)}
-
-
-def summed(array: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """A sum over some axes, of floats in 64 bits."""
-    values = np.asarray(array)
-    is_float = jnp.issubdtype(values.dtype, jnp.floating)
-    return np.sum(values, axis=axes, dtype=np.float64 if is_float else None)
 
 
 def unstacked(tree: Tree, axes: int) -> Iterator[Tree]:

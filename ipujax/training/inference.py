@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +77,7 @@ class Inference(DeviceLoop):
         run, sums = self._new_run(state, steps, callbacks), None
         for results in self.run(run, data, callbacks):
             axes = (0, 1) if run.replicas > 1 else (0,)
-            totals = jax.tree.map(lambda x, axes=axes: _sum(x, axes), results)
+            totals = jax.tree.map(lambda x, axes=axes: summed(x, axes), results)
             sums = totals if sums is None else jax.tree.map(np.add, sums, totals)
         if sums is None:
             raise check.refuse("there is nothing to sum: no step was made")
@@ -111,6 +112,8 @@ class Inference(DeviceLoop):
         )
 
 
-def _sum(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    is_float = jnp.issubdtype(array.dtype, jnp.floating)
-    return np.sum(array, axis=axes, dtype=np.float64 if is_float else None)
+def summed(array: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """A sum over some axes, of floats in 64 bits."""
+    values = np.asarray(array)
+    is_float = jnp.issubdtype(values.dtype, jnp.floating)
+    return np.sum(values, axis=axes, dtype=np.float64 if is_float else None)
