@@ -75,7 +75,7 @@ class FunctionModel:
                 f"init_fn {jax.tree.structure(untrained.state)}",
                 "return state of the structure that init_fn gave as the second of its results",
             )
-        self.specs[form_of(element, by_name)] = spec
+        self.specs[form_of(element, by_name)] = spec.without_arrays()
         sent = self._sent(spec)
         after = Untrained(state, untrained.number + 1)
         return StepOutput(spec.loss, sent, after, spec.train_op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -101,6 +102,22 @@ class IPUEstimatorSpec:
                 "give one: eval_metric_ops for metrics on the device, eval_metrics for metrics "
                 "on the host",
             )
+
+    def without_arrays(self) -> IPUEstimatorSpec:
+        """What of it outlives its trace: functions, hooks, the optimizer, results of metrics."""
+        kept = copy.copy(self)
+        metrics = self.eval_metric_ops
+        changes: dict[str, Any] = dict.fromkeys(("predictions", "loss", "state"))
+        for name in ("host_call", "eval_metrics"):
+            call = getattr(self, name)
+            changes[name] = None if call is None else (call[0], [])
+        if metrics is not None:
+            changes["eval_metric_ops"] = {
+                name: dc.replace(metric, totals=None) for name, metric in metrics.items()
+            }
+        for name, value in changes.items():
+            object.__setattr__(kept, name, value)
+        return kept
 
     @property
     def hooks(self) -> Sequence[SessionRunHook]:
