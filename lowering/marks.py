@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 import jax
 
 SHARD = "ipu_shard"
+STAGE = "pipeline_stage"
 OUTSIDE = "outside_compilation"
 ATTRIBUTE = "frontend_attribute"
 JIT_SCOPE = "ipu_jit_scope"
@@ -29,7 +30,7 @@ STOCHASTIC_ROUNDING = "stochastic_rounding"
 
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(?<![^/(])(ipu_shard(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|each_replica)"
+    r"(?<![^/(])((?:ipu_shard|pipeline_stage)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|each_replica)"
     r"\[([^\]]*)\]"
 )
 
@@ -38,7 +39,8 @@ NARROWED = "narrowed"  # around what stands for a result of float16
 # What JAX wraps around names, and the names that it writes itself.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_OURS = re.compile(rf"({'|'.join((SHARD, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED))})\[")
+_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED)
+_OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Marks:
 
     Attributes:
       shard: the IPU that `ipu_shard` asked for.
+      stage: the pipeline stage that a front end put the equation into.
       outside: the name of the `outside_compilation_scope` around it.
       unit: the name of the outlined function around it that must stay on one IPU.
       attributes: frontend attributes, in the order of their first opening.
@@ -56,6 +59,7 @@ class Marks:
     """
 
     shard: int | None = None
+    stage: int | None = None
     outside: str | None = None
     unit: str | None = None
     each_replica: bool = False
@@ -98,9 +102,10 @@ def read(stack: str) -> Marks:
             attributes[unquote(name)] = unquote(value)
         else:
             texts[kind] = unquote(text)
-    shard = texts.get(SHARD)
+    shard, stage = texts.get(SHARD), texts.get(STAGE)
     return Marks(
         shard=None if shard is None else int(shard),
+        stage=None if stage is None else int(stage),
         outside=texts.get(OUTSIDE),
         unit=texts.get(UNIT),
         each_replica=EACH in texts,

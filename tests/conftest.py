@@ -8,7 +8,7 @@ import os
 # run in processes of their own (`run_with_devices`).
 from tests.quick_xla import ENVIRONMENT
 
-os.environ.update({"JAX_PLATFORMS": "cpu"} | ENVIRONMENT | os.environ)
+os.environ.update({"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"} | ENVIRONMENT | os.environ)
 
 import gc
 import sys

@@ -109,3 +109,9 @@ def test_numeric_scopes():
 )
 def test_joined(enclosing, stack, joined):
     assert marks.joined(enclosing, stack) == joined
+
+
+def test_a_pipeline_stage_is_read_back_and_is_no_users_scope() -> None:
+    stack = f"model/jvp({marks.write(marks.STAGE, '2')})"
+    assert marks.read(stack).stage == 2
+    assert marks.scope(stack) == "model"
