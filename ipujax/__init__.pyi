@@ -25,6 +25,8 @@ from ipujax import ipu_outfeed_queue as ipu_outfeed_queue
 from ipujax import ipu_pipeline_estimator as ipu_pipeline_estimator
 from ipujax import ipu_run_config as ipu_run_config
 from ipujax import ipu_session_run_hooks as ipu_session_run_hooks
+from ipujax import ipu_strategy as ipu_strategy
+from ipujax import keras as keras
 from ipujax import loops as loops
 from ipujax import map_gradient_optimizer as map_gradient_optimizer
 from ipujax import math_ops as math_ops

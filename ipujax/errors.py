@@ -173,6 +173,14 @@ class NanLossDuringTrainingError(EstimatorError):
     """The loss is not a number any more."""
 
 
+class KerasError(IPUError, ValueError):
+    """A Keras model, or its options, that cannot run in the scope of an `IPUStrategy`."""
+
+
+class KerasTypeError(IPUError, TypeError):
+    """Something of a wrong type was given to a Keras model in the scope of an `IPUStrategy`."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

@@ -84,8 +84,6 @@ NOT_YET: dict[str, str] = {
     "ipu_horovod_strategy": _REPLICAS,
     "ipu_multi_replica_strategy": _REPLICAS,
     "ipu_multi_worker_strategy": _REPLICAS,
-    "ipu_strategy": "`ipu.compile(f, device=...)` where `strategy.run(f)` was",
-    "keras": _MODEL,
     "popart": _MODEL,
     "popdist": _REPLICAS,
     "poptorch": _MODEL,

@@ -7,7 +7,7 @@ import dataclasses as dc
 import functools
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -28,6 +28,20 @@ from ipujax.training.state import TrainState, Tree, on_device
 
 POLL_SECONDS = 0.005
 Queues = tuple[IPUInfeedQueue, IPUOutfeedQueue]
+
+
+class Advance(NamedTuple):
+    """What one device loop has done.
+
+    Attributes:
+      state: after it.
+      results: what it sent, as `Callback.after_run` gets it.
+      steps: that it made.
+    """
+
+    state: TrainState
+    results: Tree
+    steps: int
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -98,6 +112,22 @@ class DeviceLoop(abc.ABC):
         run, feed = self._new_run(state, steps), self._feeds.of(data)
         return self._compiled(self._size(run), feed.queue)[0].trace(*self._arguments(run.state))
 
+    def advance(self, state: TrainState, data: Data, steps: int) -> Advance:
+        """One device loop of at most so many steps, for callers that keep the loop over them.
+
+        Args:
+          state: to go on from.
+          data: as in a run; the same iterator goes on where the loop before left it.
+          steps: how many; fewer are made where the data ends.
+
+        Returns:
+          What has become of the state, what was sent, and how many steps were made.
+        """
+        feed = self._feeds.of(data)
+        run = self._new_run(state, steps)
+        results, done = self._one_loop(run, feed, ())
+        return Advance(run.state, results, done)
+
     @property
     def executable(self) -> Executable | None:
         """The program for the latest data set that was compiled last; None before there is one."""
@@ -121,6 +151,10 @@ class DeviceLoop(abc.ABC):
             for callback in callbacks:
                 callback.after_run(run, results)
             yield results
+        if run.exhausted and run.steps is not None:
+            get_logger().info(
+                "The data set ended after %d of %d steps of `%s`", run.done, run.steps, self._title
+            )
         for callback in callbacks:
             callback.end(run)
 
@@ -171,13 +205,6 @@ class DeviceLoop(abc.ABC):
                 carried, done = error.carried, self.steps_made(error, steps)
         run.state, run.done = self.after(run.state, carried, done), run.done + done
         results.check()
-        if run.exhausted and run.steps is not None:
-            get_logger().info(
-                "The data set ended after %d of %d steps of `%s`",
-                run.done,
-                run.steps,
-                ready.executable.lowered.program.name,
-            )
         return results.tree, done
 
     def _arguments(self, state: TrainState) -> tuple[Tree, ...]:
@@ -203,8 +230,12 @@ class DeviceLoop(abc.ABC):
             outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
         )
         program = functools.partial(self.program, steps, (infeed, outfeed))
-        name = self.name or type(self).__name__.lower()
-        return compile(program, device=self.device, engine=self.engine, name=name), outfeed
+        return compile(program, device=self.device, engine=self.engine, name=self._title), outfeed
+
+    @property
+    def _title(self) -> str:
+        """Of the program."""
+        return self.name or type(self).__name__.lower()
 
     @functools.cached_property
     def _feeds(self) -> Feeds:

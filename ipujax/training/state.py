@@ -52,6 +52,8 @@ def on_device(tree: Tree) -> Tree:
     """Arrays whose dtypes give way to no other, as those of Python numbers would."""
 
     def strong(leaf: Tree) -> jax.Array:
+        if isinstance(leaf, jax.Array) and not leaf.weak_type:
+            return leaf
         array = jnp.asarray(leaf)
         return lax.convert_element_type(array, array.dtype)
 

@@ -340,6 +340,7 @@ HOST = (
     "ipu_pipeline_estimator",
     "ipu_run_config",
     "ipu_session_run_hooks",
+    "ipu_strategy",
     "load_executable",
     "optimizers",
     "pipelining_ops.check_pipeline",

@@ -1,0 +1,82 @@
+"""`IPUStrategy`: in its scope, Keras's models are trained and used by programs on IPUs.
+
+The slides of seed 003 and the listings of seed 002.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from ipujax.checks.arrays import check
+from ipujax.driver.compiler import CompiledFunction, compile
+from ipujax.keras import backend, extension, strategy
+from ipujax.scopes import ipu_scope
+from ipujax.system.devices import SYSTEM
+
+
+class IPUStrategy:
+    """Runs functions and Keras's models on an IPU device.
+
+    In `scope()`, `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and
+    `predict_on_batch` of Keras's models (3.x, on its JAX backend) run as compiled programs, with
+    loops of `steps_per_execution` batches on the device, and give what Keras gives. Outside, Keras
+    is as it was.
+
+    Args:
+      ipu_device: a logical device.
+      add_ipu_cross_replica_reductions: whether the gradients of several replicas are averaged;
+        without, each replica trains its own copy, and only the first one's is kept.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) arguments of another type.
+      DeviceError: (a `ValueError`) no such device.
+    """
+
+    def __init__(
+        self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
+    ):
+        check.text(ipu_device, "ipu_device")
+        check.flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
+        SYSTEM.device(ipu_device)
+        self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)
+        self._compiled: dict[Callable[..., Any], CompiledFunction] = {}
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Copies of a model of one IPU that the device runs."""
+        return self._strategy.replicas()
+
+    @contextlib.contextmanager
+    def scope(self) -> Generator[IPUStrategy]:
+        """The scope in which models are built, compiled and run.
+
+        Raises:
+          KerasError: (a `ValueError`) Keras is imported, on another backend than JAX.
+        """
+        if backend.expected():
+            extension.extend()
+        with ipu_scope(self._strategy.device), strategy.entered(self._strategy):
+            yield self
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compiles a function for the device, once, and runs it.
+
+        Args:
+          fn: any function that `ipu.compile` takes.
+          args: of the function.
+          kwargs: of the function, by name.
+        """
+        check.function(fn, "fn of IPUStrategy.run")
+        if fn not in self._compiled:
+            self._compiled[fn] = compile(fn, device=self._strategy.device)
+        return self._compiled[fn](*args, **dict(kwargs or {}))
+
+
+IPUStrategyV1 = IPUStrategy

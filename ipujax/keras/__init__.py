@@ -1,0 +1,1 @@
+"""Keras in the scope of an `IPUStrategy`; needs the extra `keras`."""

@@ -1,0 +1,43 @@
+"""Keras, where it is installed and runs on JAX."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from ipujax.errors import KerasError, MissingExtraError
+
+_SWITCH = 'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before '
+_SWITCH += "Keras is first imported, or write it into ~/.keras/keras.json"
+
+
+def keras() -> Any:
+    """The package `keras`.
+
+    Raises:
+      MissingExtraError: (an `ImportError`) it is not installed.
+      KerasError: (a `ValueError`) it runs on another backend than JAX, or distributes models
+        itself.
+    """
+    if importlib.util.find_spec("keras") is None:
+        raise MissingExtraError(
+            "Keras is not installed", fix="pip install 'ipujax[keras]', which brings keras 3"
+        )
+    try:
+        module = importlib.import_module("keras")
+    except ImportError as error:
+        raise KerasError(f"Keras cannot be imported: {error}", fix=_SWITCH) from error
+    backend = module.backend.backend()
+    if backend != "jax":
+        raise KerasError(f"Keras runs on {backend}, and virtual IPUs run JAX", fix=_SWITCH)
+    return module
+
+
+def expected() -> bool:
+    """Whether somebody may use Keras in this process: imported already, or told to run on JAX."""
+    return "keras" in sys.modules or (
+        os.environ.get("KERAS_BACKEND") == "jax" and importlib.util.find_spec("keras") is not None
+    )

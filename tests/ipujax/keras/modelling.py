@@ -1,0 +1,46 @@
+"""Small Keras models and data, and what a model gives with and without the strategy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import keras
+from ipujax.ipu_strategy import IPUStrategy
+
+
+def images(count: int = 44) -> tuple[np.ndarray, np.ndarray]:
+    """Noise, and what class each is of."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(count, 8, 8, 2)).astype("float32"), rng.integers(0, 4, count)
+
+
+def cnn(**options: Any) -> Any:
+    """A compiled model with batch norm and dropout, the same each time."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 2)),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], **options)
+    return model
+
+
+def with_and_without(use: Callable[[], Any]) -> tuple[Any, Any]:
+    """What a function gives in the scope of a strategy, and outside."""
+    results = []
+    for scope in (IPUStrategy().scope(), contextlib.nullcontext()):
+        with scope:
+            results.append(use())
+    return results[0], results[1]

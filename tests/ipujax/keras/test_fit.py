@@ -1,0 +1,59 @@
+"""What Keras's models do in the scope of a strategy is what they do without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("keras")
+
+from ipujax.ipu_strategy import IPUStrategy
+from tests.ipujax.keras.modelling import cnn, images, with_and_without
+
+
+@pytest.mark.parametrize("steps", [1, 3, 32])
+def test_all_modes_give_the_same_bits(steps):
+    x, y = images()
+
+    def use():
+        model = cnn(steps_per_execution=steps)
+        history = model.fit(x, y, batch_size=8, epochs=3, validation_split=0.2, verbose=0).history
+        return [
+            history,
+            model.evaluate(x, y, batch_size=8, verbose=0),
+            model.predict(x, batch_size=8, verbose=0),
+            model.train_on_batch(x[:4], y[:4]),
+            model.test_on_batch(x[:4], y[:4]),
+            model.predict_on_batch(x[:4]),
+            model.get_weights(),
+        ]
+
+    ours, theirs = with_and_without(use)
+    assert ours[0] == theirs[0]
+    for one, other in zip(ours[1:-1], theirs[1:-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(ours[-1], theirs[-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_outside_the_scope_everything_is_keras_own_again():
+    x, y = images(8)
+    model = cnn()
+    with IPUStrategy().scope():
+        model.fit(x, y, verbose=0)
+        inside = model.train_function
+    model.fit(x, y, verbose=0)
+    assert type(model.train_function) is not type(inside)
+
+
+def test_weights_outlive_an_error():
+    model = cnn()
+
+    def data():
+        x, y = images(8)
+        yield x, y
+        raise RuntimeError("the disk is gone")
+
+    with IPUStrategy().scope(), pytest.raises(RuntimeError, match="the disk is gone"):
+        model.fit(data(), verbose=0)
+    assert all(np.isfinite(w).all() for w in model.get_weights())
