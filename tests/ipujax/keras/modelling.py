@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 
-import keras
 from ipujax.ipu_strategy import IPUStrategy
 
 

@@ -37,8 +37,7 @@ def test_the_bits_are_the_same_where_xla_optimizes(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     program = """
         import numpy as np
-        from tests.harness import run_python
-from tests.ipujax.keras.modelling import cnn, images, with_and_without
+        from tests.ipujax.keras.modelling import cnn, images, with_and_without
 
         x, y = images()
 
