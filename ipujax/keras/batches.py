@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -19,10 +20,19 @@ class Batches:
       batches: of Keras.
       per_epoch: how many of them an epoch may take; no series goes beyond, so that reading ahead
         takes nothing from the next epoch. None where an epoch ends with the data.
+      count: how many there are, where that is known.
+      incomplete: examples in the last one, if it has fewer than the others.
     """
 
-    def __init__(self, batches: Iterator[Any], per_epoch: int | None = None):
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        per_epoch: int | None = None,
+        count: int | None = None,
+        incomplete: int | None = None,
+    ):
         self._batches, self._per_epoch = iter(batches), per_epoch
+        self.count, self.incomplete = count, incomplete
         self._taken = 0
         self._waiting: list[Any] = []
         self._series: Series | None = None
@@ -39,8 +49,18 @@ class Batches:
     def series(self) -> Series | None:
         """The batches that come next; None at the end of the data."""
         if self._series is None or self._series.is_read:
-            self._series = Series(self) if self._peek() else None
+            self._series = Series(self._of_one_form()) if self._peek() else None
         return self._series
+
+    def counted(self, most: int) -> Series | None:
+        """As `series`, of so many batches that are known to be there, at most."""
+        if self.count is not None:
+            series = self.series()
+            if series is not None:
+                series.length = min(most, self.count - series.used)
+            return series
+        read = list(itertools.islice(self._of_one_form(), most)) if self._peek() else []
+        return Series(iter(read), len(read)) if read else None
 
     def _peek(self) -> bool:
         if not self._waiting:
@@ -50,46 +70,43 @@ class Batches:
             self._waiting.append(batch)
         return True
 
-    def next_of(self, form: Hashable | None) -> Any:
-        """The next batch of a form (None for any).
-
-        Raises:
-          StopIteration: there is none: the data, the epoch or the series has ended.
-        """
-        at_end = self._per_epoch and self._taken and self._taken % self._per_epoch == 0
-        if form is not None and at_end:
-            raise StopIteration
-        if not self._peek() or form not in (None, form_of(self._waiting[0])):
-            raise StopIteration
-        return next(self)
+    def _of_one_form(self) -> Iterator[tuple[Any]]:
+        """The batches until the data, the epoch or the form ends; each is one argument."""
+        form = None
+        while self._peek() and form in (None, form_of(self._waiting[0])):
+            form = form_of(self._waiting[0])
+            yield (next(self),)
+            if self._per_epoch and self._taken % self._per_epoch == 0:
+                return
 
 
 class Series:
-    """Batches of one form, as the elements of an infeed: each is one argument.
+    """Batches of one form, as the elements of an infeed.
+
+    Args:
+      elements: each is one argument.
+      length: how many there are, where that is known.
 
     Attributes:
-      form: theirs.
+      length: as given.
       used: how many of them the device has had.
     """
 
-    def __init__(self, batches: Batches):
-        self._batches, self._read, self._ended = batches, 0, False
-        self.form: Hashable = None
+    def __init__(self, elements: Iterator[tuple[Any]], length: int | None = None):
+        self._elements, self.length = elements, length
+        self._read, self._ended = 0, False
         self.used = 0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[tuple[Any]]:
         return self
 
     def __next__(self) -> tuple[Any]:
-        try:
-            batch = self._batches.next_of(self.form)
-        except StopIteration:
+        element = next(self._elements, None)
+        if element is None:
             self._ended = True
-            raise
-        if self.form is None:
-            self.form = form_of(batch)
+            raise StopIteration
         self._read += 1
-        return (batch,)
+        return element
 
     @property
     def is_read(self) -> bool:

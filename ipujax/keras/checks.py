@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import math
+from typing import Any, Protocol
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import KerasError, KerasTypeError
@@ -11,7 +12,83 @@ from ipujax.errors import KerasError, KerasTypeError
 check = Checks(KerasTypeError, KerasError)
 
 
-def check_model(model: Any, kind: str) -> None:
+class Sharing(Protocol):
+    """What shares batches: a `Mode` of a model."""
+
+    @property
+    def model(self) -> Any:
+        """The Keras model."""
+
+    @property
+    def replicas(self) -> int:
+        """Copies of it."""
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a weight update."""
+
+    @property
+    def batches_per_step(self) -> int:
+        """Their product."""
+
+
+class Counted(Protocol):
+    """What is known of a data set: `Batches`."""
+
+    count: int | None
+    incomplete: int | None
+
+
+def check_shares(mode: Sharing, batches: Counted, steps: int) -> None:
+    """Refuses executions and data sets that replicas and micro-batches cannot share evenly.
+
+    Raises:
+      KerasError: (a `ValueError`) numbers that do not divide, or an incomplete last batch.
+    """
+    each = mode.batches_per_step
+    if each == 1:
+        return
+    if steps % each:
+        raise check.refuse(
+            f"steps_per_execution={steps} of model {mode.model.name!r} is no multiple of "
+            f"{_product(mode)}",
+            f"model.compile(..., steps_per_execution={math.ceil(steps / each) * each})",
+        )
+    if batches.incomplete:
+        raise check.refuse(
+            f"the last of the {batches.count} batches has {batches.incomplete} examples only, and "
+            f"{_product(mode)} need batches of one size",
+            f"drop it: steps_per_epoch={((batches.count or 1) - 1) // each * each} (`steps` in "
+            "evaluate and predict, `validation_steps` for validation), or use another batch_size",
+        )
+    if batches.count:
+        check_share(mode, batches.count)
+
+
+def check_share(mode: Sharing, count: int | None) -> int:
+    """The number of batches, once it can be shared evenly.
+
+    Raises:
+      KerasError: (a `ValueError`) it cannot.
+    """
+    each = mode.batches_per_step
+    if not count or count % each:
+        raise check.refuse(
+            f"there are {count} batches, which {_product(mode)} cannot share evenly",
+            f"give a multiple of {each}, such as steps_per_epoch="
+            f"{max(each, (count or 0) // each * each)} (`steps` in evaluate and predict)",
+        )
+    return count
+
+
+def _product(mode: Sharing) -> str:
+    replicas = f"{mode.replicas} replica{'' if mode.replicas == 1 else 's'}"
+    if mode.accumulation == 1:
+        return replicas
+    return f"{replicas} x {mode.accumulation} accumulated micro-batches = {mode.batches_per_step}"
+
+
+def check_model(model: Any) -> None:
     """Refuses what cannot be compiled.
 
     Raises:

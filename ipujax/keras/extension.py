@@ -16,7 +16,7 @@ from typing import Any
 from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_model
-from ipujax.keras.programs import Program
+from ipujax.keras.programs import Mode, Program, SharedUpdates, WholeSteps
 from ipujax.keras.strategy import Strategy, current
 
 _lock = threading.Lock()
@@ -60,34 +60,31 @@ def _make(model: Any, kind: str, original: Callable[..., Any], force: bool = Fal
     made = getattr(model, name)
     if strategy is None:
         return original(model, force or isinstance(made, Program))
-    if not isinstance(made, Program) or made.device != strategy.device or force:
-        made = _program(model, kind, strategy)
+    check_model(model)
+    mode = _mode(model, kind, strategy)
+    if force or not isinstance(made, Program) or made.mode != mode:
+        made = SharedUpdates(mode) if _is_shared(mode) else WholeSteps(mode)
         setattr(model, name, made)
     return made
 
 
-def _program(model: Any, kind: str, strategy: Strategy) -> Program:
-    check_model(model, kind)
-    step = model.train_step if kind == "train" else model.test_step
-    if kind == "predict":
+def _mode(model: Any, kind: str, strategy: Strategy) -> Mode:
+    accumulation = 1
+    return Mode(model, kind, strategy.device, strategy.replicas(), accumulation)
 
-        def step(state: Any, data: Any) -> Any:
-            outputs, untrained = model.predict_step(state, data)
-            return outputs, (state[0], untrained)
 
-    return Program(
-        step, model.steps_per_execution, strategy.device, f"{model.name}_{kind}", kind == "predict"
-    )
+def _is_shared(mode: Mode) -> bool:
+    return mode.kind == "train" and mode.batches_per_step > 1
 
 
 def _batches(epochs: Any) -> Batches:
     """The batches of an `EpochIterator`."""
-    steps = epochs.steps_per_epoch
-    executions = math.ceil(steps / epochs.steps_per_execution) if steps else 0
+    adapter, steps = epochs.data_adapter, epochs.steps_per_epoch
     # As Keras, which completes the last execution of an epoch.
-    return Batches(
-        epochs.data_adapter.get_jax_iterator(), executions * epochs.steps_per_execution or None
-    )
+    limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
+    incomplete = adapter.partial_batch_size if adapter.has_partial_batch and not steps else None
+    count = None if steps else adapter.num_batches
+    return Batches(adapter.get_jax_iterator(), limit, count, incomplete)
 
 
 def _kept(*_: Any, **__: Any) -> None:

@@ -14,4 +14,5 @@ from ipujax.training.stages import Pipeline as Pipeline
 from ipujax.training.state import StepOutput as StepOutput
 from ipujax.training.state import TrainState as TrainState
 from ipujax.training.step import ReplicaReduction as ReplicaReduction
+from ipujax.training.step import SelfDifferentiating as SelfDifferentiating
 from ipujax.training.training import Training as Training

@@ -25,6 +25,7 @@ from ipujax.training.checks import check
 from ipujax.training.feeds import Data, Feed, Feeds, Ready
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import TrainState, Tree, on_device
+from ipujax.training.step import SelfDifferentiating
 
 POLL_SECONDS = 0.005
 Queues = tuple[IPUInfeedQueue, IPUOutfeedQueue]
@@ -52,20 +53,21 @@ class DeviceLoop(abc.ABC):
       model: a function, or the stages of a `Pipeline`.
     """
 
-    model: Callable[..., Tree] | Pipeline
+    model: Callable[..., Tree] | Pipeline | SelfDifferentiating
     _: dc.KW_ONLY
     accumulation: int = 1
     steps_per_loop: int | None = None
     step_size: int = 1
     prefetch_depth: int | None = None
     inputs: Callable[[TrainState], Sequence[Tree]] | None = None
+    state_reduction: Callable[[Tree, Tree], Tree] | None = None
     outfeed_mode: IPUOutfeedMode = IPUOutfeedMode.ALL
     device: str = dc.field(default_factory=lambda: current_device() or DEFAULT_DEVICE)
     engine: str = "auto"
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Pipeline):
+        if not isinstance(self.model, Pipeline | SelfDifferentiating):
             fix = "wrap a list of stages in ipu.training.Pipeline"
             check.function(self.model, "the model", fix)
         check.integer(self.accumulation, "accumulation", at_least=1)
@@ -73,6 +75,7 @@ class DeviceLoop(abc.ABC):
             check.integer(self.steps_per_loop, "steps_per_loop", at_least=1)
         check.integer(self.step_size, "step_size", at_least=1)
         check.function(self.inputs, "inputs", optional=True)
+        check.function(self.state_reduction, "state_reduction", optional=True)
         check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
 
     @abc.abstractmethod

@@ -18,6 +18,7 @@ from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import StepOutput, TrainState, Tree
+from ipujax.training.step import SelfDifferentiating
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -30,8 +31,13 @@ class Inference(DeviceLoop):
         The state that a `StepOutput` has goes into the next step; none of it is left of a run.
       accumulation: elements in a step, which is one execution of a pipeline.
 
-    The others are those of a `Training`.
+    The others are those of a `Training`; without `state_reduction` nothing is reduced.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.model, SelfDifferentiating):
+            raise check.other_than("a function or a Pipeline", self.model, "the model")
 
     def predict(
         self,
@@ -98,7 +104,8 @@ class Inference(DeviceLoop):
             queues[1].enqueue(output.loss if output.send is None else output.send)
             return (output.state,)
 
-        return (loops.repeat(steps * self.accumulation, step, [state], queues[0]),)
+        after = loops.repeat(steps * self.accumulation, step, [state], queues[0])
+        return (after if self.state_reduction is None else self.state_reduction(state, after),)
 
     def carried(self, state: TrainState) -> tuple[Tree, Tree]:
         """As `DeviceLoop.carried`."""

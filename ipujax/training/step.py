@@ -62,6 +62,19 @@ def averaged_state(state: Tree) -> Tree:
 
 
 @dc.dataclass(frozen=True)
+class SelfDifferentiating:
+    """A model that computes its gradients itself.
+
+    Attributes:
+      gradients: `gradients(variables, optimizer_state, state, *inputs, *element)` (without `state`
+        if that is None) gives the gradients of the variables and a `StepOutput`, whose loss is
+        only sent.
+    """
+
+    gradients: Callable[..., tuple[Tree, StepOutput]]
+
+
+@dc.dataclass(frozen=True)
 class Step:
     """A weight update of a model that is one function.
 
@@ -75,7 +88,7 @@ class Step:
       queues: the infeed, which has an element for each micro-batch, and the outfeed.
     """
 
-    model: Callable[..., Tree]
+    model: Callable[..., Tree] | SelfDifferentiating
     optimizer: Any
     replica_reduction: ReplicaReduction
     count: int
@@ -91,7 +104,7 @@ class Step:
             variables: Tree, optimizer_state: Tree, state: Tree, *element: Tree, **by_name: Tree
         ) -> Carried:
             optimizer, gradients, state = self.gradients(
-                variables, state, [*inputs, *element], by_name
+                (variables, optimizer_state, state), [*inputs, *element], by_name
             )
             return *_updated(optimizer, gradients, variables, optimizer_state), state
 
@@ -106,28 +119,39 @@ class Step:
         return loops.repeat(steps, accumulated, [*carried, jnp.int32(0)])[:3]
 
     def gradients(
-        self, variables: Tree, state: Tree, element: Sequence[Tree], by_name: dict[str, Tree]
+        self, carried: Carried, element: Sequence[Tree], by_name: dict[str, Tree]
     ) -> tuple[Any, Tree, Tree]:
         """The optimizer, gradients of one micro-batch, the new state; sends what there is to send.
 
         Args:
-          variables: the trained ones.
-          state: the untrained state.
+          carried: variables, the optimizer's state as it was before the update, untrained state.
           element: the inputs, and what the infeed gives by position.
           by_name: what it gives by keyword.
         """
+        variables, optimizer_state, state = carried
         before = [] if state is None else [state]
+        if isinstance(self.model, SelfDifferentiating):
+            gradients, output = self.model.gradients(
+                variables, optimizer_state, *before, *element, **by_name
+            )
+            return self._reported(self.optimizer, gradients, variables, output)
+        model = self.model
         optimizers: list[Any] = []  # no arrays, which differentiation could hand on
 
         def loss_of(variables: Tree) -> tuple[Any, StepOutput]:
-            output = self.model(variables, *before, *element, **by_name)
+            output = model(variables, *before, *element, **by_name)
             output = output if isinstance(output, StepOutput) else StepOutput(output)
             optimizers.append(self.optimizer if output.optimizer is None else output.optimizer)
             return output.loss, output._replace(optimizer=None)
 
         (loss, output), gradients = jax.value_and_grad(loss_of, has_aux=True)(variables)
-        self.queues[1].enqueue(loss if output.send is None else output.send)
-        optimizer = reduced(optimizers[-1], self.replica_reduction)
+        return self._reported(optimizers[-1], gradients, variables, output._replace(loss=loss))
+
+    def _reported(
+        self, optimizer: Any, gradients: Tree, variables: Tree, output: StepOutput
+    ) -> tuple[Any, Tree, Tree]:
+        self.queues[1].enqueue(output.loss if output.send is None else output.send)
+        optimizer = reduced(optimizer, self.replica_reduction)
         return optimizer, mapped_gradients(optimizer, gradients, variables), output.state
 
     def sums(self, outer: Sequence[Tree], inputs: Sequence[Tree]) -> tuple[Tree, Tree]:
@@ -143,7 +167,8 @@ class Step:
         def micro_batch(*values: Tree, **by_name: Tree) -> tuple[Tree, ...]:
             *carried, state, sums, number = values[:7]
             element = [*inputs, *values[7:]]
-            _, gradients, state = self.gradients(carried[0], state, element, by_name)
+            before = carried[0], carried[1], state
+            _, gradients, state = self.gradients(before, element, by_name)
             sums = jax.tree.map(lambda s, g: added(s, g, method, count, number), sums, gradients)
             return *carried, state, sums, number + 1 if running else None
 

@@ -34,7 +34,8 @@ class Training(DeviceLoop):
     Attributes:
       model: `model(variables, state, *inputs, *element)` (without `state` if that is None, the
         element by keyword if it is a dict) gives the loss of a micro-batch, or a `StepOutput`;
-        or a `Pipeline`, whose last stage gives the loss, or what `optimizer` takes.
+        or a `Pipeline`, whose last stage gives the loss, or what `optimizer` takes; or a
+        `SelfDifferentiating` one, which gives gradients.
       optimizer: an optax transformation, or one of `ipujax.optimizers`; in a pipeline also a
         function of the last stage's outputs that gives an `OptimizerFunctionOutput`.
       accumulation: micro-batches in a step, each an element of the data set for each replica.
@@ -47,14 +48,17 @@ class Training(DeviceLoop):
       prefetch_depth: of the infeed, as `IPUInfeedQueue` has it.
       inputs: gives, from the state before a device loop, arrays that the model takes in front of
         the element, the same in all steps of that loop.
+      state_reduction: `reduce(before, after)` gives, on every replica, the untrained state that a
+        device loop leaves, from that before it and the replica's own after it; None for the mean
+        of the floating-point leaves.
       outfeed_mode: ALL keeps what every micro-batch sends until the device loop ends, LAST the
         last one's.
       device: the logical device; that of the `ipu_scope` around, or the first one, by default.
       engine: as in `ipu.compile`.
       name: the program's; that of the class by default.
 
-    Floating-point leaves of the untrained state are averaged over the replicas when a device loop
-    ends, and the others are the first replica's; so are all where the data ended in it.
+    Leaves of the untrained state that are not reduced when a device loop ends are the first
+    replica's; so are all where the data ended in it.
 
     Raises:
       TrainingTypeError: (a `TypeError`) arguments of a wrong type.
@@ -152,10 +156,9 @@ class Training(DeviceLoop):
             self._accumulator_dtype,
             queues,
         )
-        variables, optimizer_state, state = step.repeat(
-            steps, (variables, optimizer_state, state), inputs
-        )
-        return variables, optimizer_state, averaged_state(state)
+        carried = step.repeat(steps, (variables, optimizer_state, state), inputs)
+        reduce = self.state_reduction or (lambda _, after: averaged_state(after))
+        return carried[0], carried[1], reduce(state, carried[2])
 
     def carried(self, state: TrainState) -> Carried:
         """As `DeviceLoop.carried`."""
