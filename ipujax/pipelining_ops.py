@@ -25,6 +25,7 @@ from ipujax.pipelines.compared import PipelineCheck as PipelineCheck
 from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.stages import Pytree
+from ipujax.pipelines.state import StageOutput as StageOutput
 from ipujax.pipelines.values import check
 from lowering import pipelines
 
@@ -63,14 +64,15 @@ def pipeline(
     ),
     variables: Pytree = None,
     optimizer_state: Pytree = None,
+    state: Pytree = None,
 ) -> Any:
     """Runs a pipeline of stages; works anywhere inside `ipu.compile`, and under plain `jax.jit`.
 
     Args:
-      computational_stages: at least two functions. Each takes the variables (if there are any),
-        then what the one before returned: the entries of a tuple or list as separate arguments,
-        None for none, anything else as one. An entry may be a list of functions that run
-        concurrently: they take the same arguments, and their outputs are concatenated.
+      computational_stages: at least two functions. Each takes the variables and the state (if there
+        are any), then what the one before returned: the entries of a tuple or list as separate
+        arguments, None for none, anything else as one. An entry may be a list of functions that
+        run concurrently: they take the same arguments, and their outputs are concatenated.
       gradient_accumulation_count: micro-batches per weight update (per execution, in inference).
         The schedule may ask for a multiple of some number; the error says which.
       gradient_accumulation_dtype: dtype of the accumulators: None for the variables' own, a
@@ -118,9 +120,15 @@ def pipeline(
       variables: the parameters, one pytree that all stages are given whole. A leaf lives on the IPU
         of the stages that read it. Leaves that are not floating-point are not trained.
       optimizer_state: of the optimizer, None for `opt.init(variables)`.
+      state: what stages change without its being trained, such as moving statistics, counters or
+        seeds: a pytree of arrays that all stages are given whole. A stage that changes some of it
+        returns a `StageOutput`. For every micro-batch, stages find what they would if all
+        micro-batches went through all stages one after the other; no gradients flow through it. One
+        stage only may change a leaf, and none in front of that one may read it.
 
     Returns:
-      `(variables, optimizer_state)` after the last update; `()` in inference.
+      `(variables, optimizer_state)` after the last update, `()` in inference; with `state`, that
+      comes last: `(variables, optimizer_state, state)`, or `(state,)`.
 
     Raises:
       PipelineError: (a `ValueError`) stages or arguments that do not fit together.
@@ -131,7 +139,7 @@ def pipeline(
       OptimizerError: (a `ValueError`) when replayed, if replicas have different values of what is
         to be sharded over them.
       OutOfRangeError: when run, if the data set ends too soon; `error.carried` then is
-        `(variables, optimizer_state)` after the last complete update.
+        what would have been returned after the last complete update.
     """
     request = PipelineRequest(
         computational_stages=computational_stages,
@@ -154,7 +162,7 @@ def pipeline(
         outfeed_mask=outfeed_mask, name=name, reduction_method=reduction_method,
     )  # fmt: skip
     first = check.sequence([] if inputs is None else inputs, "inputs")
-    return run_pipeline(request, variables, optimizer_state, first)
+    return run_pipeline(request, variables, optimizer_state, first, state)
 
 
 def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:

@@ -29,6 +29,7 @@ class MicroBatch:
       accumulators: of gradients, for each trainable variable that a stage reads.
       counters: of a running mean, by stage.
       sums: of outfeed leaves.
+      state: for each leaf of the untrained state that a stage changes.
       kept: as given.
     """
 
@@ -47,6 +48,7 @@ class MicroBatch:
         }
         summed = model.sent_leaves if request.accumulate_outfeed else []
         self.sums = [_buffer(v.aval, request.outfeed_dtype) for v in summed]
+        self.state = {v: Value(v.aval) for v in model.changed}
         self.halves = {stage.number: self._halves(stage) for stage in model.stages}
         self.residuals = {
             stage.number: [
@@ -66,7 +68,7 @@ class MicroBatch:
             stage.closed,
             gradients=[i for i, v in enumerate(stage.operands) if v.trainable],
             cotangents=flowing,
-            constant={i for i, v in enumerate(stage.operands) if v.constant},
+            constant={i for i, v in enumerate(stage.operands) if v in self.model.constants},
         )
 
     def is_sought(self, value: Value) -> bool:
@@ -81,7 +83,8 @@ class MicroBatch:
     @property
     def variables(self) -> list[Value]:
         """The loop variables."""
-        return [*self.accumulators.values(), *self.counters.values(), *self.sums, *self.kept]
+        added = [*self.accumulators.values(), *self.counters.values(), *self.sums]
+        return [*added, *self.state.values(), *self.kept]
 
     # --- tracing ----------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class MicroBatch:
           kind: which phase of it.
           function: looks up the values that it reads and updates, and gives new ones.
           reads: the values that it reads.
-          updates: the loop variables that it adds to.
+          updates: the loop variables that it changes.
         """
         operands = list(dict.fromkeys([*reads, *updates]))
         first = len(operands) - len(updates)
@@ -152,8 +155,10 @@ class MicroBatch:
         last = stage is model.stages[-1]
         sums, sent = (self.sums, model.sent_leaves) if last else ([], [])
         results = [*stage.results, *self.residuals[stage.number]]
-        made_here = {*stage.results, *(model.elements if stage.number == 0 else ())}
-        reads = [v for v in (*stage.operands, *sent) if v not in made_here]
+        buffers = {v: self.state[v] for v in stage.changed}
+        made_here = {*stage.results, *buffers, *(model.elements if stage.number == 0 else ())}
+        wanted = (*stage.operands, *sent, *stage.changed.values())
+        reads = [v for v in wanted if v not in made_here]
 
         def function(array_of: Lookup) -> Arrays:
             made: dict[Value, jax.Array] = {}
@@ -164,16 +169,20 @@ class MicroBatch:
             if stage.number == 0:
                 with stage.on_its_ipu():
                     made.update(model.next_element())
+            # What the backward task reads is what this micro-batch found, not what came later.
+            made.update((v, jnp.copy(array_of(buffer))) for v, buffer in buffers.items())
             flat = jaxpr.run_equations(
                 closed.jaxpr, closed.consts, [known(v) for v in stage.operands]
             )
             made.update(zip(results, flat, strict=True))
+            # A copy, since later stages may read what is left, and the buffer goes on changing.
+            made.update((buffers[v], jnp.copy(known(to))) for v, to in stage.changed.items())
             if sent:
                 with stage.on_its_ipu():
                     made.update(self.send([known(v) for v in sent], [array_of(v) for v in sums]))
             return made
 
-        self.task(stage, pipelines.Kind.FORWARD, function, reads, sums)
+        self.task(stage, pipelines.Kind.FORWARD, function, reads, [*sums, *buffers.values()])
 
     def send(self, sent: Sequence[jax.Array], sums: Sequence[jax.Array]) -> Arrays:
         """Sends the last stage's outputs, or adds them up."""

@@ -42,6 +42,7 @@ class Model:
     Attributes:
       request: what the pipeline was asked to do.
       tree: the variables as a pytree of `Value`s, or None.
+      state: the untrained state in the same way, as the first stage finds it.
       inputs: the flat inputs.
       element: the infeed's element as the first stage takes it.
       stages: in order.
@@ -51,6 +52,7 @@ class Model:
 
     request: PipelineRequest
     tree: Pytree
+    state: Pytree
     inputs: tuple[Value, ...]
     element: Arguments
     stages: tuple[Stage, ...]
@@ -60,8 +62,17 @@ class Model:
     @functools.cached_property
     def variables(self) -> dict[Value, str]:
         """Every leaf of the variables, with its name for messages."""
-        leaves = jax.tree_util.tree_leaves_with_path(self.tree)
-        return {value: jax.tree_util.keystr(path) or "variables" for path, value in leaves}
+        return _named(self.tree, "variables")
+
+    @functools.cached_property
+    def untrained(self) -> dict[Value, str]:
+        """Every leaf of the untrained state, with its name for messages."""
+        return _named(self.state, "state")
+
+    @functools.cached_property
+    def changed(self) -> dict[Value, Stage]:
+        """The leaves of the untrained state that some stage changes."""
+        return {value: stage for stage in self.stages for value in stage.changed}
 
     @functools.cached_property
     def elements(self) -> dict[Value, None]:
@@ -69,9 +80,14 @@ class Model:
         return dict.fromkeys(jax.tree.leaves(self.element))
 
     @functools.cached_property
-    def constants(self) -> list[Value]:
-        """What is the same for all micro-batches: variables, then inputs."""
-        return [*self.variables, *self.inputs]
+    def given(self) -> list[Value]:
+        """What the pipeline is given: variables, inputs, untrained state."""
+        return [*self.variables, *self.inputs, *self.untrained]
+
+    @functools.cached_property
+    def constants(self) -> dict[Value, None]:
+        """What of it is the same for all micro-batches."""
+        return dict.fromkeys(value for value in self.given if value not in self.changed)
 
     @functools.cached_property
     def output_leaves(self) -> list[Value]:
@@ -196,20 +212,23 @@ def averages(opt: optax.GradientTransformation) -> bool:
     return False
 
 
-def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Pytree]) -> Model:
+def trace_model(
+    request: PipelineRequest, variables: Pytree, inputs: Sequence[Pytree], state: Pytree = None
+) -> Model:
     """Traces the stages of a pipeline.
 
     Args:
       request: what the pipeline is asked to do.
       variables: a pytree of arrays, or None.
       inputs: what the first stage is given before the infeed's element; pytrees of arrays.
+      state: the untrained state, a pytree of arrays, or None.
 
     Raises:
       PipelineError: stages that do not fit together, share a variable across IPUs, or whose last
         outputs have nowhere to go.
     """
     tree = jax.tree.map(_variable, variables)
-    first = jax.tree.map(lambda x: Value(jax.typeof(x), constant=True), inputs)
+    first, found = jax.tree.map(lambda x: Value(jax.typeof(x)), (inputs, state))
     element = Arguments((), {})
     if request.infeed_queue is not None:
         args, kwargs = request.infeed_queue.arguments()
@@ -217,15 +236,17 @@ def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Py
     arguments = Arguments((*first, *element.args), element.kwargs)
     stages: list[Stage] = []
     loss: Value | None = None
+    left = found
     for number, parts in enumerate(request.stages):
         last = number + 1 == len(request.stages)
         optimizer = request.optimizer if last and request.training else None
-        stage, outputs, loss = trace_stage(number, parts, tree, arguments, optimizer)
+        stage, outputs, left, loss = trace_stage(number, parts, tree, left, arguments, optimizer)
         stages.append(stage)
         arguments = Arguments(tuple(outputs), {})
     inputs_flat = tuple(jax.tree.leaves(first))
-    model = Model(request, tree, inputs_flat, element, tuple(stages), arguments.args, loss)
+    model = Model(request, tree, found, inputs_flat, element, tuple(stages), arguments.args, loss)
     _check_outputs(model)
+    _check_changed(model)
     _check_shared(model)
     _check_loss(model)
     return model
@@ -233,7 +254,12 @@ def trace_model(request: PipelineRequest, variables: Pytree, inputs: Sequence[Py
 
 def _variable(leaf: jax.Array) -> Value:
     aval = jax.typeof(leaf)
-    return Value(aval, constant=True, trainable=is_trained(aval))
+    return Value(aval, trainable=is_trained(aval))
+
+
+def _named(tree: Pytree, root: str) -> dict[Value, str]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {value: jax.tree_util.keystr(path) or root for path, value in leaves}
 
 
 def is_trained(variable: Aval | jax.Array) -> bool:
@@ -257,12 +283,44 @@ def _check_outputs(model: Model) -> None:
         )
 
 
+def _check_changed(model: Model) -> None:
+    """One stage changes a leaf of the state; those in front of it cannot wait for that."""
+    made: dict[Value, tuple[str, Stage]] = {}
+    for stage in model.stages:
+        for before, after in stage.changed.items():
+            if before in made:
+                name, other = made[before]
+                raise PipelineError(
+                    f"state {name} is changed by {_described(other)} and by {_described(stage)}: "
+                    "the first would have to wait for what the second makes of each micro-batch",
+                    fix="give each stage leaves of its own to change",
+                )
+            made[after] = model.untrained[before], stage
+    for stage in model.stages:
+        for value in stage.operands:
+            changes = model.changed.get(value, stage)
+            if changes is not stage:
+                raise PipelineError(
+                    f"state {model.untrained[value]} is read by {_described(stage)} and changed by "
+                    f"{_described(changes)}, which comes later: the next micro-batch is read "
+                    "before that has happened",
+                    fix="let the first stage that reads a leaf change it; later ones see what it "
+                    "made",
+                )
+
+
+def _described(stage: Stage) -> str:
+    return f"stage {stage.number} (`{stage.parts[0].name}`)"
+
+
 def _check_shared(model: Model) -> None:
     """A variable lives on one IPU, so all stages that read it must be there."""
     first: dict[Value, Stage] = {}
+    names = {v: f"variable {name}" for v, name in model.variables.items()}
+    names |= {v: f"state {name}" for v, name in model.untrained.items()}
     for stage in model.stages:
         for value in stage.operands:
-            if value not in model.variables:
+            if value not in names:
                 continue
             other = first.setdefault(value, stage)
             ipus, others = ({part.ipu for part in s.parts} for s in (stage, other))
@@ -277,7 +335,7 @@ def _check_shared(model: Model) -> None:
                     f"nothing overlaps: device_mapping={alone}"
                 )
             raise PipelineError(
-                f"variable {model.variables[value]} is read by stage {other.number} "
+                f"{names[value]} is read by stage {other.number} "
                 f"(`{other.parts[0].name}`) on IPU {min(others)} and by stage {stage.number} "
                 f"(`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a variable must "
                 "be on the same IPU",

@@ -15,10 +15,11 @@ from ipujax.driver import tracing
 from ipujax.errors import IPUError, PipelineError
 from ipujax.optimizers.accumulation import check_leaves
 from ipujax.pipelines.micro_batch import MicroBatch
-from ipujax.pipelines.model import Model, is_trained, trace_model, updated_by
+from ipujax.pipelines.model import Arrays, Model, is_trained, trace_model, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.stages import Pytree, Value
+from ipujax.pipelines.state import strong
 from ipujax.pipelines.values import check
 from lowering import jaxpr, ops, pipelines
 
@@ -30,7 +31,8 @@ def run_pipeline(
     variables: Pytree = None,
     optimizer_state: Pytree = None,
     inputs: Sequence[Pytree] = (),
-) -> tuple[()] | tuple[Pytree, Pytree]:
+    state: Pytree = None,
+) -> tuple[Pytree, ...]:
     """Traces a pipeline into the program that is being traced around it.
 
     Args:
@@ -38,30 +40,33 @@ def run_pipeline(
       variables: the parameters, given whole to all stages; None if there are none.
       optimizer_state: of the optimizer, None for `opt.init(variables)`.
       inputs: first arguments of the first stage, the same for all micro-batches.
+      state: what stages change without its being trained; None if there is none.
 
     Returns:
-      `(variables, optimizer_state)` in training, otherwise `()`.
+      `(variables, optimizer_state)` in training, and the untrained state if there is one.
     """
     check.leaves(variables, "`variables` of a pipeline")
     check.leaves(inputs, "`inputs` of a pipeline")
     check.leaves(optimizer_state, "`optimizer_state` of a pipeline")
+    check.leaves(state, "`state` of a pipeline")
     schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
     if schedule is not None:
         request = dc.replace(request, pipeline_schedule=schedule)
-    params, arrays = jax.tree.map(jnp.asarray, (variables, list(inputs)))
+    params, first = jax.tree.map(jnp.asarray, (variables, list(inputs)))
+    untrained = jax.tree.map(strong, state)
     with tracing.loop(request.repeat_count):
-        model = trace_model(request, params, arrays)
-        if not request.training:
-            _Run(model, params, arrays).repeat()
-            return ()
-        if optimizer_state is None:
-            optimizer_state = _initial_state(model, params, arrays)
-        state = jax.tree.map(jnp.asarray, optimizer_state)
-        final = _Run(model, params, arrays, state).repeat()
-        return jax.tree.unflatten(jax.tree.structure((params, state)), final)
+        model = trace_model(request, params, first, untrained)
+        given = jax.tree.leaves((params, first, untrained))
+        arrays = dict(zip(model.given, given, strict=True))
+        carried = () if untrained is None else (untrained,)
+        if request.training:
+            if optimizer_state is None:
+                optimizer_state = _initial_state(model, params, arrays)
+            carried = (params, jax.tree.map(jnp.asarray, optimizer_state), *carried)
+        return _Run(model, arrays, carried).repeat()
 
 
-def _initial_state(model: Model, variables: optax.Params, inputs: Pytree) -> Pytree:
+def _initial_state(model: Model, variables: optax.Params, arrays: Arrays) -> Pytree:
     """What the optimizer's `init` gives for the variables."""
     structures: list[object] = []
     leaves = model.output_leaves
@@ -72,7 +77,6 @@ def _initial_state(model: Model, variables: optax.Params, inputs: Pytree) -> Pyt
         return states
 
     pruned, reads = jaxpr.without_unused(jaxpr.trace_flat(init, [v.aval for v in leaves]))
-    arrays = dict(zip(model.constants, jax.tree.leaves((variables, inputs)), strict=True))
     if not all(leaves[i] in arrays for i in reads):
         raise PipelineError(
             "the optimizer's initial state depends on what the last stage computes",
@@ -90,14 +94,23 @@ class _Update(NamedTuple):
 
 
 class _Run:
-    """A pipeline with its arrays; inference has no state."""
+    """A pipeline with its arrays.
 
-    def __init__(self, model: Model, variables: Pytree, inputs: Pytree, state: Pytree = ()):
+    Args:
+      model: the traced stages.
+      given: the arrays of `Model.given`.
+      carried: what the loop over weight updates changes: in training variables and the optimizer's
+        state; then the untrained state, if there is one.
+    """
+
+    def __init__(self, model: Model, given: Arrays, carried: tuple[Pytree, ...]):
         self.model, self.request = model, model.request
-        self.variables, self.structure = jax.tree.flatten(variables)
+        trained, state = carried[:2] if model.request.training else ((), ())
+        self.variables, self.structure = jax.tree.flatten(trained)
         self.states, self.state_structure = jax.tree.flatten(state)
-        self.inputs = jax.tree.leaves(inputs)
-        self.carried = (variables, state) if model.request.training else ()
+        self.carried, self.loop = jax.tree.flatten(carried)
+        known = [*(model.variables if model.request.training else ()), *model.untrained]
+        self.fixed = {v: array for v, array in given.items() if v not in known}
         self.storages = [model.weight_storage] * len(self.variables)
         self.storages += [model.request.state_storage] * len(self.states)
 
@@ -180,55 +193,59 @@ class _Run:
 
     # --- loops ------------------------------------------------------------------------------------
 
-    def repeat(self) -> list[jax.Array]:
-        """The loop over weight updates: new variables and state. In inference, over executions."""
+    def repeat(self) -> tuple[Pytree, ...]:
+        """The loop over weight updates (executions, in inference): what it carries, in the end."""
         update = self.traced_update() if self.request.training else None
-        carried = [] if update is None else [*self.variables, *self.states]
-        consts = [*self.variables, *self.inputs] if update is None else self.inputs
-        stored = [ops.store(x, s) for x, s in zip(carried, self.storages, strict=False)]
+        storages = [*self.storages, *[ops.HERE] * (len(self.carried) - len(self.storages))]
+        stored = [ops.store(x, s) for x, s in zip(self.carried, storages, strict=True)]
+        consts = list(self.fixed.values())
 
         def once(*flat: jax.Array) -> list[jax.Array]:
             return self.once(update, *_split(flat, len(consts)))
 
         operands = [*consts, *stored]
         closed, captured = jaxpr.hoisted(jaxpr.trace_flat(once, list(map(jax.typeof, operands))))
-        loop, count = jax.tree.structure(self.carried), self.request.repeat_count
-        final = ops.repeat(closed, [*captured, *consts], stored, count, loop)
-        return [ops.load(x, s) for x, s in zip(final, self.storages, strict=False)]
+        count = self.request.repeat_count
+        final = ops.repeat(closed, [*captured, *consts], stored, count, self.loop)
+        return self.loop.unflatten([ops.load(x, s) for x, s in zip(final, storages, strict=True)])
 
     def once(
         self, update: _Update | None, consts: Sequence[jax.Array], carried: Sequence[jax.Array]
     ) -> list[jax.Array]:
-        """All micro-batches and the weight update: new variables and state."""
+        """All micro-batches and the weight update: what the loop carries, after them."""
         model = self.model
-        constants = [*carried[: len(self.variables)], *consts]
-        known = dict(zip(model.constants, constants, strict=True))
-        first = len(self.variables) + len(carried)  # of the outputs among the update's operands
+        trained, untrained = _split(carried, len(self.storages))
+        known = dict(zip(self.fixed, consts, strict=True))
+        known |= zip(model.variables, trained, strict=False)
+        known |= zip(model.untrained, untrained, strict=True)
+        first = len(self.variables) + len(trained)  # of the outputs among the update's operands
         reads = [] if update is None else [i - first for i in update.reads if i >= first]
         outputs = [model.output_leaves[i] for i in reads]
         body = MicroBatch(model, [v for v in outputs if v not in known])
-        final = self.micro_batches(body, constants)
+        final = self.micro_batches(body, known)
         sums = [final[v] for v in body.sums]
+        left = [final[body.state[v]] if v in body.state else known[v] for v in model.untrained]
         if update is None:
             self.send_sums(sums)
-            return []
+            return left
         accumulated = {v: ops.load(final[b], b.storage) for v, b in body.accumulators.items()}
         gradients = [
             accumulated[v] if v in accumulated else jnp.zeros(v.aval.shape, v.aval.dtype)
             for v in model.variables
         ]
-        before = [*carried, *gradients]
+        before = [*trained, *gradients]
         operands = [before[i] for i in update.reads if i < first]
         operands += [known[v] if v in known else final[v] for v in outputs]
-        return self.update(update, operands, sums)
+        return [*self.update(update, operands, sums), *left]
 
-    def micro_batches(
-        self, body: MicroBatch, constants: Sequence[jax.Array]
-    ) -> dict[Value, jax.Array]:
+    def micro_batches(self, body: MicroBatch, known: Arrays) -> dict[Value, jax.Array]:
         """The loop over micro-batches: its variables after the last one."""
         request = self.request
+        constants = [known[v] for v in self.model.constants]
+        begin = {buffer: known[v] for v, buffer in body.state.items()}
         initial = [
-            ops.store(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage) for v in body.variables
+            begin[v] if v in begin else ops.store(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage)
+            for v in body.variables
         ]
         avals = [jax.typeof(x) for x in (*constants, *initial)]
         closed, captured = jaxpr.hoisted(jaxpr.trace_flat(body, avals))

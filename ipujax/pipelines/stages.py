@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from ipujax.checks.arguments import as_list, misfit
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
+from ipujax.pipelines.state import StageOutput, changes, with_changes
 from lowering import jaxpr, marks, ops, pipelines
 
 Pytree = object
@@ -39,15 +40,13 @@ class Value:
 
     Attributes:
       aval: shape and dtype.
-      stage: the stage that makes it; -1 for variables, inputs and elements.
-      constant: whether it is the same for all micro-batches.
+      stage: the stage that makes it; -1 for variables, inputs, elements and untrained state.
       trainable: whether gradients flow back through it.
       storage: where it waits between tasks.
     """
 
     aval: Aval
     stage: int = -1
-    constant: bool = False
     trainable: bool = False
     storage: ops.Storage = ops.HERE
 
@@ -81,6 +80,7 @@ class Stage:
       closed: operands -> results, flat; only what it computes itself.
       operands: what it reads.
       results: what it computes.
+      changed: leaves of the untrained state: as the stage finds them -> as it leaves them.
     """
 
     number: int
@@ -88,6 +88,7 @@ class Stage:
     closed: jaxpr.ClosedJaxpr
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
+    changed: dict[Value, Value]
 
     def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
         """The scope of what is done for the stage as a whole."""
@@ -95,73 +96,113 @@ class Stage:
 
 
 class Arguments(NamedTuple):
-    """What a stage is called with after the variables: arrays, or `Value`s in their places."""
+    """What a stage is called with after variables and state: arrays, or `Value`s for them."""
 
     args: tuple[Pytree, ...]
     kwargs: dict[str, Pytree]
+
+
+class TracedStage(NamedTuple):
+    """A stage, and what it gives: pytrees of `Value`s.
+
+    Attributes:
+      stage: the stage.
+      outputs: of all its functions, one after the other.
+      state: the untrained state after it.
+      loss: that of the last stage in training.
+    """
+
+    stage: Stage
+    outputs: list[Pytree]
+    state: Pytree
+    loss: Value | None
 
 
 def trace_stage(
     number: int,
     parts: tuple[Part, ...],
     variables: Pytree,
+    state: Pytree,
     arguments: Arguments,
     optimizer: Callable[..., OptimizerFunctionOutput] | None = None,
-) -> tuple[Stage, list[Pytree], Value | None]:
+) -> TracedStage:
     """Traces one stage.
 
     Args:
       number: counting from 0.
       parts: its functions; all get the same arguments.
       variables: a pytree of `Value`s, or None.
+      state: the untrained state as the stages before leave it, the same.
       arguments: the other arguments.
       optimizer: for the last stage in training, what gives the loss for its outputs.
-
-    Returns:
-      The stage, its outputs (pytrees of `Value`s; those of all parts, one after the other), and
-      the loss.
 
     Raises:
       PipelineError: arguments that do not fit, or a value that was captured.
     """
-    leaves, structure = jax.tree.flatten((variables, arguments))
+    leaves, structure = jax.tree.flatten((variables, state, arguments))
     sources = list(dict.fromkeys(leaves))  # a stage may have given one value twice
     structures: list[object] = []  # JAX exports no type of theirs
+    places: list[int] = []
 
     def whole(*flat: jax.Array) -> list[jax.Array]:
         arrays = dict(zip(sources, flat, strict=True))
-        outputs = call_stage(number, parts, *structure.unflatten([arrays[v] for v in leaves]))
+        given = structure.unflatten([arrays[v] for v in leaves])
+        outputs, changed = call_stage(number, parts, *given)
         outputs = jax.tree.map(jnp.asarray, outputs)
         results, outputs_structure = jax.tree.flatten(outputs)
         structures.append(outputs_structure)
+        places[:] = changed
         if optimizer is not None:
             with parts[-1].on_its_ipu():
                 results.append(_scalar(optimizer(*outputs).loss))
-        return results
+        return [*results, *changed.values()]
 
     closed = jaxpr.trace_flat(whole, [source.aval for source in sources])
     _check_captures(number, parts, closed)
     _check_shards(number, parts, closed.jaxpr)
+    before = jax.tree.leaves(state)
     handed_on = [] if optimizer is not None else jax.tree.leaves(variables)
-    stage, values = _stage(number, parts, closed, sources, frozenset(handed_on))
-    loss = values.pop() if optimizer is not None else None
-    return stage, jax.tree.unflatten(structures[-1], values), loss
+    handed_on += [value for value in before if value.stage < 0]
+    stage, values = _stage(
+        number, parts, closed, sources, frozenset(handed_on), [before[i] for i in places]
+    )
+    last = len(values) - len(places)
+    after = with_changes(state, dict(zip(places, values[last:], strict=True)))
+    results = values[:last]
+    loss = results.pop() if optimizer is not None else None
+    return TracedStage(stage, jax.tree.unflatten(structures[-1], results), after, loss)
 
 
 def call_stage(
-    number: int, parts: Sequence[Part], variables: Pytree, arguments: Arguments
-) -> list[Pytree]:
-    """Calls the functions of a stage; gives their outputs, one after the other.
+    number: int, parts: Sequence[Part], variables: Pytree, state: Pytree, arguments: Arguments
+) -> tuple[list[Pytree], dict[int, jax.Array]]:
+    """Calls the functions of a stage.
+
+    Returns:
+      Their outputs, one after the other, and what they change of the untrained state, by place.
 
     Raises:
-      PipelineError: arguments that a function does not take.
+      PipelineError: arguments that a function does not take, or a state that does not fit.
     """
-    lead = () if variables is None else (variables,)
+    lead = tuple(tree for tree in (variables, state) if tree is not None)
     outputs: list[Pytree] = []
+    changed: dict[int, jax.Array] = {}
     for part in parts:
         with part.on_its_ipu():
-            outputs += as_list(_called(number, part, lead, arguments))
-    return outputs
+            result = _called(number, part, lead, arguments)
+            if isinstance(result, StageOutput):
+                who = f"stage {number} (`{part.name}`)"
+                for place, leaf in changes(who, state, result.state).items():
+                    if place in changed:
+                        raise PipelineError(
+                            f"two functions of stage {number} change leaf {place} of the state",
+                            where=_defined(part.function),
+                            fix="let one of them do it; they run at the same time",
+                        )
+                    changed[place] = leaf
+                result = result.outputs
+            outputs += as_list(result)
+    return outputs, changed
 
 
 def _stage(
@@ -169,18 +210,24 @@ def _stage(
     parts: tuple[Part, ...],
     closed: jaxpr.ClosedJaxpr,
     sources: Sequence[Value],
-    variables: frozenset[Value],
+    handed_on: frozenset[Value],
+    changed: Sequence[Value],
 ) -> tuple[Stage, list[Value]]:
-    """The stage reduced to what it computes, and the `Value` of each of its outputs."""
+    """The stage reduced to what it computes, and the `Value` of each of its outputs.
+
+    The last outputs are what becomes of the state's leaves `changed`; what is `handed_on` is a new
+    value for the next stage.
+    """
     inner = closed.jaxpr
     source_of = dict(zip(inner.invars, sources, strict=True))
     flowing = pipelines.dependent(inner.eqns, [v for v, s in source_of.items() if s.trainable])
-    known: dict[_Key, Value] = {v: s for v, s in source_of.items() if s not in variables}
+    known: dict[_Key, Value] = {v: s for v, s in source_of.items() if s not in handed_on}
     computed: list[jaxpr.Var | jaxpr.Literal] = []
-    for atom, aval in zip(inner.outvars, closed.out_avals, strict=True):
+    untrained = len(inner.outvars) - len(changed)
+    for place, (atom, aval) in enumerate(zip(inner.outvars, closed.out_avals, strict=True)):
         if _key(atom) in known:
             continue
-        is_float = jnp.issubdtype(aval.dtype, jnp.floating)
+        is_float = jnp.issubdtype(aval.dtype, jnp.floating) and place < untrained
         is_flowing = not isinstance(atom, jaxpr.Literal) and atom in flowing
         known[_key(atom)] = Value(aval, stage=number, trainable=is_float and is_flowing)
         computed.append(atom)
@@ -188,7 +235,9 @@ def _stage(
     reduced = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
     pruned, reads = jaxpr.without_unused(reduced)
     operands = tuple(sources[i] for i in reads)
-    return Stage(number, parts, pruned, operands, results), [known[_key(a)] for a in inner.outvars]
+    values = [known[_key(atom)] for atom in inner.outvars]
+    after = dict(zip(changed, values[untrained:], strict=True))
+    return Stage(number, parts, pruned, operands, results, after), values
 
 
 _Key = jaxpr.Var | int
@@ -203,7 +252,7 @@ def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Argume
     args = (*lead, *arguments.args)
     if refusal := misfit(part.function, args, arguments.kwargs):
         signature, mismatch = refusal
-        first = "the variables, then " if lead else ""
+        first = ("", "the variables, then ", "the variables, the state, then ")[len(lead)]
         before = f"what stage {number - 1} returns"
         source = before if number else "`inputs` and the infeed's element"
         raise PipelineError(

@@ -135,7 +135,9 @@ class Unpipelined:
         training = self.request.training
         if self.reference is None:
             for number, parts in enumerate(self.request.stages):
-                arguments = Arguments(tuple(call_stage(number, parts, variables, arguments)), {})
+                arguments = Arguments(
+                    tuple(call_stage(number, parts, variables, None, arguments)[0]), {}
+                )
             loss = self.request.optimizer(*arguments.args).loss if training else np.nan
             return loss, list(arguments.args)
         lead = () if variables is None else (variables,)

@@ -79,5 +79,5 @@ class Pipeline:
         for number, parts in enumerate(
             PipelineRequest(computational_stages=self.stages, **options).stages
         ):
-            given = Arguments(tuple(call_stage(number, parts, variables, given)), {})
+            given = Arguments(tuple(call_stage(number, parts, variables, None, given)[0]), {})
         return list(given.args)

@@ -7,7 +7,6 @@ from typing import Any
 
 from lowering.equations import renamed, sliced, values_of, variables
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
-from lowering.ops.draws import key_p
 from lowering.ops.tasks import Kind, Recomputation, TaskSpec, checkpoint_p, task_p
 from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
 from lowering.pipelines.slices import acts, needed_for, read_from_outside, readers
@@ -63,6 +62,7 @@ class _Again:
     def __init__(self, forward: JaxprEqn, residuals: Sequence[Var], mode: Recomputation):
         self.forward, self.residuals, self.mode = forward, residuals, mode
         jaxpr = forward.params["body"].jaxpr
+        self.buffers = {jaxpr.invars[operand] for operand, _ in forward.params["spec"].accumulated}
         named = dict(zip(forward.outvars, jaxpr.outvars, strict=True))
         wanted = [named[v] for v in residuals]
         sources = {v for e in jaxpr.eqns if self.is_kept(e) for v in e.outvars}
@@ -79,8 +79,8 @@ class _Again:
     def is_kept(self, eqn: JaxprEqn) -> bool:
         """Whether the results are kept: what acts does so once, and checkpoints are asked for."""
         interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
-        if eqn.primitive is key_p:  # made of a counter, which has gone on when this is made again
-            return True
+        if not self.buffers.isdisjoint(variables(eqn.invars)):
+            return True  # a counter, say, has gone on when this would be made again
         return acts(eqn) or (interleaved and eqn.primitive is checkpoint_p)
 
     def forward_task(self, others: set[Var]) -> JaxprEqn:

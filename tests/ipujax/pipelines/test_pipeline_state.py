@@ -1,0 +1,176 @@
+"""Untrained state of pipelines: the numbers of the stages called one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ipujax as ipu
+from ipujax import schedules
+from ipujax.pipelining_ops import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    RecomputationMode,
+    StageOutput,
+    pipeline,
+)
+from tests.ipujax.feeding import infeed, outfeed
+from tests.ipujax.pipelining import ENGINES, close, f32
+from tests.numbers import use_ipus
+
+COUNT, REPEAT, SIZE = 6, 3, 4
+
+
+def all_forward_first(stages: int, micro_batches: int) -> list[list[str]]:
+    """A user's own schedule."""
+    return [[f"{s}{p}{m}" for p in "FB" for m in range(micro_batches)] for s in range(stages)]
+
+
+SCHEDULES = {
+    "grouped": PipelineSchedule.Grouped,
+    "interleaved": PipelineSchedule.Interleaved,
+    "sequential": PipelineSchedule.Sequential,
+    "gpipe": schedules.gpipe,
+    "1f1b": schedules.one_f_one_b,
+    "zero-bubble": schedules.zero_bubble,
+    "own": all_forward_first,
+}
+
+
+# --- a model with all kinds of state --------------------------------------------------------------
+
+
+def dropped(seed: Any, x: Any) -> Any:
+    mask = jax.random.bernoulli(jax.random.fold_in(jax.random.key(7), seed), 0.7, x.shape)
+    return jnp.where(mask, x / 0.7, 0)
+
+
+def first(v: Any, s: Any, x: Any, y: Any) -> Any:
+    h = dropped(s["seed"][0], jnp.tanh(x @ v["w"][0]))
+    return StageOutput((h, y), {**s, "seed": [s["seed"][0] + 1, s["seed"][1]]})
+
+
+def second(v: Any, s: Any, h: Any, y: Any) -> Any:
+    """Reads the moving mean both in a product and in a function whose derivative needs it."""
+    mean = h.mean(0)
+    h = (h - mean) * v["scale"] + jnp.sin(s["mean"] * v["scale"])
+    return StageOutput((jnp.tanh(h @ v["w"][1]), y), {**s, "mean": 0.9 * s["mean"] + 0.1 * mean})
+
+
+def third(v: Any, s: Any, h: Any, y: Any) -> Any:
+    """Reads what the stage before has made of the mean, and a gain that nobody changes."""
+    h = dropped(s["seed"][1], h)
+    loss = jnp.mean((h @ v["w"][2] - y) ** 2) + s["gain"] * jnp.sum(v["w"][2] @ s["mean"])
+    seeds = [s["seed"][0], s["seed"][1] * 3 + 1]
+    after = {"seed": seeds, "count": s["count"] + 1, "total": s["total"] + loss, "last": y}
+    return StageOutput(loss, {**s, **after})
+
+
+STAGES = [first, second, third]
+RNG = np.random.default_rng(0)
+VARIABLES = {
+    "w": [RNG.normal(size=(SIZE, SIZE)).astype(f32) for _ in STAGES],
+    "scale": np.linspace(0.5, 1, SIZE, dtype=f32),
+}
+STATE = {
+    "seed": [np.uint32(3), np.uint32(5)],
+    "mean": np.zeros(SIZE, f32),
+    "count": np.int32(0),
+    "total": 0.0,
+    "last": np.zeros((2, SIZE), f32),
+    "gain": f32(0.5),
+}
+ELEMENTS = [tuple(pair) for pair in RNG.normal(size=(4 * COUNT * REPEAT, 2, 2, SIZE)).astype(f32)]
+OPTIMIZER = optax.sgd(0.1, 0.9)
+
+
+def optimizer(loss: Any) -> OptimizerFunctionOutput:
+    return OptimizerFunctionOutput(OPTIMIZER, loss)
+
+
+@jax.jit
+def one_after_the_other(v: Any, s: Any, x: Any, y: Any) -> Any:
+    """Gradients of the loss of one micro-batch, the loss, and the state after it."""
+
+    def loss_of(v: Any, s: Any) -> Any:
+        args: Any = (x, y)
+        for stage in STAGES:
+            args, s = stage(v, jax.lax.stop_gradient(s), *args)
+        return args, s
+
+    (loss, state), gradients = jax.value_and_grad(loss_of, has_aux=True)(v, s)
+    return gradients, loss, state
+
+
+def expected(elements: Any, repeat: int = REPEAT, count: int = COUNT) -> Any:
+    """(variables, optimizer state, state), and the losses."""
+    v, s, losses = jax.tree.map(jnp.asarray, VARIABLES), jax.tree.map(jnp.asarray, STATE), []
+    opt, rows = OPTIMIZER.init(v), iter(elements)
+    for _ in range(repeat):
+        total = jax.tree.map(jnp.zeros_like, v)
+        for _ in range(count):
+            gradients, loss, s = one_after_the_other(v, s, *next(rows))
+            losses.append(loss)
+            total = jax.tree.map(jnp.add, total, gradients)
+        updates, opt = OPTIMIZER.update(total, opt, v)
+        v = optax.apply_updates(v, updates)
+    return (v, opt, s), np.array(losses)
+
+
+def trained(engine: str, **options: Any) -> tuple[Any, Any]:
+    """What the pipeline returns, and what it sends."""
+    sink = options.pop("outfeed_queue", None) or outfeed()
+    source = infeed(options.pop("elements", ELEMENTS))
+    given = {"repeat_count": REPEAT, "optimizer_function": optimizer} | options
+    count = given.pop("count", COUNT)
+
+    def fn(variables: Any, state: Any) -> Any:
+        return pipeline(
+            STAGES,
+            count,
+            infeed_queue=source,
+            outfeed_queue=sink,
+            variables=variables,
+            state=state,
+            **given,
+        )
+
+    return ipu.compile(fn, engine=engine)(VARIABLES, STATE), sink.dequeue()[0]
+
+
+def all_close(mine: Any, theirs: Any) -> None:
+    assert jax.tree.structure(mine) == jax.tree.structure(theirs)
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        assert one.dtype == other.dtype
+        close(one, other, 2e-5)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_gives_the_numbers_of_the_stages_one_after_the_other(
+    schedule: str, engine: str
+) -> None:
+    use_ipus(4)
+    all_close(trained(engine, pipeline_schedule=SCHEDULES[schedule]), expected(ELEMENTS))
+
+
+@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("mode", list(RecomputationMode)[1:])
+def test_recomputation_finds_the_state_that_the_forward_task_found(
+    mode: RecomputationMode, offload: bool
+) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.allow_recompute = True
+    config.configure_ipu_system()
+    got = trained("replay", recomputation_mode=mode, offload_activations=offload)
+    all_close(got, expected(ELEMENTS))
