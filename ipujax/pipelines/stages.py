@@ -101,6 +101,18 @@ class Arguments(NamedTuple):
     kwargs: dict[str, Pytree]
 
 
+class StageOutput(NamedTuple):
+    """What a stage of a pipeline with a state returns.
+
+    Attributes:
+      outputs: what it would return without one.
+      state: as the stage was given it, with new leaves where it changes them.
+    """
+
+    outputs: Pytree
+    state: Pytree
+
+
 def trace_stage(
     number: int,
     parts: tuple[Part, ...],
