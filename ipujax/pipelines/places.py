@@ -168,7 +168,7 @@ def _counted(marked: set[Any], count: int | None) -> int:
     missing = set(range(highest)) - marked
     if count is not None:
         raise PipelineError(
-            f"something is in stage {highest}, but there are {count} stages only",
+            f"something is in stage {highest}, and the last stage is {count - 1}",
             fix=f"assign stages from 0 to {count - 1}",
         )
     if missing:
