@@ -8,6 +8,7 @@ from typing import Any
 
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.pipelines.cut import cut
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, call_stage
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
@@ -26,12 +27,15 @@ class Pipeline:
     """Stages in place of a model that is one function.
 
     Attributes:
-      stages: as `pipelining_ops.pipeline` takes them.
+      stages: as `pipelining_ops.pipeline` takes them; or one function of all that the first is
+        given, which is cut where marks say that another stage begins.
       options: more of its arguments by name, such as `device_mapping` or `pipeline_schedule`.
+      count: how many stages a function is cut into; None for as many as have marks.
     """
 
-    stages: Sequence[Any]
+    stages: Sequence[Any] | Callable[..., Any]
     options: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    count: int | None = None
 
     def __post_init__(self) -> None:
         check.instance(self.options, Mapping, "the options of a Pipeline")
@@ -41,6 +45,14 @@ class Pipeline:
                 "give themselves",
                 "leave it out, and say it there: `accumulation`, `steps`, `inputs`, `optimizer`...",
             )
+
+    def stages_for(
+        self, variables: Tree, state: Tree, args: Sequence[Tree], named: Mapping[str, Tree]
+    ) -> Sequence[Any]:
+        """The stage functions for arguments, or avals, of these shapes."""
+        if not callable(self.stages):
+            return self.stages
+        return cut(self.stages, variables, state, args, named, count=self.count)
 
     def run(
         self,
@@ -53,8 +65,9 @@ class Pipeline:
         **more: Any,
     ) -> Tree:
         """So many executions of so many micro-batches each; gives what the pipeline gives."""
+        element, named = queues[0].arguments()
         return pipeline(
-            self.stages,
+            self.stages_for(variables, more.get("state"), [*inputs, *element], named),
             count,
             repeat_count=steps,
             inputs=inputs,
@@ -75,9 +88,10 @@ class Pipeline:
           named: the element, if it is a dict.
         """
         options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
+        stages = self.stages_for(variables, None, args, named)
         given = Arguments(args, named)
         for number, parts in enumerate(
-            PipelineRequest(computational_stages=self.stages, **options).stages
+            PipelineRequest(computational_stages=stages, **options).stages
         ):
             given = Arguments(tuple(call_stage(number, parts, variables, None, given)[0]), {})
         return list(given.args)
