@@ -27,7 +27,8 @@ class Inference(DeviceLoop):
     Attributes:
       model: `model(variables, state, *inputs, *element)`, as that of a `Training`, gives a pytree
         that is sent to the host, or a `StepOutput`; or a `Pipeline`, whose last stage gives one.
-        The state that a `StepOutput` has goes into the next step; none of it is left of a run.
+        The state that a `StepOutput` (or a stage's `StageOutput`) has goes into the next step;
+        none of it is left of a run.
       accumulation: elements in a step, which is one execution of a pipeline.
 
     The others are those of a `Training`.
@@ -84,11 +85,11 @@ class Inference(DeviceLoop):
         return sums
 
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[Tree, ...]:
-        """As `DeviceLoop.program`: the untrained state, if the model is one function."""
+        """As `DeviceLoop.program`: the untrained state; of a pipeline only if it has some."""
         variables, state, inputs = arguments
         model = self.model
         if isinstance(model, Pipeline):
-            return model.run(steps, self.accumulation, queues, inputs, variables)
+            return model.run(steps, self.accumulation, queues, inputs, variables, state=state)
 
         def step(state: Tree, *element: Tree, **by_name: Tree) -> tuple[Tree]:
             before = [variables] if state is None else [variables, state]
@@ -106,7 +107,7 @@ class Inference(DeviceLoop):
 
     def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
         """As `DeviceLoop.after`: the same variables."""
-        own = carried[0] if carried else None  # of a pipeline nothing comes back
+        own = carried[0] if carried else None  # of a pipeline without state nothing comes back
         return TrainState(
             state.variables, state.optimizer_state, own, state.step + steps * self.step_size
         )
