@@ -32,7 +32,8 @@ class IPUPipelineEstimator(Estimator):
       config: as in `IPUEstimator`.
       params: as in `IPUEstimator`.
       warm_start_from: as in `IPUEstimator`.
-      init_fn: `init_fn(key, features)` gives the variables.
+      init_fn: `init_fn(key, features)` gives the variables, or `(variables, state)`; stages then
+        take both, and may return a `StageOutput`.
 
     Raises:
       EstimatorError: (a `ValueError`) arguments that cannot be.

@@ -40,11 +40,6 @@ class PipelineMode(Mode):
 
     def prepared(self, state: TrainState, element: Tree) -> TrainState:
         """As `Mode.prepared`."""
-        if state.state is not None:
-            raise check.refuse(
-                "init_fn gives untrained state, which the stages of a pipeline do not take",
-                "return variables alone; what changes is for an IPUEstimator",
-            )
         if self.loop is None:
             self.loop = self._made()
         if self.mode != ModeKeys.TRAIN or state.optimizer_state is not None:
@@ -98,7 +93,7 @@ class PipelineMode(Mode):
         stages, inputs = Pipeline(spec.computational_stages, spec.options), self._inputs(state)
 
         def forward(*element: Tree, **by_name: Tree) -> Tree:
-            outputs = stages.forward(state.variables, *inputs, *element, **by_name)
+            outputs = stages.forward(state.variables, state.state, *inputs, *element, **by_name)
             return self.predictions(outputs) if self.mode == ModeKeys.PREDICT else outputs
 
         return forward

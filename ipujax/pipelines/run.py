@@ -242,7 +242,8 @@ class _Run:
         """The loop over micro-batches: its variables after the last one."""
         request = self.request
         constants = [known[v] for v in self.model.constants]
-        begin = {buffer: known[v] for v, buffer in body.state.items()}
+        # Copies, since tasks overwrite their buffers, and others may read what the state was.
+        begin = {buffer: jnp.copy(known[v]) for v, buffer in body.state.items()}
         initial = [
             begin[v] if v in begin else ops.store(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage)
             for v in body.variables

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from ipujax.checks.arguments import as_list, misfit
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
-from ipujax.pipelines.state import StageOutput, changes, with_changes
+from ipujax.pipelines.state import StageOutput, changes, leaf_name, with_changes
 from lowering import jaxpr, marks, ops, pipelines
 
 Pytree = object
@@ -184,18 +184,18 @@ def call_stage(
     Raises:
       PipelineError: arguments that a function does not take, or a state that does not fit.
     """
-    lead = tuple(tree for tree in (variables, state) if tree is not None)
     outputs: list[Pytree] = []
     changed: dict[int, jax.Array] = {}
     for part in parts:
         with part.on_its_ipu():
-            result = _called(number, part, lead, arguments)
+            result = _called(number, part, (variables, state), arguments)
             if isinstance(result, StageOutput):
                 who = f"stage {number} (`{part.name}`)"
                 for place, leaf in changes(who, state, result.state).items():
                     if place in changed:
+                        name = leaf_name(state, place)
                         raise PipelineError(
-                            f"two functions of stage {number} change leaf {place} of the state",
+                            f"two functions of stage {number} change state{name}",
                             where=_defined(part.function),
                             fix="let one of them do it; they run at the same time",
                         )
@@ -248,11 +248,15 @@ def _key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
     return id(atom) if isinstance(atom, jaxpr.Literal) else atom
 
 
+_LEAD = ("the variables", "the state")
+
+
 def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments) -> Pytree:
-    args = (*lead, *arguments.args)
+    args = (*(tree for tree in lead if tree is not None), *arguments.args)
     if refusal := misfit(part.function, args, arguments.kwargs):
         signature, mismatch = refusal
-        first = ("", "the variables, then ", "the variables, the state, then ")[len(lead)]
+        names = [n for n, tree in zip(_LEAD, lead, strict=True) if tree is not None]
+        first = f"{', '.join(names)}, then " if names else ""
         before = f"what stage {number - 1} returns"
         source = before if number else "`inputs` and the infeed's element"
         raise PipelineError(

@@ -66,6 +66,11 @@ def changes(who: str, before: Any, after: Any) -> dict[int, jax.Array]:
     return made
 
 
+def leaf_name(state: Any, place: int) -> str:
+    """The path to a leaf, for messages."""
+    return jax.tree_util.keystr(jax.tree.leaves_with_path(state)[place][0])
+
+
 def with_changes(state: Any, changed: dict[int, Any]) -> Any:
     """The state with other leaves at some places."""
     leaves, structure = jax.tree.flatten(state)

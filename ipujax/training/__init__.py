@@ -5,6 +5,7 @@ as a pipeline. `fit` runs that program until enough steps are made, somebody sto
 ends. An `Inference` does the same without learning.
 """
 
+from ipujax.pipelines.state import StageOutput as StageOutput
 from ipujax.training.callbacks import Callback as Callback
 from ipujax.training.callbacks import History as History
 from ipujax.training.callbacks import Run as Run

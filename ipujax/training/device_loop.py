@@ -175,11 +175,6 @@ class DeviceLoop(abc.ABC):
                 "steps a program makes",
                 "give one of them",
             )
-        if isinstance(self.model, Pipeline) and state.state is not None:
-            raise check.refuse(
-                "the stages of a pipeline take no untrained state",
-                "give it to them by `inputs`; what changes is for a model that is one function",
-            )
         arrays = on_device(state)
         return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
 

@@ -28,7 +28,8 @@ class Inference(DeviceLoop):
     Attributes:
       model: `model(variables, state, *inputs, *element)`, as that of a `Training`, gives a pytree
         that is sent to the host, or a `StepOutput`; or a `Pipeline`, whose last stage gives one.
-        The state that a `StepOutput` has goes into the next step; none of it is left of a run.
+        The state that a `StepOutput` (or a stage's `StageOutput`) has goes into the next step;
+        none of it is left of a run.
       accumulation: elements in a step, which is one execution of a pipeline.
 
     The others are those of a `Training`; without `state_reduction` nothing is reduced.
@@ -90,11 +91,12 @@ class Inference(DeviceLoop):
         return sums
 
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[Tree, ...]:
-        """As `DeviceLoop.program`: the untrained state, if the model is one function."""
+        """As `DeviceLoop.program`: the untrained state; of a pipeline only if it has some."""
         variables, state, inputs = arguments
         model = self.model
         if isinstance(model, Pipeline):
-            return model.run(steps, self.accumulation, queues, inputs, variables)
+            after = model.run(steps, self.accumulation, queues, inputs, variables, state=state)
+            return self._reduced(state, *after) if after else after
 
         def step(state: Tree, *element: Tree, **by_name: Tree) -> tuple[Tree]:
             before = [variables] if state is None else [variables, state]
@@ -104,8 +106,12 @@ class Inference(DeviceLoop):
             queues[1].enqueue(output.loss if output.send is None else output.send)
             return (output.state,)
 
-        after = loops.repeat(steps * self.accumulation, step, [state], queues[0])
-        return (after if self.state_reduction is None else self.state_reduction(state, after),)
+        return self._reduced(
+            state, loops.repeat(steps * self.accumulation, step, [state], queues[0])
+        )
+
+    def _reduced(self, before: Tree, after: Tree) -> tuple[Tree]:
+        return (after if self.state_reduction is None else self.state_reduction(before, after),)
 
     def carried(self, state: TrainState) -> tuple[Tree, Tree]:
         """As `DeviceLoop.carried`."""
@@ -113,7 +119,7 @@ class Inference(DeviceLoop):
 
     def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
         """As `DeviceLoop.after`: the same variables."""
-        own = carried[0] if carried else None  # of a pipeline nothing comes back
+        own = carried[0] if carried else None  # of a pipeline without state nothing comes back
         return TrainState(
             state.variables, state.optimizer_state, own, state.step + steps * self.step_size
         )

@@ -11,14 +11,15 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.pipelines.cut import cut
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, call_stage
+from ipujax.pipelines.state import with_changes
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.training.checks import check
 from ipujax.training.state import Tree
 
 _GIVEN = frozenset({
     "computational_stages", "gradient_accumulation_count", "repeat_count", "inputs", "infeed_queue",
-    "outfeed_queue", "optimizer_function", "variables", "optimizer_state", "reduction_method",
-    "gradient_accumulation_dtype",
+    "outfeed_queue", "optimizer_function", "variables", "optimizer_state", "state",
+    "reduction_method", "gradient_accumulation_dtype",
 })  # fmt: skip
 
 
@@ -79,11 +80,12 @@ class Pipeline:
             **self.options,
         )
 
-    def forward(self, variables: Tree, *args: Tree, **named: Tree) -> list[Tree]:
+    def forward(self, variables: Tree, state: Tree, *args: Tree, **named: Tree) -> list[Tree]:
         """What the last stage gives for one element: all stages one after the other, on their IPUs.
 
         Args:
           variables: given to all stages.
+          state: the untrained state, the same; None for none. What becomes of it is not returned.
           args: of the first stage: inputs, then the element.
           named: the element, if it is a dict.
         """
@@ -93,5 +95,6 @@ class Pipeline:
         for number, parts in enumerate(
             PipelineRequest(computational_stages=stages, **options).stages
         ):
-            given = Arguments(tuple(call_stage(number, parts, variables, None, given)[0]), {})
+            outputs, changed = call_stage(number, parts, variables, state, given)
+            given, state = Arguments(tuple(outputs), {}), with_changes(state, changed)
         return list(given.args)

@@ -34,7 +34,8 @@ class Training(DeviceLoop):
     Attributes:
       model: `model(variables, state, *inputs, *element)` (without `state` if that is None, the
         element by keyword if it is a dict) gives the loss of a micro-batch, or a `StepOutput`;
-        or a `Pipeline`, whose last stage gives the loss, or what `optimizer` takes; or a
+        or a `Pipeline`, whose last stage gives the loss, or what `optimizer` takes, and whose
+        stages are given variables and state in the same way, and may return a `StageOutput`; or a
         `SelfDifferentiating` one, which gives gradients.
       optimizer: an optax transformation, or one of `ipujax.optimizers`; in a pipeline also a
         function of the last stage's outputs that gives an `OptimizerFunctionOutput`.
@@ -143,22 +144,25 @@ class Training(DeviceLoop):
                 variables,
                 self._pipeline_optimizer,
                 optimizer_state=optimizer_state,
+                state=state,
                 reduction_method=self.reduction_method,
                 gradient_accumulation_dtype=self.accumulation_dtype,
             )
-            return *final, state
-        step = Step(
-            self.model,
-            self.optimizer,
-            self.replica_reduction,
-            self.accumulation,
-            parse_reduction_method(self.reduction_method),
-            self._accumulator_dtype,
-            queues,
-        )
-        carried = step.repeat(steps, (variables, optimizer_state, state), inputs)
+        else:
+            step = Step(
+                self.model,
+                self.optimizer,
+                self.replica_reduction,
+                self.accumulation,
+                parse_reduction_method(self.reduction_method),
+                self._accumulator_dtype,
+                queues,
+            )
+            final = step.repeat(steps, (variables, optimizer_state, state), inputs)
+        # A pipeline without untrained state gives none back.
+        variables, optimizer_state, after = (*final, None)[:3]
         reduce = self.state_reduction or (lambda _, after: averaged_state(after))
-        return carried[0], carried[1], reduce(state, carried[2])
+        return variables, optimizer_state, reduce(state, after)
 
     def carried(self, state: TrainState) -> Carried:
         """As `DeviceLoop.carried`."""
@@ -166,7 +170,7 @@ class Training(DeviceLoop):
 
     def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
         """As `DeviceLoop.after`."""
-        # A pipeline has two of them, and a loop over micro-batches in which the data ended more.
+        # A pipeline may have two of them, and micro-batches in which the data ended have more.
         variables, optimizer_state, own = (*carried, None)[:3]
         return TrainState(variables, optimizer_state, own, state.step + steps * self.step_size)
 

@@ -42,6 +42,7 @@ def run_pipeline(
     variables: Any = None,
     inputs: Sequence[Any] = (),
     state: Any = None,
+    untrained: Any = None,
     **arguments: Any,
 ) -> tuple[Any, Any]:
     """Runs a pipeline once, with an outfeed of its own: what it returned, what it sent."""
@@ -50,7 +51,7 @@ def run_pipeline(
     if source is not None:
         arguments["infeed_queue"] = IPUInfeedQueue(source)
 
-    def model(variables: Any, state: Any, inputs: Any) -> Any:
+    def model(variables: Any, state: Any, untrained: Any, inputs: Any) -> Any:
         return pipeline(
             stages,
             count,
@@ -58,10 +59,11 @@ def run_pipeline(
             outfeed_queue=sink,
             variables=variables,
             optimizer_state=state,
+            state=untrained,
             **arguments,
         )
 
-    result = ipu.compile(model, engine=engine)(variables, state, list(inputs))
+    result = ipu.compile(model, engine=engine)(variables, state, untrained, list(inputs))
     return result, sink.dequeue()
 
 

@@ -264,7 +264,6 @@ def test_what_is_of_a_wrong_type_is_told(call: Any, says: str) -> None:
         (lambda: trained(make(), None), "neither `steps` nor"),
         (lambda: trained(make(), -1), "at least 0"),
         (lambda: make(STAGES, lambda loss: loss).init(STAGED), "optimizer_state=opt.init"),
-        (lambda: make(STAGES, optax.sgd(0.1)).fit(TrainState(STAGED, (), 1), batches, 1), "state"),
         (lambda: trained(make(ALONE, optax.sgd(0.1)), 1, variables=STAGED), "which is the loss"),
     ],
 )
