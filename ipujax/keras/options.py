@@ -1,0 +1,189 @@
+"""What a Keras model is told about its pipeline and about the accumulation of gradients."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from ipujax import pipelining_ops
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.gradient_accumulation import parse_reduction_method
+from ipujax.keras.stages import recompile
+from ipujax.pipelines.request import PipelineRequest
+from ipujax.pipelines.values import check
+
+_PIPELINING = "_ipu_pipelining_options"
+_ACCUMULATION = "_ipu_gradient_accumulation_options"
+
+# Arguments of a pipeline that have another name here, that the model and its training decide, and
+# that would take away what Keras reads.
+_RENAMED = {
+    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
+    "reduction_method": "gradient_accumulation_reduction_method",
+}
+_AUTOMATIC = (
+    "computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue",
+    "optimizer_function", "variables", "optimizer_state",
+)  # fmt: skip
+_INCOMPATIBLE = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+
+
+@dc.dataclass(frozen=True)
+class GradientAccumulationOptions:
+    """How the gradients of several batches become one weight update, without a pipeline.
+
+    Attributes:
+      gradient_accumulation_steps_per_replica: batches of one replica per weight update.
+      reduction_method: of their gradients.
+    """
+
+    gradient_accumulation_steps_per_replica: int = 1
+    reduction_method: Reduction = Reduction.MEAN
+
+
+@dc.dataclass(frozen=True)
+class PipeliningOptions:
+    """How a pipelined model runs.
+
+    Attributes:
+      gradient_accumulation_steps_per_replica: batches of one replica per weight update; None until
+        it is set.
+      device_mapping: the IPU of each stage; None for stage i on IPU i.
+      accumulate_outfeed: whether results are summed on the device, over the batches of an update.
+      reduction_method: of the batches' gradients.
+      arguments: further arguments of `pipelining_ops.pipeline`, by name.
+    """
+
+    gradient_accumulation_steps_per_replica: int | None = None
+    device_mapping: tuple[int, ...] | None = None
+    accumulate_outfeed: bool | None = None
+    reduction_method: Reduction = Reduction.MEAN
+    arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+
+
+def pipelining_options(model: Any) -> PipeliningOptions:
+    """What `set_pipelining_options` has set."""
+    return vars(model).get(_PIPELINING) or PipeliningOptions()
+
+
+def gradient_accumulation_options(model: Any) -> GradientAccumulationOptions:
+    """What `set_gradient_accumulation_options` has set."""
+    return vars(model).get(_ACCUMULATION) or GradientAccumulationOptions()
+
+
+def set_gradient_accumulation_options(
+    model: Any,
+    gradient_accumulation_steps_per_replica: int | None = None,
+    gradient_accumulation_reduction_method: Any = "mean",
+) -> None:
+    """Has a model that is no pipeline update its weights once in several batches.
+
+    Args:
+      model: the model.
+      gradient_accumulation_steps_per_replica: batches of one replica per weight update; None keeps
+        what was set before, 1 at first.
+      gradient_accumulation_reduction_method: what becomes of their gradients: a
+        `GradientAccumulationReductionMethod` or its name.
+
+    Raises:
+      PipelineError: (a `ValueError`) a number below 1.
+      PipelineTypeError: (a `TypeError`) no integer.
+      OptimizerError: (a `ValueError`) an unknown method; `OptimizerTypeError` for another type.
+    """
+    before = gradient_accumulation_options(model)
+    steps = _steps(gradient_accumulation_steps_per_replica)
+    changed = GradientAccumulationOptions(
+        before.gradient_accumulation_steps_per_replica if steps is None else steps,
+        parse_reduction_method(gradient_accumulation_reduction_method),
+    )
+    object.__setattr__(model, _ACCUMULATION, changed)
+    recompile(model)
+
+
+def set_pipelining_options(
+    model: Any,
+    gradient_accumulation_steps_per_replica: int | None = None,
+    device_mapping: list[int] | None = None,
+    accumulate_outfeed: bool | None = None,
+    gradient_accumulation_reduction_method: Any = "mean",
+    **pipelining_kwargs: Any,
+) -> None:
+    """Says how a pipelined model runs.
+
+    Args:
+      model: the model.
+      gradient_accumulation_steps_per_replica: batches of one replica per weight update. This and
+        the next two keep what was set before if they are None.
+      device_mapping: the IPU of each stage; stage i is on IPU i where it was never given.
+      accumulate_outfeed: whether the results of a weight update's batches are summed on the device.
+      gradient_accumulation_reduction_method: what becomes of the batches' gradients: a
+        `GradientAccumulationReductionMethod` or its name.
+      pipelining_kwargs: further arguments of `pipelining_ops.pipeline`, such as
+        `pipeline_schedule`, `recomputation_mode` and `offload_activations`; they take the place of
+        those given before.
+
+    Raises:
+      PipelineError: (a `ValueError`) a value that cannot be, or an argument that Keras sets.
+      PipelineTypeError: (a `TypeError`) a value of a wrong type, or an argument that
+        `pipelining_ops.pipeline` does not have.
+      OptimizerError: (a `ValueError`) an unknown method; `OptimizerTypeError` for another type.
+    """
+    before = pipelining_options(model)
+    given = {
+        "gradient_accumulation_steps_per_replica": _steps(gradient_accumulation_steps_per_replica),
+        "device_mapping": _mapping(device_mapping),
+        "accumulate_outfeed": check.optional_flag(accumulate_outfeed, "accumulate_outfeed"),
+    }
+    method = parse_reduction_method(gradient_accumulation_reduction_method)
+    _check_arguments(pipelining_kwargs)
+    changed = dc.replace(
+        before,
+        **{name: value for name, value in given.items() if value is not None},
+        reduction_method=method,
+        arguments=dict(pipelining_kwargs),
+    )
+    object.__setattr__(model, _PIPELINING, changed)
+    recompile(model)
+
+
+def _steps(steps: Any) -> int | None:
+    name = "gradient_accumulation_steps_per_replica"
+    return None if steps is None else check.integer(steps, name, 1)
+
+
+def _mapping(mapping: Any) -> tuple[int, ...] | None:
+    if mapping is None:
+        return None
+    entries = check.sequence(mapping, "device_mapping", "integers")
+    return tuple(check.integer(entry, "an entry of device_mapping", -1) for entry in entries)
+
+
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuses what a pipeline does not take, or does not take from here."""
+    known = inspect.signature(pipelining_ops.pipeline).parameters
+    for name in arguments:
+        here = f"{name} is an argument of pipelining_ops.pipeline that"
+        if name in _RENAMED:
+            raise check.refuse(f"{here} Keras sets", f"give {_RENAMED[name]} instead")
+        if name in _AUTOMATIC:
+            raise check.refuse(f"{here} Keras sets by itself", "leave it out")
+        if name in _INCOMPATIBLE:
+            raise check.refuse(f"{here} is not compatible with Keras", "leave it out")
+        if name not in known:
+            raise check.refuse_type(
+                f"set_pipelining_options and pipelining_ops.pipeline have no argument {name}",
+                "see the arguments of ipu.pipelining_ops.pipeline",
+            )
+    of_stages = [name for name in arguments if name.endswith("_stages_poplar_options")]
+    rest = {name: value for name, value in arguments.items() if name not in of_stages}
+    # Two stages stand for the model's, whose number is not known yet.
+    stages = [_stand_in, _stand_in]
+    PipelineRequest(computational_stages=stages, gradient_accumulation_count=1, **rest)
+
+
+def _stand_in(x: jax.Array) -> jax.Array:
+    return x
