@@ -46,6 +46,16 @@ class Batches:
         self._taken += 1
         return batch
 
+    def first(self) -> Any:
+        """The next batch, which stays.
+
+        Raises:
+          StopIteration: the data has ended.
+        """
+        if not self._peek():
+            raise StopIteration
+        return self._waiting[0]
+
     def series(self) -> Series | None:
         """The batches that come next; None at the end of the data."""
         if self._series is None or self._series.is_read:

@@ -88,6 +88,21 @@ def _product(mode: Sharing) -> str:
     return f"{replicas} x {mode.accumulation} accumulated micro-batches = {mode.batches_per_step}"
 
 
+def check_own(model: Any, name: str) -> None:
+    """Refuses a step of the user's own, of which a pipeline knows nothing.
+
+    Raises:
+      KerasError: (a `ValueError`) the model's class overrides it.
+    """
+    trainer = importlib.import_module("keras.src.backend.jax.trainer").JAXTrainer
+    if getattr(type(model), name) is not getattr(trainer, name):
+        raise check.refuse(
+            f"model {model.name!r} overrides {name}, which a pipelined model cannot: its stages "
+            "are those of the forward pass",
+            "override compute_loss or compute_metrics, or run the model without stages",
+        )
+
+
 def check_model(model: Any) -> None:
     """Refuses what cannot be compiled.
 

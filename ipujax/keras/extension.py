@@ -13,11 +13,28 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.keras.assignment import (
+    get_pipeline_stage_assignment,
+    reset_pipeline_stage_assignment,
+    set_pipeline_stage_assignment,
+)
 from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check_model
-from ipujax.keras.programs import Mode, Program, SharedUpdates, WholeSteps
-from ipujax.keras.strategy import Strategy, current
+from ipujax.keras.functions import Function, report
+from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options
+from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
+from ipujax.keras.strategy import current
+
+METHODS = (
+    set_gradient_accumulation_options,
+    set_pipelining_options,
+    get_pipeline_stage_assignment,
+    set_pipeline_stage_assignment,
+    reset_pipeline_stage_assignment,
+    print_pipeline_stage_assignment_summary,
+    report,
+)
+"""What models get besides."""
 
 _lock = threading.Lock()
 _KINDS = ("train", "test", "predict")
@@ -42,6 +59,9 @@ def extend() -> None:
         epochs = module.JAXEpochIterator
         epochs._get_iterator = _instead(epochs._get_iterator, _batches)
         trainer._purge_model_variables = _instead(trainer._purge_model_variables, _kept)
+        model = importlib.import_module("keras.src.models.model").Model
+        for method in METHODS:
+            setattr(model, method.__name__, method)
 
 
 def _instead(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,22 +79,10 @@ def _make(model: Any, kind: str, original: Callable[..., Any], force: bool = Fal
     strategy, name = current(), f"{kind}_function"
     made = getattr(model, name)
     if strategy is None:
-        return original(model, force or isinstance(made, Program))
-    check_model(model)
-    mode = _mode(model, kind, strategy)
-    if force or not isinstance(made, Program) or made.mode != mode:
-        made = SharedUpdates(mode) if _is_shared(mode) else WholeSteps(mode)
-        setattr(model, name, made)
-    return made
-
-
-def _mode(model: Any, kind: str, strategy: Strategy) -> Mode:
-    accumulation = 1
-    return Mode(model, kind, strategy.device, strategy.replicas(), accumulation)
-
-
-def _is_shared(mode: Mode) -> bool:
-    return mode.kind == "train" and mode.batches_per_step > 1
+        return original(model, force or isinstance(made, Function))
+    if force or not isinstance(made, Function) or not made.is_for(strategy):
+        setattr(model, name, Function(model, kind, strategy))
+    return getattr(model, name)
 
 
 def _batches(epochs: Any) -> Batches:

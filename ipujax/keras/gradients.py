@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -54,16 +54,25 @@ class Update:
             )
         return collected[0], said, state[1], state[3]
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """The model's optimizer, as one of optax; its state are the optimizer's variables."""
+    def optimizer(
+        self,
+        form: Callable[[Arrays], Tree] = list,
+        formless: Callable[[Tree], Arrays] = list,
+    ) -> optax.GradientTransformation:
+        """The model's optimizer, as one of optax; its state are the optimizer's variables.
+
+        Args:
+          form: gives a list of trainable variables the form in which they are trained.
+          formless: undoes that.
+        """
         own = self._model.optimizer
 
-        def update(gradients: Arrays, state: Arrays, params: Arrays) -> tuple[Arrays, Arrays]:
-            trained, state = own.stateless_apply(state, gradients, params)
-            return [new - old for new, old in zip(trained, params, strict=True)], state
+        def update(gradients: Tree, state: Arrays, params: Tree) -> tuple[Tree, Arrays]:
+            olds = formless(params)
+            news, state = own.stateless_apply(state, formless(gradients), olds)
+            return form([new - old for new, old in zip(news, olds, strict=True)]), state
 
-        def init(params: Arrays) -> Arrays:
+        def init(params: Tree) -> Arrays:
             del params
             return [variable.value for variable in own.variables]
 

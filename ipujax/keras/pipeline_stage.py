@@ -63,6 +63,8 @@ class PipelineStage:
       MissingExtraError: (an `ImportError`) Keras is not installed.
     """
 
+    was_entered = False  # by anybody, in this process
+
     def __init__(self, stage: int):
         self._stage = _check.integer(stage, "the stage of PipelineStage", 0)
         self._entered = contextlib.ExitStack()
@@ -75,6 +77,7 @@ class PipelineStage:
                 "leave the outer scope first; a layer's call belongs to one stage",
             )
         extend()
+        PipelineStage.was_entered = True
         self._entered.enter_context(running(self._stage, scope=True))
         return self
 

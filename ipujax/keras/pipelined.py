@@ -6,141 +6,150 @@ the stages that layers were assigned to, and it is cut where these say.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
+from ipujax import schedules
 from ipujax.keras.backend import keras
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check, check_share
-from ipujax.keras.gradients import Update, unpacked
-from ipujax.keras.mode import Arrays, Mode, State
+from ipujax.keras.checks import check_own
+from ipujax.keras.gradients import Update
+from ipujax.keras.mode import Arrays, State
 from ipujax.keras.programs import Program
 from ipujax.keras.staged import staged
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, StageOutput
 from ipujax.training import Inference, Pipeline, Training, TrainState
-from ipujax.training.device_loop import Advance, DeviceLoop
 from ipujax.training.state import Tree
 
 Named = dict[str, jax.Array]
+
+_OF_INFERENCE = (
+    "device_mapping", "forward_propagation_stages_poplar_options", "offload_weights",
+    "replicated_weight_sharding", "name",
+)  # fmt: skip
 
 
 class PipelinedTraining(Program):
     """Training as a pipeline."""
 
-    def made_loop(self) -> Training:
+    def made_loop(self, micro_batches: int) -> Training:
         """As `Program.made_loop`."""
         mode, model = self.mode, self.mode.model
-        _check_own(mode, "train_step")
-        update = Update(model)
-        names = names_of(model.trainable_variables)
-        apart = mode.untrained.drawing_apart(functools.partial(self._pass, tuple(names)))
-        scaled = is_scaled(model)
+        check_own(model, "train_step")
+        is_scaled, update = _scales_loss(model), Update(model)
+        apart = mode.untrained.drawing_apart(self._pass)
+        by_name = update.optimizer(mode.named, mode.unnamed)
 
         def forward(trained: Named, state: tuple[Arrays, Arrays], *inputs: Tree) -> StageOutput:
-            *optimizer, batch = inputs
-            kept, metrics = state
-            kept, (outputs, metrics) = apart(
-                kept, trained, metrics, optimizer[0] if scaled else [], batch
-            )
+            optimizer, batch = inputs if is_scaled else ([], *inputs)
+            kept, (outputs, metrics) = apart(state[0], trained, state[1], optimizer, batch)
             return StageOutput(outputs, (kept, metrics))
 
         def optimizer(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:
-            return OptimizerFunctionOutput(update.optimizer_of(names), loss)
+            return OptimizerFunctionOutput(by_name, loss)
 
         return Training(
             Pipeline(forward, mode.pipeline, count=mode.stages),
             optimizer,
-            accumulation=mode.accumulation,
-            reduction_method=mode.reduction,
-            inputs=(lambda state: [state.optimizer_state]) if scaled else None,
-            state_reduction=mode.untrained.reduced if mode.replicas > 1 else None,
-            **self.options,
+            accumulation=micro_batches,
+            inputs=(lambda state: [state.optimizer_state]) if is_scaled else None,
+            **self.training_options,
         )
 
     def _pass(
-        self,
-        names: tuple[str, ...],
-        kept: Arrays,
-        trained: Named,
-        metrics: Arrays,
-        optimizer: Arrays,
-        batch: Any,
+        self, kept: Arrays, trained: Named, metrics: Arrays, optimizer: Arrays, batch: Any
     ) -> tuple[Arrays, Tree]:
-        """Forward pass, loss and metrics of a batch; the losses come first."""
+        """Forward pass, loss and metrics of a batch: the outputs of the last stage, and metrics."""
         model = self.mode.model
-        x, y, weights = unpacked(batch)
+        data = keras().utils.unpack_x_y_sample_weight(batch)
         with staged(model):
             loss, (unscaled, predicted, kept, metrics) = model.compute_loss_and_updates(
-                [trained[name] for name in names],
+                self.mode.unnamed(trained),
                 kept,
                 metrics,
-                x,
-                y,
-                weights,
+                *data,
                 training=True,
                 optimizer_variables=optimizer,
             )
-            said, metrics = model._update_metrics_variables(
-                metrics, unscaled, x, y, predicted, weights
-            )
+        said, metrics = model._update_metrics_variables(
+            metrics, unscaled, data[0], data[1], predicted, data[2]
+        )
         return kept, ([loss, said], metrics)
+
+    def divided(self, batches: int) -> tuple[int, int]:
+        """As `Program.divided`; the scale of a loss is read between device loops."""
+        steps, micro_batches = super().divided(batches)
+        return (1 if _scales_loss(self.mode.model) else steps), micro_batches
 
     def carried(self, state: State) -> TrainState:
         """As `Program.carried`."""
         trained, kept, optimizer, metrics = state
-        names = names_of(self.mode.model.trainable_variables)
-        return TrainState(dict(zip(names, trained, strict=True)), optimizer, (kept, metrics))
+        return TrainState(self.mode.named(trained), optimizer, (kept, metrics))
 
     def given_back(self, carried: TrainState) -> State:
         """As `Program.given_back`."""
         kept, metrics = carried.state
-        names = names_of(self.mode.model.trainable_variables)
-        return [carried.variables[n] for n in names], kept, carried.optimizer_state, metrics
-
-    def most_steps(self, steps: int) -> int:
-        """As `Program.most_steps`: a loss scale that steps change is read between device loops."""
-        return 1 if is_scaled(self.mode.model) else steps
+        return self.mode.unnamed(carried.variables), kept, carried.optimizer_state, metrics
 
     def said(self, results: Tree) -> Tree:
-        """As `Program.said`: the last stage sends the loss, too."""
+        """As `Program.said`; the loss is for the optimizer."""
         return results[1]
 
 
 class PipelinedInference(Program):
-    """Evaluation and prediction as a pipeline; the batches of an execution are its micro-batches."""
+    """Evaluation and prediction as a pipeline: the batches of an execution are in it together."""
 
-    def made_loop(self) -> DeviceLoop:
+    def made_loop(self, micro_batches: int) -> Inference:
         """As `Program.made_loop`."""
-        _check_own(self.mode, f"{self.mode.kind}_step")
-        return self._of(self.mode.model.steps_per_execution // self.mode.replicas or 1)
-
-    def _of(self, count: int) -> DeviceLoop:
-        """The loop whose steps have so many micro-batches."""
-        made = self._loops.get(count)
-        if made is None:
-            made = self._loops[count] = self._made(count)
-        return made
-
-    @functools.cached_property
-    def _loops(self) -> dict[int, DeviceLoop]:
-        return {}
-
-    def _made(self, count: int) -> Inference:
         mode = self.mode
+        check_own(mode.model, f"{mode.kind}_step")
         apart = mode.untrained.drawing_apart(self._pass)
 
         def forward(trained: Named, state: tuple[Arrays, Arrays], batch: Any) -> StageOutput:
-            kept, metrics = state
-            kept, (said, metrics) = apart(kept, trained, metrics, batch)
+            kept, (said, metrics) = apart(state[0], trained, state[1], batch)
             return StageOutput([said], (kept, metrics))
 
-        return Inference(
-            Pipeline(forward, scheduled(mode, count), count=mode.stages),
-            accumulation=count,
-            state_reduction=mode.untrained.reduced if mode.replicas > 1 else None,
-            **self.options,
+        options = {name: x for name, x in mode.pipeline.items() if name in _OF_INFERENCE}
+        asked = mode.pipeline.get("pipeline_schedule")
+        # Its rounds of forward passes need no number of micro-batches that fits the stages.
+        options["pipeline_schedule"] = (
+            asked if asked is PipelineSchedule.Sequential else schedules.gpipe
         )
+        pipeline = Pipeline(forward, options, count=mode.stages)
+        return Inference(pipeline, accumulation=micro_batches, **self.options)
+
+    def _pass(
+        self, kept: Arrays, trained: Named, metrics: Arrays, batch: Any
+    ) -> tuple[Arrays, Tree]:
+        """What Keras's step says of a batch, and metrics."""
+        model, state = self.mode.model, (self.mode.unnamed(trained), kept)
+        with staged(model):
+            if self.mode.kind == "test":
+                said, (_, kept, metrics) = model.test_step((*state, metrics), batch)
+            else:
+                said, kept = model.predict_step(state, batch)
+        return kept, (said, metrics)
+
+    def divided(self, batches: int) -> tuple[int, int]:
+        """As `Program.divided`."""
+        return 1, batches // self.mode.replicas
+
+    def carried(self, state: State) -> TrainState:
+        """As `Program.carried`."""
+        trained, kept, *metrics = state
+        return TrainState(self.mode.named(trained), state=(kept, metrics[0] if metrics else []))
+
+    def given_back(self, carried: TrainState) -> State:
+        """As `Program.given_back`."""
+        kept, metrics = carried.state
+        trained = self.mode.unnamed(carried.variables)
+        return (trained, kept, metrics) if self.mode.kind == "test" else (trained, kept)
+
+    def said(self, results: Tree) -> Tree:
+        """As `Program.said`: all outputs of the last stage are one."""
+        return results[0]
+
+
+def _scales_loss(model: Any) -> bool:
+    """Whether the optimizer scales the loss, by a number that changes from update to update."""
+    return isinstance(model.optimizer, keras().optimizers.LossScaleOptimizer)

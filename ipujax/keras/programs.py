@@ -7,10 +7,7 @@ Keras's own step is a pure function of the model's arrays and a batch. So many o
 from __future__ import annotations
 
 import abc
-import dataclasses as dc
-import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,64 +19,34 @@ from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_share, check_shares
 from ipujax.keras.gradients import Update
-from ipujax.keras.replicas import Untrained
-from ipujax.training import Inference, SelfDifferentiating, StepOutput, Training, TrainState
+from ipujax.keras.mode import Arrays, Mode, State
+from ipujax.training import (
+    Inference,
+    ReplicaReduction,
+    SelfDifferentiating,
+    StepOutput,
+    Training,
+    TrainState,
+)
 from ipujax.training.device_loop import Advance, DeviceLoop
 from ipujax.training.state import Tree
 
-Arrays = list[jax.Array]
-State = tuple[Arrays, ...]
-"""A model's arrays as Keras's trainer has them: trainable variables, non-trainable ones, those of
-the optimizer, those of metrics; of a mode those that it has."""
-
-
-@dc.dataclass(frozen=True)
-class Mode:
-    """What a program is to do.
-
-    Attributes:
-      model: a Keras model.
-      kind: "train", "test" or "predict".
-      device: the logical device.
-      replicas: copies of the model on it.
-      accumulation: micro-batches in a weight update.
-    """
-
-    model: Any
-    kind: str
-    device: str
-    replicas: int = 1
-    accumulation: int = 1
-
-    @property
-    def batches_per_step(self) -> int:
-        """How many batches one step of the loop takes, over all replicas."""
-        return self.replicas * self.accumulation
-
-    @functools.cached_property
-    def untrained(self) -> Untrained:
-        """What the model's untrained arrays are."""
-        generators = {id(v) for v in seed_states(self.model)}
-        variables = self.model.non_trainable_variables
-        seeds = (i for i, variable in enumerate(variables) if id(variable) in generators)
-        return Untrained(self.replicas, tuple(seeds))
-
 
 class Program(abc.ABC):
-    """A `train_function`, `test_function` or `predict_function` of a Keras model.
+    """How a model does what a mode says.
 
     Attributes:
       mode: what it is to do.
-      loop: its loop on the device.
     """
 
     def __init__(self, mode: Mode):
         self.mode = mode
-        self.loop = self.made_loop()
+        self._loops: dict[int, DeviceLoop] = {}
+        self._latest: DeviceLoop | None = None
 
     @abc.abstractmethod
-    def made_loop(self) -> DeviceLoop:
-        """The loop on the device."""
+    def made_loop(self, micro_batches: int) -> DeviceLoop:
+        """A loop on the device, of steps of so many micro-batches."""
 
     @abc.abstractmethod
     def carried(self, state: State) -> TrainState:
@@ -89,22 +56,19 @@ class Program(abc.ABC):
     def given_back(self, carried: TrainState) -> State:
         """The same, undone."""
 
-    def __call__(self, state: State, batches: Iterator[Any]) -> tuple[Tree, State]:
-        """Makes an execution: what the steps say, and the new state.
+    def run(self, state: State, batches: Batches, most: int) -> tuple[Tree, State]:
+        """Makes an execution of at most so many batches: what its steps say, and the new state.
 
         Raises:
           StopIteration: the data has ended.
-          KerasError: (a `ValueError`) the batches cannot be shared by all replicas.
+          KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
-        left = self.mode.model.steps_per_execution
-        if not isinstance(batches, Batches):  # of train_on_batch and its kin
-            read = list(itertools.islice(batches, left))
-            batches = Batches(iter(read), count=len(read))
-        check_shares(self.mode, batches, left)
+        check_shares(self.mode, batches, most)
         carried, said = self.carried(state), []
-        while left and (advance := self._advance(carried, batches, left, bool(said))) is not None:
-            left -= advance.steps * self.mode.batches_per_step
-            if advance.steps:
+        while most and (advance := self._advance(carried, batches, most, bool(said))) is not None:
+            made, advance = advance
+            most -= made
+            if made:
                 carried = advance.state
                 said.append(advance.results)
         if not said:
@@ -114,21 +78,34 @@ class Program(abc.ABC):
 
     def _advance(
         self, carried: TrainState, batches: Batches, most: int, again: bool
-    ) -> Advance | None:
-        """One device loop of at most so many batches; None at the end of the data."""
-        each = self.mode.batches_per_step
-        series = batches.series() if each == 1 else batches.counted(most)
+    ) -> tuple[int, Advance] | None:
+        """One device loop of at most so many batches, and how many; None at the end of the data."""
+        exact = self.mode.batches_per_step > 1 or self.mode.stages is not None
+        series = batches.counted(most) if exact else batches.series()
         if series is None:
             return None
-        if each > 1:
+        if exact:
             most = check_share(self.mode, series.length)
         elif again:  # what comes after a change of form is most often one last, smaller batch
             most = 1
-        advance = self.loop.advance(carried, series, most // each)
-        series.used += advance.steps * each
-        return advance
+        steps, micro_batches = self.divided(most)
+        loop = self._latest = self._loop_of(micro_batches)
+        advance = loop.advance(carried, series, steps)
+        made = advance.steps * micro_batches * self.mode.replicas
+        series.used += made
+        return made, advance
+
+    def divided(self, batches: int) -> tuple[int, int]:
+        """So many batches as steps, and micro-batches in each."""
+        return batches // self.mode.batches_per_step, self.mode.accumulation
+
+    def _loop_of(self, micro_batches: int) -> DeviceLoop:
+        if micro_batches not in self._loops:
+            self._loops[micro_batches] = self.made_loop(micro_batches)
+        return self._loops[micro_batches]
 
     def _joined(self, said: list[Tree], state: State) -> Tree:
+        said = list(map(self.said, said))
         if self.mode.kind == "predict":
             axes = 3 if self.mode.replicas > 1 else 2
             return jax.tree.map(
@@ -137,51 +114,70 @@ class Program(abc.ABC):
             )
         if self.mode.replicas == 1:
             return said[-1]
-        return logs_of_all(self.mode.model, said[-1], state[-1])
+        return _logs_of_all(self.mode.model, said[-1], state[-1])
+
+    def said(self, results: Tree) -> Tree:
+        """What Keras's step says, of what the loop sends."""
+        return results
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the loop."""
+        """Of all loops."""
         mode = self.mode
         keeps_all = mode.kind == "predict"
         return {
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
+            "state_reduction": self.reduced if mode.replicas > 1 else None,
             "device": mode.device,
             "name": f"{mode.model.name}_{mode.kind}",
         }
 
     @property
+    def training_options(self) -> dict[str, Any]:
+        """Of loops that train."""
+        mean, none = ReplicaReduction.MEAN, ReplicaReduction.NONE
+        reduction = mean if self.mode.reduces else none
+        return self.options | {
+            "reduction_method": self.mode.reduction,
+            "replica_reduction": reduction,
+        }
+
+    def reduced(self, before: Tree, after: Tree) -> Tree:
+        """The untrained state that all replicas leave, non-trainable variables and metrics'."""
+        untrained = self.mode.untrained
+        return untrained.together(after[0]), untrained.added_up(before[1], after[1])
+
+    @property
     def executable(self) -> Executable | None:
-        """The program that was compiled last."""
-        return self.loop.executable
+        """The program that ran last."""
+        return None if self._latest is None else self._latest.executable
 
 
 class WholeSteps(Program):
     """Keras's steps, one after the other, each as it is."""
 
-    def made_loop(self) -> Inference:
+    def made_loop(self, micro_batches: int) -> Inference:
         """As `Program.made_loop`."""
-        mode = self.mode
-        step, untrained = _step_of(mode), mode.untrained
+        step, untrained = _step_of(self.mode), self.mode.untrained
 
-        def reduced(before: State, after: State) -> State:
-            trained, kept, *metrics = after
-            metrics = [untrained.added_up(before[2], new) for new in metrics]  # none in predict
-            return trained, untrained.together(before[1], kept), *metrics
-
-        def apart(kept: Arrays, trained: Arrays, others: tuple[Arrays, ...], batch: Any) -> Any:
+        def apart(kept: Arrays, trained: Arrays, others: Tree, batch: Any) -> tuple[Arrays, Tree]:
             said, (trained, kept, *others) = step((trained, kept, *others), batch)
             return kept, (trained, others, said)
 
+        apart = untrained.drawing_apart(apart)
+
         def one_step(_: Tree, state: State, batch: Any) -> StepOutput:
-            trained, kept, *others = state
-            kept, (trained, others, said) = untrained.drawing_apart(apart)(
-                kept, trained, others, batch
-            )
+            kept, (trained, others, said) = apart(state[1], state[0], list(state[2:]), batch)
             return StepOutput(send=said, state=(trained, kept, *others))
 
-        reduction = reduced if mode.replicas > 1 else None
-        return Inference(one_step, state_reduction=reduction, **self.options)
+        return Inference(one_step, accumulation=micro_batches, **self.options)
+
+    def reduced(self, before: State, after: State) -> State:
+        """As `Program.reduced`; the state has all of the model's arrays."""
+        trained, kept, *metrics = after
+        untrained = self.mode.untrained
+        added = [untrained.added_up(before[2], new) for new in metrics]  # none in prediction
+        return trained, untrained.together(kept), *added
 
     def carried(self, state: State) -> TrainState:
         """As `Program.carried`."""
@@ -195,35 +191,24 @@ class WholeSteps(Program):
 class SharedUpdates(Program):
     """Weight updates from the gradients of several micro-batches or replicas."""
 
-    def made_loop(self) -> Training:
+    def made_loop(self, micro_batches: int) -> Training:
         """As `Program.made_loop`."""
-        mode = self.mode
-        update, untrained = Update(mode.model), mode.untrained
+        update = Update(self.mode.model)
 
         def apart(kept: Arrays, *others: Tree) -> tuple[Arrays, Tree]:
             gradients, said, kept, metrics = update.gradients(kept, *others)
             return kept, (gradients, said, metrics)
 
+        apart = self.mode.untrained.drawing_apart(apart)
+
         def gradients(
             trained: Arrays, optimizer: Arrays, state: tuple[Arrays, Arrays], batch: Any
         ) -> tuple[Arrays, StepOutput]:
-            kept, (gradients, said, metrics) = untrained.drawing_apart(apart)(
-                state[0], trained, optimizer, state[1], batch
-            )
+            kept, (gradients, said, metrics) = apart(state[0], trained, optimizer, state[1], batch)
             return gradients, StepOutput(send=said, state=(kept, metrics))
 
-        def reduced(before: Any, after: Any) -> Any:
-            kept = untrained.together(before[0], after[0])
-            return kept, untrained.added_up(before[1], after[1])
-
-        return Training(
-            SelfDifferentiating(gradients),
-            update.optimizer,
-            accumulation=mode.accumulation,
-            reduction_method="mean",
-            state_reduction=reduced if mode.replicas > 1 else None,
-            **self.options,
-        )
+        model, options = SelfDifferentiating(gradients), self.training_options
+        return Training(model, update.optimizer(), accumulation=micro_batches, **options)
 
     def carried(self, state: State) -> TrainState:
         """As `Program.carried`."""
@@ -251,14 +236,7 @@ def _step_of(mode: Mode) -> Callable[[State, Any], tuple[Tree, State]]:
     return predict
 
 
-def seed_states(model: Any) -> Iterator[Any]:
-    """The variables in which a model's seed generators count."""
-    for layer in model._flatten_layers():
-        for generator in getattr(layer, "_seed_generators", ()):
-            yield generator.state
-
-
-def logs_of_all(model: Any, said: Tree, metrics: Arrays) -> Tree:
+def _logs_of_all(model: Any, said: Tree, metrics: Arrays) -> Tree:
     """What the steps say, of all replicas together.
 
     Args:

@@ -33,12 +33,12 @@ class Untrained:
     replicas: int
     seeds: tuple[int, ...]
 
-    def together(self, before: Arrays, after: Arrays) -> Arrays:
+    @staticmethod
+    def together(after: Arrays) -> Arrays:
         """Non-trainable variables as all replicas leave them: moving statistics are averaged.
 
         What is no floating-point number is the first replica's.
         """
-        del before
         return [cross_replica_mean(x) if _is_float(x) else x for x in after]
 
     @staticmethod

@@ -1,0 +1,146 @@
+"""The functions that Keras's trainer calls for each execution."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from ipujax.driver.stages import Executable
+from ipujax.keras.backend import keras
+from ipujax.keras.batches import Batches
+from ipujax.keras.checks import check, check_model
+from ipujax.keras.mode import Mode, State
+from ipujax.keras.options import gradient_accumulation_options, pipelining_options
+from ipujax.keras.pipeline_stage import PipelineStage
+from ipujax.keras.pipelined import PipelinedInference, PipelinedTraining
+from ipujax.keras.programs import Program, SharedUpdates, WholeSteps
+from ipujax.keras.staged import is_pipelined, staged
+from ipujax.keras.stages import is_graph, leaves, stages_of
+from ipujax.keras.strategy import Strategy
+from ipujax.report.report import Report
+from ipujax.system.devices import SYSTEM
+from ipujax.training.state import Tree
+
+
+class Function:
+    """A `train_function`, `test_function` or `predict_function` of a Keras model.
+
+    Args:
+      model: the model.
+      kind: "train", "test" or "predict".
+      strategy: that is in force.
+    """
+
+    def __init__(self, model: Any, kind: str, strategy: Strategy):
+        check_model(model)
+        self._model, self._kind, self.strategy = model, kind, strategy
+        self._generation = SYSTEM.generation
+        self._program: Program | None = None
+
+    def __call__(self, state: State, batches: Iterator[Any]) -> tuple[Tree, State]:
+        """Makes an execution: what the steps say, and the new state.
+
+        Raises:
+          StopIteration: the data has ended.
+          KerasError: (a `ValueError`) the batches do not fit the model's options.
+        """
+        most = self._model.steps_per_execution
+        if not isinstance(batches, Batches):  # of train_on_batch and its kin
+            read = list(itertools.islice(batches, most))
+            batches = Batches(iter(read), count=len(read))
+        if self._program is None:
+            self._program = self._made(state, batches)
+        return self._program.run(state, batches, most)
+
+    def _made(self, state: State, batches: Batches) -> Program:
+        """The program for the options that the model has now."""
+        mode = self._mode(state, batches)
+        if mode.stages is not None:
+            return (PipelinedTraining if mode.kind == "train" else PipelinedInference)(mode)
+        if mode.kind == "train" and mode.batches_per_step > 1:
+            return SharedUpdates(mode)
+        return WholeSteps(mode)
+
+    def _mode(self, state: State, batches: Batches) -> Mode:
+        model, kind, strategy = self._model, self._kind, self.strategy
+        stages = self._stages(state, batches)
+        if stages is None:
+            options = gradient_accumulation_options(model)
+            ipus, arguments = 1, {}
+            accumulation = options.gradient_accumulation_steps_per_replica
+        else:
+            options = pipelining_options(model)
+            mapping = options.device_mapping or range(stages)
+            ipus, arguments = max(mapping) + 1, {**options.arguments}
+            if options.device_mapping is not None:
+                arguments["device_mapping"] = list(options.device_mapping)
+            accumulation = options.gradient_accumulation_steps_per_replica
+            if accumulation is None and kind == "train":
+                raise check.refuse(
+                    f"model {model.name!r} is pipelined, but how many batches make up a weight "
+                    "update has not been said",
+                    "model.set_pipelining_options(gradient_accumulation_steps_per_replica=...)",
+                )
+        return Mode(
+            model,
+            kind,
+            strategy.device,
+            strategy.replicas(ipus),
+            strategy.reduces,
+            accumulation or 1 if kind == "train" else 1,
+            options.reduction_method,
+            stages,
+            arguments,
+        )
+
+    def _stages(self, state: State, batches: Batches) -> int | None:
+        """How many stages the model has; None if it is no pipeline."""
+        model = self._model
+        if is_graph(model):
+            numbers = list(leaves(stages_of(model))) if is_pipelined(model) else []
+        elif PipelineStage.was_entered:
+            numbers = self._traced(state, batches)
+        else:
+            numbers = []
+        return max((number for number in numbers if number is not None), default=-1) + 1 or None
+
+    def _traced(self, state: State, batches: Batches) -> list[int | None]:
+        """The stages that a subclassed model's `call` says."""
+        model = self._model
+
+        def call(trained: Any, kept: Any, batch: Any) -> Any:
+            inputs = keras().utils.unpack_x_y_sample_weight(batch)[0]
+            return model.stateless_call(trained, kept, inputs)
+
+        with staged(model) as calls:
+            jax.eval_shape(call, state[0], state[1], batches.first())
+        return [call.stage for call in calls]
+
+    def is_for(self, strategy: Strategy) -> bool:
+        """Whether it was made for this strategy, and the configuration that is in force."""
+        return self.strategy == strategy and self._generation == SYSTEM.generation
+
+    @property
+    def executable(self) -> Executable | None:
+        """The program that ran last."""
+        return None if self._program is None else self._program.executable
+
+
+def report(model: Any) -> Report:
+    """What a model's program would cost on its IPUs: that of training, else of another mode.
+
+    Raises:
+      KerasError: (a `ValueError`) none has run in the scope of a strategy.
+    """
+    for kind in ("train", "test", "predict"):
+        function = getattr(model, f"{kind}_function")
+        executable = function.executable if isinstance(function, Function) else None
+        if executable is not None:
+            return executable.report()
+    raise check.refuse(
+        f"model {model.name!r} has no program yet",
+        "fit, evaluate or predict in the scope of an IPUStrategy first",
+    )

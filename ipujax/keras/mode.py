@@ -1,0 +1,89 @@
+"""What one of a Keras model's programs is to do."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.keras.replicas import Untrained
+
+Arrays = list[jax.Array]
+State = tuple[Arrays, ...]
+"""A model's arrays as Keras's trainer has them: trainable variables, non-trainable ones, those of
+the optimizer, those of metrics; in evaluation and prediction those that these have."""
+
+
+@dc.dataclass(frozen=True)
+class Mode:
+    """What a program is to do.
+
+    Attributes:
+      model: a Keras model.
+      kind: "train", "test" or "predict".
+      device: the logical device.
+      replicas: copies of the model on it.
+      reduces: whether the gradients of replicas are averaged.
+      accumulation: micro-batches in a weight update.
+      reduction: of their gradients.
+      stages: of the pipeline; None if the model is none.
+      pipeline: arguments of `pipelining_ops.pipeline`.
+    """
+
+    model: Any
+    kind: str
+    device: str
+    replicas: int = 1
+    reduces: bool = True
+    accumulation: int = 1
+    reduction: Reduction = Reduction.MEAN
+    stages: int | None = None
+    pipeline: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+
+    @property
+    def batches_per_step(self) -> int:
+        """How many batches a weight update, or a step without one, takes over all replicas."""
+        return self.replicas * self.accumulation
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Of the trainable variables; all differ."""
+        return unique([variable.path for variable in self.model.trainable_variables])
+
+    def named(self, trained: Arrays) -> dict[str, jax.Array]:
+        """The trainable variables by their names."""
+        return dict(zip(self.names, trained, strict=True))
+
+    def unnamed(self, trained: Mapping[str, jax.Array]) -> Arrays:
+        """The same, undone."""
+        return [trained[name] for name in self.names]
+
+    @functools.cached_property
+    def untrained(self) -> Untrained:
+        """What the model's untrained arrays are."""
+        states = {id(variable) for variable in _seed_states(self.model)}
+        variables = self.model.non_trainable_variables
+        return Untrained(
+            self.replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
+        )
+
+
+def unique(names: list[str]) -> list[str]:
+    """The names, of which later ones that are there already get a number."""
+    made: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        made[name if name not in made else next(n for n in numbered if n not in made)] = None
+    return list(made)
+
+
+def _seed_states(model: Any) -> Iterator[Any]:
+    """The variables in which a model's seed generators count."""
+    for layer in model._flatten_layers():
+        for generator in layer._seed_generators:
+            yield generator.state
