@@ -10,8 +10,10 @@ from typing import Any
 
 from ipujax.errors import KerasError, MissingExtraError
 
-_SWITCH = 'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before '
-_SWITCH += "Keras is first imported, or write it into ~/.keras/keras.json"
+_SWITCH = (
+    'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before Keras '
+    "is first imported, or write it into ~/.keras/keras.json"
+)
 
 
 def keras() -> Any:

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 import importlib
 import math
-from typing import Any, Protocol
+from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import KerasError, KerasTypeError
+from ipujax.keras.batches import Batches
+from ipujax.keras.mode import Mode
 
 check = Checks(KerasTypeError, KerasError)
 
 
-class Sharing(Protocol):
-    """What shares batches: a `Mode` of a model."""
-
-    @property
-    def model(self) -> Any:
-        """The Keras model."""
-
-    @property
-    def replicas(self) -> int:
-        """Copies of it."""
-
-    @property
-    def accumulation(self) -> int:
-        """Micro-batches in a weight update."""
-
-    @property
-    def batches_per_step(self) -> int:
-        """Their product."""
-
-
-class Counted(Protocol):
-    """What is known of a data set: `Batches`."""
-
-    count: int | None
-    incomplete: int | None
-
-
-def check_shares(mode: Sharing, batches: Counted, steps: int) -> None:
+def check_shares(mode: Mode, batches: Batches, steps: int) -> None:
     """Refuses executions and data sets that replicas and micro-batches cannot share evenly.
 
     Raises:
@@ -65,7 +40,7 @@ def check_shares(mode: Sharing, batches: Counted, steps: int) -> None:
         check_share(mode, batches.count)
 
 
-def check_share(mode: Sharing, count: int | None) -> int:
+def check_share(mode: Mode, count: int | None) -> int:
     """The number of batches, once it can be shared evenly.
 
     Raises:
@@ -81,7 +56,7 @@ def check_share(mode: Sharing, count: int | None) -> int:
     return count
 
 
-def _product(mode: Sharing) -> str:
+def _product(mode: Mode) -> str:
     replicas = f"{mode.replicas} replica{'' if mode.replicas == 1 else 's'}"
     if mode.accumulation == 1:
         return replicas

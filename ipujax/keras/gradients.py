@@ -67,12 +67,12 @@ class Update:
         """
         own = self._model.optimizer
 
-        def update(gradients: Tree, state: Arrays, params: Tree) -> tuple[Tree, Arrays]:
+        def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
             olds = formless(params)
-            news, state = own.stateless_apply(state, formless(gradients), olds)
+            news, state = own.stateless_apply(state, formless(updates), olds)
             return form([new - old for new, old in zip(news, olds, strict=True)]), state
 
-        def init(params: Tree) -> Arrays:
+        def init(params: Any) -> Any:
             del params
             return [variable.value for variable in own.variables]
 

@@ -93,7 +93,7 @@ class Inference(DeviceLoop):
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[Tree, ...]:
         """As `DeviceLoop.program`: the untrained state; of a pipeline only if it has some."""
         variables, state, inputs = arguments
-        model = self.model
+        model: Any = self.model
         if isinstance(model, Pipeline):
             after = model.run(steps, self.accumulation, queues, inputs, variables, state=state)
             return self._reduced(state, *after) if after else after

@@ -18,23 +18,26 @@ def images(count: int = 44) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(count, 8, 8, 2)).astype("float32"), rng.integers(0, 4, count)
 
 
-def cnn(**options: Any) -> Any:
+def compiled(model: Any, optimizer: Any = "adam", **options: Any) -> Any:
+    """The model, to learn the classes of `images`."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
+    return model
+
+
+def cnn(*, normalized: bool = True, **options: Any) -> Any:
     """A compiled model with batch norm and dropout, the same each time."""
     keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [
-            keras.layers.Input((8, 8, 2)),
-            keras.layers.Conv2D(4, 3, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Flatten(),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(4),
-        ]
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"], **options)
-    return model
+    layers = [
+        keras.layers.Input((8, 8, 2)),
+        keras.layers.Conv2D(4, 3, activation="relu"),
+        *([keras.layers.BatchNormalization()] if normalized else []),
+        keras.layers.MaxPooling2D(),
+        keras.layers.Flatten(),
+        keras.layers.Dropout(0.3),
+        keras.layers.Dense(4),
+    ]
+    return compiled(keras.Sequential(layers), **options)
 
 
 def with_and_without(use: Callable[[], Any]) -> tuple[Any, Any]:
