@@ -23,6 +23,7 @@ from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare, 
 from ipujax.pipelines.request import AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.stages import Arguments, Pytree
+from ipujax.pipelines.state import strong
 from ipujax.pipelines.unpipelined import Step, Unpipelined
 from ipujax.pipelines.values import check
 from lowering import jaxpr
@@ -40,6 +41,7 @@ def check_pipeline(
     inputs: Sequence[Pytree] | None = None,
     variables: Pytree = None,
     optimizer_state: Pytree = None,
+    state: Pytree = None,
     reference: Callable[..., Pytree] | None = None,
     whole_batch: bool = False,
     batch: Pytree = None,
@@ -62,10 +64,11 @@ def check_pipeline(
       inputs: as for `pipeline`.
       variables: as for `pipeline`.
       optimizer_state: as for `pipeline`.
+      state: as for `pipeline`.
       reference: the model as one function, called with what the first stage is. It returns the
         loss of a micro-batch, or (loss, outputs), outputs being those of the last stage; in
-        inference, the outputs. By default, the stages one after the other under plain JAX, and
-        the optimizer function's loss.
+        inference, the outputs; in a `StageOutput` if it changes the state. By default, the stages
+        one after the other under plain JAX, and the optimizer function's loss.
       whole_batch: the reference is called once, with the elements of all micro-batches joined
         along their first axes, and returns the loss of them all.
       batch: elements to use instead of the infeed's: a list of them, or one pytree in which each
@@ -94,9 +97,10 @@ def check_pipeline(
     if whole_batch and not (reference and request.training):
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
     first = check.sequence([] if inputs is None else inputs, "inputs")
-    check.leaves((variables, first, optimizer_state), "check_pipeline")
+    check.leaves((variables, first, optimizer_state, state), "check_pipeline")
     params, first = jax.tree.map(jnp.asarray, (variables, first))
-    unpipelined = Unpipelined(request, params, first, optimizer_state, reference)
+    untrained = jax.tree.map(strong, state)
+    unpipelined = Unpipelined(request, params, first, optimizer_state, reference, untrained)
     case = _Case(unpipelined, whole_batch)
     source = _source(request.infeed_queue, batch)
     chosen = [request.pipeline_schedule]
@@ -165,6 +169,7 @@ class _Pipelined:
       state: of the optimizer, after it.
       gradients: of replica 0.
       summed: the sum of all replicas' gradients.
+      untrained: the untrained state of replica 0.
     """
 
     outputs: list[Pytree]
@@ -173,6 +178,7 @@ class _Pipelined:
     state: Pytree = None
     gradients: Pytree = None
     summed: Pytree = None
+    untrained: Pytree = None
 
 
 class _Recorder(IpuOptimizer):
@@ -223,11 +229,12 @@ class _Case:
             of_one_replica = elements[:: got.replicas]
             elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *of_one_replica)]
         try:
-            wanted = self.unpipelined.micro_batches(elements, rows[-len(elements) :])
+            replicas = 1 if self.whole_batch else got.replicas
+            wanted = self.unpipelined.micro_batches(elements, rows[-len(elements) :], replicas)
         except Exception as error:
             error.add_note(_REFERENCE)
             raise
-        outputs = self.output_pairs(got, wanted)
+        outputs = [*self.output_pairs(got, wanted), *self.state_pairs(got, wanted)]
         if not self.request.training:
             return outputs, got.replicas
         gradients, updated = self.gradient_pairs(got, wanted), self.update_pairs(got)
@@ -256,13 +263,13 @@ class _Case:
             accumulate_outfeed=False,
         )
 
-        def checked_pipeline(variables: Pytree, state: Pytree, inputs: list[Pytree]) -> Pytree:
-            return run_pipeline(request, variables, state, inputs)
+        def checked_pipeline(*arguments: Any) -> tuple[Pytree, ...]:
+            return run_pipeline(request, *arguments)
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
         if state is not None:
             state = (_zeros(variables), _zeros(variables), state)
-        arguments = (variables, state, self.unpipelined.inputs)
+        arguments = (variables, state, self.unpipelined.inputs, self.unpipelined.untrained)
         lowered = ipu_compile(checked_pipeline, engine=engine).lower(*arguments)
         replicas = lowered.program.replicas
         if replicas > 1:
@@ -273,9 +280,11 @@ class _Case:
         several = 2 if replicas > 1 else 1  # axes of micro-batches and replicas
         outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[several:]), outputs)
         if not training:
-            return _Pipelined(outputs, replicas), elements
-        variables, (gradients, summed, state) = results
-        return _Pipelined(outputs, replicas, variables, state, gradients, summed), elements
+            return _Pipelined(outputs, replicas, untrained=(*results, None)[0]), elements
+        padded: Any = (*results, None)  # for a pipeline without untrained state
+        variables, (gradients, summed, state), untrained = padded[:3]
+        got = _Pipelined(outputs, replicas, variables, state, gradients, summed, untrained)
+        return got, elements
 
     def recording(self, *outputs: Pytree) -> OptimizerFunctionOutput:
         """The user's optimizer function, with a recorder around the optimizer."""
@@ -311,6 +320,17 @@ class _Case:
             )
         columns = zip(*theirs, strict=True)
         return [(*m, np.stack(column)) for m, column in zip(mine, columns, strict=True)]
+
+    def state_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
+        """The untrained state of replica 0."""
+        if self.whole_batch:
+            return []
+        after = wanted[-got.replicas].untrained
+        paths = jax.tree_util.tree_leaves_with_path(got.untrained)
+        return [
+            (f"state {jax.tree_util.keystr(path)}".rstrip(), mine, theirs)
+            for (path, mine), theirs in zip(paths, jax.tree.leaves(after), strict=True)
+        ]
 
     def gradient_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
         """Gradients of replica 0, and where there are several, of all together."""

@@ -18,7 +18,15 @@ Pair = tuple[str, ArrayLike, ArrayLike]
 """What it is, as the pipeline has it, as the reference has it."""
 
 MAX_ROWS = 24  # of a table; above, what agrees is cut down to the worst of each kind
-KINDS = ("gradient over replicas", "gradient", "updated", "optimizer state", "loss", "output")
+KINDS = (
+    "gradient over replicas",
+    "gradient",
+    "updated",
+    "optimizer state",
+    "state",
+    "loss",
+    "output",
+)
 
 
 @dc.dataclass(frozen=True)
@@ -226,7 +234,12 @@ def _listed(rows: Sequence[Difference]) -> str:
 
 
 def _plural(kind: str) -> str:
-    plurals = {"loss": "losses", "updated": "updated variables", "optimizer state": kind}
+    plurals = {
+        "loss": "losses",
+        "updated": "updated variables",
+        "optimizer state": kind,
+        "state": kind,
+    }
     return plurals.get(kind, kind.replace("gradient", "gradients").replace("output", "outputs"))
 
 

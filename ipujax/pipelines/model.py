@@ -284,7 +284,10 @@ def _check_outputs(model: Model) -> None:
 
 
 def _check_changed(model: Model) -> None:
-    """One stage changes a leaf of the state; those in front of it cannot wait for that."""
+    """Only one stage changes a leaf of the state, and those in front of it do not read it.
+
+    In a pipeline they work on the next micro-batches before it has done so.
+    """
     made: dict[Value, tuple[str, Stage]] = {}
     for stage in model.stages:
         for before, after in stage.changed.items():

@@ -19,6 +19,7 @@ from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.pipelines.model import averages, is_trained, mapped_by, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, Pytree, call_stage
+from ipujax.pipelines.state import StageOutput, changes, with_changes
 
 
 class Step(NamedTuple):
@@ -28,11 +29,13 @@ class Step(NamedTuple):
       loss: NaN in inference, which has none.
       outputs: None if the reference does not tell.
       gradients: by the variables' names; none in inference.
+      untrained: the untrained state after it.
     """
 
     loss: ArrayLike
     outputs: list[Pytree] | None
     gradients: dict[str, jax.Array]
+    untrained: Pytree
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class Unpipelined:
       inputs: first arguments of the first stage.
       state: of the optimizer; None for its initial one.
       reference: the model as one function; None for the stages one after the other.
+      untrained: the untrained state; None for none.
     """
 
     request: PipelineRequest
@@ -52,6 +56,7 @@ class Unpipelined:
     inputs: list[Pytree]
     state: Pytree
     reference: Callable[..., Any] | None
+    untrained: Pytree
 
     @property
     def trained(self) -> dict[str, int]:
@@ -85,73 +90,84 @@ class Unpipelined:
     # --- forward and backward ---------------------------------------------------------------------
 
     def micro_batches(
-        self, elements: Sequence[Arguments], outputs: Sequence[Sequence[Pytree]]
+        self,
+        elements: Sequence[Arguments],
+        outputs: Sequence[Sequence[Pytree]],
+        replicas: int,
     ) -> list[Step]:
         """What is made of each element.
 
         Args:
-          elements: of the infeed.
+          elements: of the infeed; replicas take turns.
           outputs: the pipeline's for each of them, of which the optimizer is made.
+          replicas: how many there are, each with untrained state of its own.
         """
-        return [
-            self.jitted_step(self.variables, self.inputs, element, row)
-            for element, row in zip(elements, outputs, strict=True)
-        ]
+        steps: list[Step] = []
+        for number, (element, row) in enumerate(zip(elements, outputs, strict=True)):
+            before = steps[number - replicas].untrained if number >= replicas else self.untrained
+            steps.append(self.jitted_step(self.variables, before, self.inputs, element, row))
+        return steps
 
     def step(
         self,
         variables: Pytree,
+        untrained: Pytree,
         inputs: Sequence[Pytree],
         element: Arguments,
         pipelined: Sequence[Pytree],
     ) -> Step:
-        """Loss, outputs and gradients by name for one element."""
+        """Loss, outputs, gradients by name and the new untrained state for one element."""
         leaves, structure = jax.tree.flatten(variables)
         arguments = Arguments((*inputs, *element.args), element.kwargs)
         if not self.request.training:
-            return Step(*self.results(variables, arguments), {})
+            loss, outputs, after = self.results(variables, untrained, arguments)
+            return Step(loss, outputs, {}, after)
 
-        def loss_of(trained: dict[str, jax.Array]) -> tuple[ArrayLike, list[Pytree] | None]:
+        def loss_of(trained: dict[str, jax.Array]) -> tuple[ArrayLike, Any]:
             whole = list(leaves)
             for name, leaf in trained.items():
                 whole[self.trained[name]] = leaf
-            loss, outputs = self.results(structure.unflatten(whole), arguments)
+            loss, *others = self.results(structure.unflatten(whole), untrained, arguments)
             if jnp.shape(loss):
                 raise PipelineError(
                     f"the reference's loss has the shape {list(jnp.shape(loss))}",
                     fix="return one number, or (loss, outputs)",
                 )
-            return loss, outputs
+            return loss, others
 
         trained = {name: leaves[index] for name, index in self.trained.items()}
-        (loss, outputs), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
+        (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
+        outputs, after = others
         mapped = mapped_by(self.request.optimizer(*pipelined), gradients, trained)
-        return Step(loss, outputs, mapped)
+        return Step(loss, outputs, mapped, after)
 
     def results(
-        self, variables: Pytree, arguments: Arguments
-    ) -> tuple[ArrayLike, list[Pytree] | None]:
-        """The loss and the outputs for one element, as `Step` has them."""
+        self, variables: Pytree, untrained: Pytree, arguments: Arguments
+    ) -> tuple[ArrayLike, list[Pytree] | None, Pytree]:
+        """Loss, outputs and new untrained state for one element, as `Step` has them."""
         training = self.request.training
         if self.reference is None:
             for number, parts in enumerate(self.request.stages):
-                arguments = Arguments(
-                    tuple(call_stage(number, parts, variables, None, arguments)[0]), {}
-                )
+                outputs, changed = call_stage(number, parts, variables, untrained, arguments)
+                arguments = Arguments(tuple(outputs), {})
+                untrained = with_changes(untrained, changed)
             loss = self.request.optimizer(*arguments.args).loss if training else np.nan
-            return loss, list(arguments.args)
-        lead = () if variables is None else (variables,)
+            return loss, list(arguments.args), untrained
+        lead = tuple(tree for tree in (variables, untrained) if tree is not None)
         result = self.reference(*lead, *arguments.args, **arguments.kwargs)
+        if isinstance(result, StageOutput):
+            changed = changes("the reference", untrained, result.state)
+            result, untrained = result.outputs, with_changes(untrained, changed)
         if not training:
-            return np.nan, as_list(result)
+            return np.nan, as_list(result), untrained
         if not isinstance(result, tuple):
-            return result, None
+            return result, None, untrained
         if len(result) != 2:
             raise PipelineError(
                 f"the reference returned {len(result)} values",
                 fix="return the loss, or (loss, outputs)",
             )
-        return result[0], as_list(result[1])
+        return result[0], as_list(result[1]), untrained
 
     # --- the weight update ------------------------------------------------------------------------
 

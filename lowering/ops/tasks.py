@@ -46,7 +46,7 @@ class TaskSpec:
     Attributes:
       kind: what it does.
       stage: of which stage; -1 for the weight update, which belongs to all.
-      accumulated: pairs of an operand and a result that are one buffer: the task adds to it.
+      accumulated: pairs of an operand and a result that are one buffer: the task changes it.
       options: Poplar options of its convolutions and matmuls.
     """
 

@@ -16,9 +16,10 @@ def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
     """Makes the backward task of every stage run the stage's forward pass again.
 
     Before: tasks have no constants; a backward task reads what its forward task has left for it.
-    After:  it reads the stage's inputs instead, what queues gave, and the user's checkpoints
-            where `mode` interleaves; forward tasks leave nothing else. Recomputing before
-            everything else is a task (and kernels) of its own inside the backward task.
+    After:  it reads the stage's inputs instead, what queues gave, what its forward task has found
+            in buffers that it changes, and the user's checkpoints where `mode` interleaves; forward
+            tasks leave nothing else. Recomputing before everything else is a task (and kernels) of
+            its own inside the backward task.
     """
     for stage in stages_of(body):
         body = _stage(body, stage, mode)
@@ -55,6 +56,7 @@ class _Again:
 
     Attributes:
       residuals: those results.
+      buffers: inside the forward task, what it finds there and changes.
       kept: inside the forward task, what is not computed again; `outside` is its name there.
       made_again: names for the residuals as the backward task gives them to the weights task.
     """
@@ -80,7 +82,7 @@ class _Again:
         """Whether the results are kept: what acts does so once, and checkpoints are asked for."""
         interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
         if not self.buffers.isdisjoint(variables(eqn.invars)):
-            return True  # a counter, say, has gone on when this would be made again
+            return True  # a counter, say, has gone on when this is made again
         return acts(eqn) or (interleaved and eqn.primitive is checkpoint_p)
 
     def forward_task(self, others: set[Var]) -> JaxprEqn:

@@ -13,7 +13,7 @@ import pytest
 from ipujax import metrics
 from ipujax.ipu_estimator import IPUEstimatorSpec, ModeKeys
 from ipujax.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
-from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.pipelining_ops import OptimizerFunctionOutput, StageOutput
 from tests.ipujax.estimating import Runs, config, of
 
 
@@ -194,3 +194,23 @@ def test_inputs_follow_the_global_step(tmp_path: Path) -> None:
     estimator.train(of([np.float32(1)] * 16), hooks=[runs, Losses()], steps=16)
     assert losses == [0.0, 8.0]
     assert runs.steps == [8, 16]
+
+
+def test_stages_change_the_state_that_init_fn_gives(tmp_path: Path) -> None:
+    def model_fn(mode: str) -> Any:
+        def first(v: Any, s: Any, x: Any) -> Any:
+            return StageOutput(v["w"] * x, {"seen": s["seen"] + 1})
+
+        stages = [first, lambda v, s, product: product + s["seen"]]
+        return IPUPipelineEstimatorSpec(mode, stages, 4, optimizer_function=minimized)
+
+    def init_fn(key: Any, features: Any) -> Any:
+        return {"w": jnp.float32(2)}, {"seen": jnp.float32(0)}
+
+    run = config(tmp_path, shards=2, iterations=4)
+    estimator = IPUPipelineEstimator(model_fn, config=run, init_fn=init_fn)
+    for steps in (8, 12):
+        estimator.train(of([np.float32(0)] * 8), max_steps=steps)
+        assert float(estimator.get_variable_value("state/seen")) == steps
+    given = estimator.predict(of([np.float32(0)] * 4), yield_single_examples=False)
+    assert [float(each) for each in given] == [13, 14, 15, 16]
