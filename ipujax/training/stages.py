@@ -92,7 +92,7 @@ class Pipeline:
           named: the element, if it is a dict.
         """
         options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
-        stages = self.stages_for(variables, None, args, named)
+        stages = self.stages_for(variables, state, args, named)
         given = Arguments(args, named)
         for number, parts in enumerate(
             PipelineRequest(computational_stages=stages, **options).stages
