@@ -12,6 +12,7 @@ from ipujax import dataset_benchmark as dataset_benchmark
 from ipujax import embedding_ops as embedding_ops
 from ipujax import errors as errors
 from ipujax import events as events
+from ipujax import frontends as frontends
 from ipujax import functional_ops as functional_ops
 from ipujax import gradient_accumulation as gradient_accumulation
 from ipujax import gradient_accumulation_optimizer as gradient_accumulation_optimizer

@@ -225,6 +225,14 @@ class ExecutableFileError(FileNotFoundError, ExecutableError):
     __init__ = IPUError.__init__
 
 
+class FrontendError(IPUError, ValueError):
+    """A model of another library that cannot be used, or values that do not fit one."""
+
+
+class FrontendTypeError(IPUError, TypeError):
+    """Something that is no model of the library that it is said to be of."""
+
+
 class MissingExtraError(IPUError, ImportError):
     """Something was asked for that needs a package which is not installed."""
 

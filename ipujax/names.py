@@ -79,7 +79,6 @@ NOT_YET: dict[str, str] = {
     "eager": "`ipu.compile` around what is to run on IPUs; the rest runs where JAX runs it",
     "embedded_runtime": _COMPILED,
     "f8_ops": "JAX's own types, such as `x.astype(jax.numpy.float8_e4m3fn)`",
-    "frontends": _MODEL,
     "horovod": _REPLICAS,
     "ipu_horovod_strategy": _REPLICAS,
     "ipu_multi_replica_strategy": _REPLICAS,

@@ -14,8 +14,8 @@ Names taken from `jax._src`, where nothing public will do:
   elimination.
 * `core.positional_effects`, `core.InternalMutableArrayEffect`, `state.types.RefEffect`,
   `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
-* `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`: the user's file
-  and line of an equation.
+* `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`,
+  `current_name_stack`: the user's file and line of an equation, and the scopes around one.
 """
 
 from __future__ import annotations
@@ -251,6 +251,11 @@ def _is_users(code: CodeType) -> bool:
 def current_user_line() -> str:
     """`file:line (function)` of the user's code that is running now, or ''."""
     return line_of(_source.current().traceback)
+
+
+def current_name_stack() -> str:
+    """The name stack of what is traced here and now."""
+    return str(_source.current_name_stack())
 
 
 def name_stack(eqn: JaxprEqn) -> str:

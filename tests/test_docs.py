@@ -17,6 +17,7 @@ OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
+FRONTENDS = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
@@ -69,6 +70,14 @@ def test_examples_print_what_the_executables_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras"])
+def test_the_example_prints_what_the_frontends_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    pytest.importorskip("keras", reason="the extra `keras` is not installed")
     assert run_with_devices(1, source) == printed
 
 

@@ -58,6 +58,16 @@ RULES = (
         tuple(f"ipujax.report.{name}" for name in ("presentation", "report", "make", "pva")),
         "what would help does not depend on how it is shown",
     ),
+    Rule(
+        "ipujax/frontends",
+        ("lowering", "ipujax.keras"),
+        "a front end stands on what ipujax has, and knows no program that is built on it",
+    ),
+    Rule(
+        "ipujax/training",
+        ("ipujax.frontends", "ipujax.keras", "keras"),
+        "training is what all front ends need",
+    ),
     *(
         Rule(folder, ("lowering.machine",), "compiling does not depend on the machine model")
         for folder in ("lowering/ir", "lowering/passes", "lowering/pipelines", "lowering/schedules")

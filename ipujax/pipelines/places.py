@@ -15,6 +15,11 @@ from lowering import jaxpr, marks, pipelines
 Var = jaxpr.Var
 
 
+def current_stage() -> int | None:
+    """The stage that the marks around what is traced here and now say."""
+    return marks.read(jaxpr.current_name_stack()).stage
+
+
 class Places:
     """The stages of a function's equations, variables and values.
 

@@ -40,6 +40,8 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         check.instance(self.options, Mapping, "the options of a Pipeline")
+        if self.count is not None:
+            check.integer(self.count, "the count of a Pipeline", at_least=1)
         if taken := sorted(_GIVEN.intersection(self.options)):
             raise check.refuse(
                 f"the options of a Pipeline have {', '.join(taken)}, which Training and Inference "
@@ -90,7 +92,7 @@ class Pipeline:
           named: the element, if it is a dict.
         """
         options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
-        stages = self.stages_for(variables, None, args, named)
+        stages = self.stages_for(variables, state, args, named)
         given = Arguments(args, named)
         for number, parts in enumerate(
             PipelineRequest(computational_stages=stages, **options).stages

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+import pytest
 
 import ipujax as ipu
 from ipujax.names import public_names
@@ -39,6 +40,7 @@ RESULTS = {
         "View",
     ),
     "schedules": ("Simulation", "Schedule", "Task"),
+    "frontends": ("Model", "Part"),
     "host_trace": ("HostSpan", "HostTrace"),
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
@@ -135,6 +137,11 @@ def _infeed() -> Any:
     return ipu.ipu_infeed_queue.IPUInfeedQueue([f32(1)] * 8)
 
 
+def _keras_model() -> Any:
+    keras = pytest.importorskip("keras")
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+
 def _estimator() -> dict[str, Any]:
     run = ipu.ipu_run_config.RunConfig(model_dir="model")
     return {"model_fn": lambda variables, features, mode: None, "config": run}
@@ -205,6 +212,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
         "timestamp": 0.0,
         "module": "m",
     },
+    "frontends.from_keras": lambda: {"model": _keras_model()},
     "functional_ops.outlined_function": lambda: {"func": lambda x: x},
     "gradient_accumulation.parse_reduction_method": lambda: {"method": "sum"},
     "host_trace.checked": lambda: {"trace": ipu.host_trace.HostTrace()},
@@ -335,6 +343,7 @@ HOST = (
     "dataset_benchmark",
     "embedding_ops.HostEmbedding",
     "embedding_ops.create_host_embedding",
+    "frontends",
     "ipu_compiler",
     "ipu_estimator",
     "ipu_pipeline_estimator",

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from ipujax.errors import PipelineError
-from ipujax.training import Inference, Pipeline, Training
+from ipujax.training import Inference, Pipeline, StageOutput, Training
 from lowering import marks
 from tests.ipujax.feeding import configure
 from tests.ipujax.training.regression import (
@@ -51,6 +51,29 @@ def test_a_function_with_marks_predicts() -> None:
         training.init(STAGED), batches, 2
     )
     close(found, np.array([staged_loss(STAGED, x, y) for x, y in batches(8)]))
+
+
+def with_state(variables: Any, state: Any, x: jax.Array, y: jax.Array) -> StageOutput:
+    """The model, the mean of its last input, and the sum of its losses."""
+    loss = marked(variables, x, y)
+    return StageOutput(loss, {"mean": x.mean(), "total": state["total"] + loss})
+
+
+STATE = {"mean": np.float32(0), "total": np.float32(0)}
+
+
+def test_a_function_with_marks_has_a_state() -> None:
+    configure(2)
+    training = Training(Pipeline(with_state), optax.sgd(0.0), accumulation=4)
+    state = training.fit(training.init(STAGED, STATE), batches, 2)
+    losses = [staged_loss(STAGED, x, y) for x, y in batches(8)]
+    close(state.state, {"mean": list(batches(8))[-1][0].mean(), "total": np.sum(losses)})
+
+
+def test_one_element_goes_through_a_function_with_marks_and_a_state() -> None:
+    ((x, y),) = batches(1)
+    (loss,) = Pipeline(with_state).forward(STAGED, STATE, x, y)
+    close(loss, staged_loss(STAGED, x, y))
 
 
 def test_how_many_stages_there_must_be() -> None:

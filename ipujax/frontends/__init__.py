@@ -1,0 +1,5 @@
+"""Models of other libraries as functions of JAX: what they hold, what they compute, their parts."""
+
+from ipujax.frontends.keras import from_keras as from_keras
+from ipujax.frontends.model import Model as Model
+from ipujax.frontends.model import Part as Part
