@@ -71,9 +71,7 @@ def test_recurrent_layers() -> None:
     with PipelineStage(0):
         x = layers.LSTM(4, return_sequences=True)(first)
     with PipelineStage(1):
-        x = layers.Bidirectional(layers.GRU(3))(x)
-    with PipelineStage(2):
-        x = layers.Dense(1)(x)
+        x = layers.Dense(1)(layers.GRU(3)(x))
     found = training_step(keras.Model(first, x), 2, 4, 3)
     assert of(found, "scan") == {(0, False), (0, True), (1, False), (1, True)}
 
