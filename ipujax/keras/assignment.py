@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipujax.keras import stage_config
 from ipujax.keras.staged import forget_trace, traced_stages
 from ipujax.keras.stages import (
     Call,
@@ -156,6 +157,7 @@ def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[An
         )
     stages = _read(model, pipeline_stage_assignment)
     check_stages(model, stages)
+    stage_config.extend()
     assign(model, stages)
 
 

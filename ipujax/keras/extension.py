@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.keras import stage_config
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
@@ -62,6 +63,7 @@ def extend() -> None:
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, method)
+    stage_config.extend()
 
 
 def _instead(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:

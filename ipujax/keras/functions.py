@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from ipujax.keras.pipeline_stage import PipelineStage
 from ipujax.keras.pipelined import PipelinedInference, PipelinedTraining
 from ipujax.keras.programs import Program, SharedUpdates, WholeSteps
 from ipujax.keras.staged import is_pipelined, staged
-from ipujax.keras.stages import is_graph, leaves, stages_of
+from ipujax.keras.stages import gives_stages, leaves, stages_of
 from ipujax.keras.strategy import Strategy
 from ipujax.report.report import Report
 from ipujax.system.devices import SYSTEM
@@ -99,25 +99,25 @@ class Function:
     def _stages(self, state: State, batches: Batches) -> int | None:
         """How many stages the model has; None if it is no pipeline."""
         model = self._model
-        if is_graph(model):
-            numbers = list(leaves(stages_of(model))) if is_pipelined(model) else []
-        elif PipelineStage.was_entered:
+        if not gives_stages(model):
+            numbers = list(leaves(stages_of(model)))
+        elif PipelineStage.was_entered or is_pipelined(model):
             numbers = self._traced(state, batches)
         else:
             numbers = []
         return max((number for number in numbers if number is not None), default=-1) + 1 or None
 
-    def _traced(self, state: State, batches: Batches) -> list[int | None]:
-        """The stages that a subclassed model's `call` says."""
+    def _traced(self, state: State, batches: Batches) -> Iterable[int]:
+        """The stages that a subclassed model's `call` says, of the model or inside it."""
         model = self._model
 
         def call(trained: Any, kept: Any, batch: Any) -> Any:
             inputs = keras().utils.unpack_x_y_sample_weight(batch)[0]
             return model.stateless_call(trained, kept, inputs)
 
-        with staged(model) as calls:
+        with staged(model) as traced:
             jax.eval_shape(call, state[0], state[1], batches.first())
-        return [call.stage for call in calls]
+        return traced.stages
 
     def is_for(self, strategy: Strategy) -> bool:
         """Whether it was made for this strategy, and the configuration that is in force."""

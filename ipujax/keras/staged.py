@@ -46,6 +46,19 @@ class LayerCall:
     stage: int | None
 
 
+@dc.dataclass(frozen=True)
+class Traced:
+    """What a trace of a model shows, as it goes.
+
+    Attributes:
+      calls: of layers.
+      stages: all that something ran in, be it a layer or an operation.
+    """
+
+    calls: list[LayerCall]
+    stages: set[int]
+
+
 @dc.dataclass
 class _Place:
     """Where a trace is.
@@ -71,7 +84,7 @@ _current = _Current()
 
 
 @contextlib.contextmanager
-def staged(model: Any) -> Generator[list[LayerCall]]:
+def staged(model: Any) -> Generator[Traced]:
     """Has the layers of a model that is traced once in the block run in their stages.
 
     Each call of a layer is traced in the mark of its stage: that of the model's assignment, or of
@@ -82,7 +95,7 @@ def staged(model: Any) -> Generator[list[LayerCall]]:
       model: any model of Keras's; one without stages is traced as ever.
 
     Yields:
-      A list that the calls of layers are added to, as the trace makes them.
+      What the trace has shown; complete after the block.
 
     Raises:
       PipelineError: (a `ValueError`) stages in which the model cannot run: before the trace, or
@@ -96,7 +109,7 @@ def staged(model: Any) -> Generator[list[LayerCall]]:
         if is_pipelined(model):
             check_stages(model, place.stages)
     with pipeline_stage.recorded() as entered, _at(place):
-        yield calls
+        yield Traced(calls, entered)
     if entered:
         for call in calls:
             if call.stage is None:

@@ -116,6 +116,16 @@ def _default(call: Call, by_node: bool) -> Entry:
     return stages_of(call.layer) if stage is None and is_graph(call.layer) else stage
 
 
+def gives_stages(model: Any, stages: Stages | None = None) -> bool:
+    """Whether only a trace tells all stages of a model: it is a subclassed one, or calls one."""
+    if not is_graph(model):
+        return isinstance(model, model_classes()[0])
+    entries = zip(calls_of(model), stages or stages_of(model), strict=True)
+    return any(
+        gives_stages(call.layer, entry) for call, entry in entries if not isinstance(entry, int)
+    )
+
+
 def assign(model: Any, stages: Stages | None) -> None:
     """Gives a model stages; None takes them away."""
     layers = tuple(call.layer for call in calls_of(model))
