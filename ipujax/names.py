@@ -111,7 +111,7 @@ def not_yet(name: str) -> str:
 
 
 class NotYetFinder:
-    """Has `import ipujax.keras` and its like say what to use now; the last finder to be asked."""
+    """Has `import ipujax.popart` and its like say what to use now; the last finder to be asked."""
 
     @staticmethod
     def find_spec(
@@ -124,6 +124,6 @@ class NotYetFinder:
         """
         package, _, name = fullname.rpartition(".")
         if package == "ipujax" and name in NOT_YET:
-            # Without the error's `name`: `from ipujax import keras` would pass over it.
+            # Without the error's `name`: `from ipujax import popart` would pass over it.
             raise NotThereYetError(not_yet(name))
         return None

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from ipujax.checks.arrays import check
@@ -294,7 +293,7 @@ class _Call:
         gamma, beta = parameters
         factor = lax.rsqrt(variance + self.epsilon)
         offset = 0 if beta is None else beta
-        shape = factor.shape if gamma is None else np.broadcast_shapes(factor.shape, gamma.shape)
+        shape = factor.shape if gamma is None else jnp.broadcast_shapes(factor.shape, gamma.shape)
         if shape == self.wide.shape:  # the product of scale and factor would be as large as this
             normal = (self.wide - mean) * factor
             outputs = (normal if gamma is None else normal * gamma) + offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.checks.arrays import check
+from ipujax.operators.dropout_rate import checked_rate
 from ipujax.operators.random_keys import draw_key
 from lowering import ops
 
@@ -55,7 +55,7 @@ def dropout(
       ConfigTypeError: (a `TypeError`) a rate that is no number, or a seed or key that is none.
     """
     array = check.floats(x, "the input of dropout")
-    share = _rate(rate)
+    share = checked_rate(rate)
     shape = _noise_shape(noise_shape, array.shape)
     with check.scope(name or "dropout"):
         if not share:
@@ -85,24 +85,6 @@ def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
         return ops.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
     limit = min(round(rate * _HALVES * _HALVES), _HALVES * _HALVES - 1)
     return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(limit)
-
-
-def _rate(rate: Any) -> float:
-    try:
-        share = float(rate)
-    except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
-        share = math.nan
-    if isinstance(rate, (bool, str)) or math.isnan(share):
-        raise check.refuse_type(
-            f"the rate of dropout is {rate!r}, but must be a number known while tracing",
-            "give a Python float, as in rate=0.1",
-        )
-    if not 0 <= share < 1:
-        raise check.refuse(
-            f"the rate of dropout is {rate}, but must be at least 0 and less than 1",
-            "give the share of elements to drop, as in rate=0.1",
-        )
-    return share
 
 
 def _noise_shape(asked: Any, shape: tuple[int, ...]) -> tuple[int, ...]:

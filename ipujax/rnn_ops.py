@@ -48,8 +48,8 @@ class PopnnLSTM(Layer):
       weights_initializer: `(key, shape, dtype)` to the first kernel; as those of
         `jax.nn.initializers`. Glorot uniform by default.
       bias_initializer: the same for the biases. Zeros by default.
-      activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
-      recurrent_activation: "tanh", "softmax", "sigmoid" or "hard_sigmoid".
+      activation: "tanh", "relu", "softmax", "sigmoid", "hard_sigmoid" or "linear".
+      recurrent_activation: "tanh", "softmax", "sigmoid", "hard_sigmoid" or "linear".
       name: the named scope of the layer's operations; that of the class by default.
 
     Raises:

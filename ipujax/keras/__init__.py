@@ -1,7 +1,22 @@
-"""Keras in the scope of an `IPUStrategy`; needs the extra `keras`."""
+"""Keras in the scope of an `IPUStrategy`, and layers for it; needs the extra `keras`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ipujax.frontends.keras import trace_within
 from ipujax.keras.pipeline_stage import PipelineStage as PipelineStage
 from ipujax.keras.staged import staged
 
+if TYPE_CHECKING:
+    from ipujax.keras import layers as layers
+
 trace_within(staged)
+
+
+def __getattr__(name: str) -> Any:
+    # The layers derive from Keras's, which takes seconds to import.
+    if name == "layers":
+        return importlib.import_module("ipujax.keras.layers")
+    raise AttributeError(f"module 'ipujax.keras' has no attribute {name!r}")

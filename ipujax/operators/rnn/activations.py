@@ -50,6 +50,7 @@ ACTIVATIONS = {
     "softmax": Activation(jax.nn.softmax, lambda y: y, coupled=True),
     "sigmoid": Activation(_sigmoid, lambda y: y * (1 - y), stretch=0.5),
     "hard_sigmoid": Activation(_hard_sigmoid, _hard_slope),
+    "linear": Activation(lambda x: x, jnp.ones_like),
 }
 
 

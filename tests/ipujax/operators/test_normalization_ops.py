@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 import ipujax as ipu
 from ipujax.all_to_all_op import all_gather
@@ -232,6 +233,17 @@ def test_vmap() -> None:
     np.testing.assert_allclose(jax.vmap(lambda x: group_norm(x, 3))(x), one_by_one, atol=1e-5)
     last = jax.vmap(lambda x: group_norm(x, 3), in_axes=3, out_axes=3)(jnp.moveaxis(x, 0, 3))
     np.testing.assert_allclose(jnp.moveaxis(last, 3, 0), one_by_one, atol=1e-5)
+
+
+def test_extents_may_be_symbols() -> None:
+    batch, rows = export.symbolic_shape("batch, rows")
+    for shape in ((batch, 4), (batch, rows, 4)):
+        for norm in (group_norm, layer_norm, instance_norm):
+            traced = jax.eval_shape(
+                lambda x, norm=norm: norm(x, gamma=jnp.ones(4)),
+                jax.ShapeDtypeStruct(shape, jnp.float32),
+            )
+            assert traced.shape == shape
 
 
 def test_halves_have_statistics_in_float32() -> None:

@@ -34,6 +34,7 @@ def activation(name: str, m: Any, x: Any) -> Any:
         "relu": lambda x: m.where(x > 0, x, 0),
         "sigmoid": lambda x: 1 / (1 + m.exp(-x)),
         "hard_sigmoid": lambda x: m.clip(0.2 * x + 0.5, 0, 1),
+        "linear": lambda x: x,
     }[name](x)
 
 
@@ -138,6 +139,7 @@ ACTIVATIONS = [
     ("relu", "hard_sigmoid"),
     ("softmax", "softmax"),
     ("sigmoid", "tanh"),
+    ("linear", "tanh"),
 ]
 
 
@@ -534,7 +536,7 @@ def test_a_held_state_is_not_multiplied(reset_after: bool) -> None:
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", [PopnnLSTM, PopnnGRU])
 @pytest.mark.parametrize("rec", ["tanh", "softmax", "sigmoid", "hard_sigmoid"])
-@pytest.mark.parametrize("act", ["tanh", "relu", "softmax", "sigmoid", "hard_sigmoid"])
+@pytest.mark.parametrize("act", ["tanh", "relu", "softmax", "sigmoid", "hard_sigmoid", "linear"])
 def test_every_activation(act: str, rec: str, kind: Any) -> None:
     layer = kind(UNITS, activation=act, recurrent_activation=rec)
     args = made(layer), inputs(), states(2)

@@ -1,0 +1,52 @@
+"""Dropout as a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax import rand_ops
+from ipujax.keras.layers.shared import Layer, plain, seed_generator, serializable
+from ipujax.operators.dropout_rate import checked_rate
+
+
+@serializable
+class Dropout(Layer):
+    """Zeroes inputs at random in training, and scales the others so that sums are expected to stay.
+
+    Seed 001, 18.13; on `rand_ops.dropout`.
+
+    Args:
+      rate: the probability that an element is zeroed, in [0, 1).
+      noise_shape: the shape of the mask, which is repeated along axes of extent 1; None, and None
+        in it, stand for the extents of the inputs.
+      seed: an integer or a pair of integers of 32 bits. Layers with equal seeds draw equal
+        masks, another one in each call; None starts at random. What the next mask is drawn from is
+        a part of the layer's state.
+      **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+      OperatorError: (a `ValueError`) a rate outside of [0, 1), or a seed that is none; when
+        called, a noise shape that does not fit the inputs.
+      ConfigTypeError: (a `TypeError`) a rate that is no number.
+    """
+
+    def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.rate = checked_rate(rate)
+        self.noise_shape = None if noise_shape is None else [plain(n) for n in noise_shape]
+        self.seed = plain(seed)
+        what = f"the seed of {self.name}"
+        self.seed_generator = seed_generator(seed, what) if self.rate else None
+        self.supports_masking = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The inputs, with dropout in training."""
+        if not training or self.seed_generator is None:
+            return inputs
+        seed = self.seed_generator.next()
+        return rand_ops.dropout(inputs, self.rate, self.noise_shape, seed, self.name)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        own = {"rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed}
+        return super().get_config() | own

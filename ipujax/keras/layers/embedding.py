@@ -1,0 +1,97 @@
+"""Lookups in a table that is trained, as a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ipujax import embedding_ops
+from ipujax.checks.arrays import check
+from ipujax.keras.layers.shared import (
+    Layer,
+    array,
+    initializer,
+    keras,
+    refuse_unsupported,
+    serializable,
+)
+
+_UNSUPPORTED = {
+    "embeddings_regularizer": None,
+    "activity_regularizer": None,
+    "embeddings_constraint": None,
+    "mask_zero": False,
+    "input_length": None,
+}
+
+
+@serializable
+class Embedding(Layer):
+    """Looks up rows of a table: `[batch, length]` to `[batch, length, output_dim]`.
+
+    Seed 001, 18.13; on `embedding_ops.embedding_lookup`. Its variable is `embeddings`,
+    `[input_dim, output_dim]`.
+
+    Args:
+      input_dim: how many rows there are, at least 1.
+      output_dim: the length of a row, at least 0.
+      embeddings_initializer: of Keras, by name or as it is.
+      **kwargs: of `keras.layers.Layer`, but for `activity_regularizer`.
+
+    Raises:
+      OperatorError: (a `ValueError`) for other dimensions, and for arguments that only Keras's own
+        `Embedding` has; when built, for inputs that are not `[batch, length]` (fact
+        `embedding.layer_bad_shape`).
+      ConfigTypeError: (a `TypeError`) for dimensions that are no integers.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Any = "uniform",
+        **kwargs: Any,
+    ):
+        refuse_unsupported("Embedding", kwargs, _UNSUPPORTED, "keras.layers.Embedding")
+        super().__init__(**{key: kwargs[key] for key in kwargs if key not in _UNSUPPORTED})
+        self.input_dim = check.integer(input_dim, f"the input_dim of {self.name}", 1)
+        self.output_dim = check.integer(output_dim, f"the output_dim of {self.name}", 0)
+        self.embeddings_initializer = initializer(embeddings_initializer, "uniform")
+        self.autocast = False  # of the inputs, which are integers
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the table."""
+        if len(input_shape) != 2:
+            raise check.refuse(
+                f"the input shape of {self.name} is {list(input_shape)}, but should be a 2D "
+                "(batch, length)",
+                "reshape the indices, as keras.ops.reshape(indices, (batch, -1))",
+            )
+        self.embeddings = self.add_weight(
+            shape=(self.input_dim, self.output_dim),
+            initializer=self.embeddings_initializer,
+            name="embeddings",
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The rows that the inputs name; `training` changes nothing.
+
+        Inputs that are no integers, as Keras's own inputs are by default, are cast to int32.
+        """
+        if not jnp.issubdtype(inputs.dtype, jnp.integer):
+            inputs = jnp.asarray(inputs, jnp.int32)
+        table = array(self.embeddings, self.compute_dtype)
+        return embedding_ops.embedding_lookup(table, inputs, self.name)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shape of the inputs, and the length of a row."""
+        return (*input_shape, self.output_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return super().get_config() | {
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }

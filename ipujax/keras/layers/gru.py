@@ -1,0 +1,87 @@
+"""GRU as a layer."""
+
+# pyright: reportPrivateUsage=false
+# A class whose bases end in one that pyright does not know, Keras's, counts as nobody's subclass.
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax import rnn_ops
+from ipujax.keras.layers.recurrent import Recurrent
+from ipujax.keras.layers.shared import serializable
+
+
+@serializable
+class PopnnGRU(Recurrent):
+    """A layer of gated recurrent units: `h = z * h + (1 - z) * candidate`.
+
+    Seed 001, 18.13; on `rnn_ops.PopnnGRU`. Variables: `kernel`, `[input_size, 3 * units]`,
+    `recurrent_kernel`, `[units, 3 * units]`, and `biases`, `[3 * units]`, or with `reset_after`
+    `[2, 3 * units]`, of the inputs and of the state; gates are update, reset and candidate.
+    An `initial_state` is `[batch, units]`, and so is the last state.
+
+    The arguments and errors are those of `PopnnLSTM`, without `unit_forget_bias`.
+
+    Args:
+      reset_after: whether the reset gate acts on the product of the state and its weights, and
+        not on the state before it.
+    """
+
+    _gates = 3
+    _state_names = ("h",)
+    _runs = rnn_ops.PopnnGRU
+    _switches = (*Recurrent._switches, "reset_after")
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: None = None,
+        recurrent_regularizer: None = None,
+        bias_regularizer: None = None,
+        activity_regularizer: None = None,
+        kernel_constraint: None = None,
+        recurrent_constraint: None = None,
+        bias_constraint: None = None,
+        dropout: float = 0.0,
+        dropout_seed: Any = None,
+        recurrent_dropout: float = 0.0,
+        implementation: int = 1,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        reset_after: bool = True,
+        seed: int | None = None,
+        partials_dtype: Any = jnp.float32,
+        time_major: bool = False,
+        **kwargs: Any,
+    ):
+        given = locals()
+        super().__init__(given)
+
+    @property
+    def _bias_shape(self) -> tuple[int, ...]:
+        kinds = (2,) if self.reset_after else ()
+        return (*kinds, *super()._bias_shape)
+
+    def _run(
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, first: list[Any]
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        operator = self._operator(reset_after=self.reset_after)
+        outputs, last = operator(parameters, inputs, first[0])
+        return outputs, [last]
+
+    def state_shape(self, batch_size: int) -> list[int]:
+        """The shape of the state."""
+        return self._operator().state_shape(batch_size)

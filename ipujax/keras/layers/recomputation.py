@@ -1,0 +1,29 @@
+"""A layer that keeps what recomputation would otherwise compute again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax import pipelining_ops
+from ipujax.keras.layers.shared import Layer, serializable
+
+
+@serializable
+class RecomputationCheckpoint(Layer):
+    """Gives its inputs, and has recomputation start from them.
+
+    Seed 001, 18.13; on `pipelining_ops.recomputation_checkpoint`. Acts in stages of training
+    pipelines with `RecomputationMode.RecomputeAndBackpropagateInterleaved` where
+    `IPUConfig.allow_recompute` is set; anywhere else it does nothing.
+
+    Args:
+      **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The inputs, a tensor or a structure of tensors; `training` changes nothing."""
+        return pipelining_ops.recomputation_checkpoint(inputs, self.name)
