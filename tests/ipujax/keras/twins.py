@@ -31,11 +31,15 @@ def on_ipus(count: int = 1) -> Iterator[None]:
 
 def twins(program: Callable[[], Result], ipus: int = 1) -> tuple[Result, Result]:
     """What a program gives in the scope, and what Keras alone gives, from one seed."""
-    keras.utils.set_random_seed(SEED)
+
+    def run() -> Result:
+        keras.utils.clear_session(free_memory=False)  # which counts names of layers
+        keras.utils.set_random_seed(SEED)
+        return program()
+
     with on_ipus(ipus):
-        ours = program()
-    keras.utils.set_random_seed(SEED)
-    return ours, program()
+        ours = run()
+    return ours, run()
 
 
 def alike(ours: Any, keras_own: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
@@ -58,8 +62,8 @@ class Layered(keras.Model):
         super().__init__()
         self.parts = list(parts)
 
-    def call(self, inputs: Any) -> Any:
-        """Gives what the last layer gives."""
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Gives what the last layer gives; Keras tells the layers whether they train."""
         for part in self.parts:
             inputs = part(inputs)
         return inputs
