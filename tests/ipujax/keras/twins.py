@@ -62,8 +62,8 @@ class Layered(keras.Model):
         super().__init__()
         self.parts = list(parts)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
-        """Gives what the last layer gives; Keras tells the layers whether they train."""
+    def call(self, inputs: Any) -> Any:
+        """Gives what the last layer gives."""
         for part in self.parts:
             inputs = part(inputs)
         return inputs
