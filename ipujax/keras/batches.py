@@ -80,12 +80,15 @@ class Batches:
             self._waiting.append(batch)
         return True
 
-    def _of_one_form(self) -> Iterator[tuple[Any]]:
-        """The batches until the data, the epoch or the form ends; each is one argument."""
+    def _of_one_form(self) -> Iterator[dict[str, Any]]:
+        """The batches until the data, the epoch or the form ends; each is the argument `batch`.
+
+        By its name, because an infeed gives the parts of a batch that is a dictionary by theirs.
+        """
         form = None
         while self._peek() and form in (None, form_of(self._waiting[0])):
             form = form_of(self._waiting[0])
-            yield (next(self),)
+            yield {"batch": next(self)}
             if self._per_epoch and self._taken % self._per_epoch == 0:
                 return
 
@@ -94,7 +97,7 @@ class Series:
     """Batches of one form, as the elements of an infeed.
 
     Args:
-      elements: each is one argument.
+      elements: each is the argument `batch` of a step.
       length: how many there are, where that is known.
 
     Attributes:
@@ -102,15 +105,15 @@ class Series:
       used: how many of them the device has had.
     """
 
-    def __init__(self, elements: Iterator[tuple[Any]], length: int | None = None):
+    def __init__(self, elements: Iterator[dict[str, Any]], length: int | None = None):
         self._elements, self.length = elements, length
         self._read, self._ended = 0, False
         self.used = 0
 
-    def __iter__(self) -> Iterator[tuple[Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         return self
 
-    def __next__(self) -> tuple[Any]:
+    def __next__(self) -> dict[str, Any]:
         element = next(self._elements, None)
         if element is None:
             self._ended = True

@@ -92,9 +92,17 @@ def _batches(epochs: Any) -> Batches:
     adapter, steps = epochs.data_adapter, epochs.steps_per_epoch
     # As Keras, which completes the last execution of an epoch.
     limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
-    incomplete = adapter.partial_batch_size if adapter.has_partial_batch and not steps else None
-    count = None if steps else adapter.num_batches
-    return Batches(adapter.get_jax_iterator(), limit, count, incomplete)
+    if steps:
+        return Batches(adapter.get_jax_iterator(), limit)
+    return Batches(adapter.get_jax_iterator(), limit, adapter.num_batches, _incomplete(adapter))
+
+
+def _incomplete(adapter: Any) -> int | None:
+    """Examples in the last batch, if it has fewer than the others and the data set says so."""
+    try:
+        return adapter.partial_batch_size if adapter.has_partial_batch else None
+    except NotImplementedError:  # generators
+        return None
 
 
 def _kept(*_: Any, **__: Any) -> None:

@@ -40,9 +40,10 @@ class PipelinedTraining(Program):
         apart = mode.untrained.drawing_apart(self._pass)
         by_name = update.optimizer(mode.named, mode.unnamed)
 
-        def forward(trained: Named, state: tuple[Arrays, Arrays], *inputs: Tree) -> StageOutput:
-            optimizer, batch = inputs if is_scaled else ([], *inputs)
-            kept, (outputs, metrics) = apart(state[0], trained, state[1], optimizer, batch)
+        def forward(
+            trained: Named, state: tuple[Arrays, Arrays], optimizer: Arrays = (), *, batch: Any
+        ) -> StageOutput:
+            kept, (outputs, metrics) = apart(state[0], trained, state[1], list(optimizer), batch)
             return StageOutput(outputs, (kept, metrics))
 
         def optimizer(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:
