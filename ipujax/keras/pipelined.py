@@ -40,8 +40,10 @@ class PipelinedTraining(Program):
         apart = mode.untrained.drawing_apart(self._pass)
         by_name = update.optimizer(mode.named, mode.unnamed)
 
-        def forward(trained: Named, state: tuple[Arrays, Arrays], *inputs: Tree) -> StageOutput:
-            optimizer, batch = inputs if is_scaled else ([], *inputs)
+        def forward(
+            trained: Named, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: Any
+        ) -> StageOutput:
+            optimizer = inputs[0] if is_scaled else []
             kept, (outputs, metrics) = apart(state[0], trained, state[1], optimizer, batch)
             return StageOutput(outputs, (kept, metrics))
 
