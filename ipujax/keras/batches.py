@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+Element = dict[str, Any]
+
 
 class Batches:
     """An iterator over a data set's batches that an infeed may read ahead.
@@ -80,11 +82,8 @@ class Batches:
             self._waiting.append(batch)
         return True
 
-    def _of_one_form(self) -> Iterator[dict[str, Any]]:
-        """The batches until the data, the epoch or the form ends; each is the argument `batch`.
-
-        By its name, because an infeed gives the parts of a batch that is a dictionary by theirs.
-        """
+    def _of_one_form(self) -> Iterator[Element]:
+        """The batches until the data, the epoch or the form ends."""
         form = None
         while self._peek() and form in (None, form_of(self._waiting[0])):
             form = form_of(self._waiting[0])
@@ -97,7 +96,8 @@ class Series:
     """Batches of one form, as the elements of an infeed.
 
     Args:
-      elements: each is the argument `batch` of a step.
+      elements: each is one argument, `batch`: by name, as a batch that is a dict would otherwise
+        become arguments itself.
       length: how many there are, where that is known.
 
     Attributes:
@@ -105,15 +105,15 @@ class Series:
       used: how many of them the device has had.
     """
 
-    def __init__(self, elements: Iterator[dict[str, Any]], length: int | None = None):
+    def __init__(self, elements: Iterator[Element], length: int | None = None):
         self._elements, self.length = elements, length
         self._read, self._ended = 0, False
         self.used = 0
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Element]:
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> Element:
         element = next(self._elements, None)
         if element is None:
             self._ended = True

@@ -41,9 +41,10 @@ class PipelinedTraining(Program):
         by_name = update.optimizer(mode.named, mode.unnamed)
 
         def forward(
-            trained: Named, state: tuple[Arrays, Arrays], optimizer: Arrays = (), *, batch: Any
+            trained: Named, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: Any
         ) -> StageOutput:
-            kept, (outputs, metrics) = apart(state[0], trained, state[1], list(optimizer), batch)
+            optimizer = inputs[0] if is_scaled else []
+            kept, (outputs, metrics) = apart(state[0], trained, state[1], optimizer, batch)
             return StageOutput(outputs, (kept, metrics))
 
         def optimizer(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:

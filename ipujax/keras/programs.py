@@ -107,11 +107,8 @@ class Program(abc.ABC):
     def _joined(self, said: list[Tree], state: State) -> Tree:
         said = list(map(self.said, said))
         if self.mode.kind == "predict":
-            axes = 3 if self.mode.replicas > 1 else 2
-            return jax.tree.map(
-                lambda *parts: np.concatenate([p.reshape(-1, *p.shape[axes:]) for p in parts]),
-                *said,
-            )
+            axes = 2 if self.mode.replicas > 1 else 1
+            return jax.tree.map(lambda *parts: _concatenated(parts, axes), *said)
         if self.mode.replicas == 1:
             return said[-1]
         return _logs_of_all(self.mode.model, said[-1], state[-1])
@@ -234,6 +231,12 @@ def _step_of(mode: Mode) -> Callable[[State, Any], tuple[Tree, State]]:
         return outputs, (state[0], kept)
 
     return predict
+
+
+def _concatenated(parts: tuple[Any, ...], axes: int) -> np.ndarray:
+    """What the steps of several device loops predict, which their leading axes number, as one."""
+    rows = [row for part in parts for row in part.reshape(-1, *part.shape[axes:])]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 def _logs_of_all(model: Any, said: Tree, metrics: Arrays) -> Tree:
