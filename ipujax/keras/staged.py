@@ -25,6 +25,7 @@ from ipujax.keras.stages import (
     stages_of,
     unassigned,
 )
+from ipujax.pipelines.values import check
 
 _TRACED = "_ipu_traced_pipeline_stages"
 
@@ -178,6 +179,7 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 def _inside(layer: Any, place: _Place) -> _Place:
     """Where a trace is in the call of a layer; the call is recorded."""
     is_model = isinstance(layer, model_classes()[0])
+    _check_graph(place)
     stage = stage_of(layer) if current_stage() is None else current_stage()
     if place.of_model and not is_model:
         index = sum(call.layer is layer for call in place.calls)
@@ -187,6 +189,18 @@ def _inside(layer: Any, place: _Place) -> _Place:
     if place.model is layer:
         return place
     return _Place(place.calls, layer, stages_of(layer))
+
+
+def _check_graph(place: _Place) -> None:
+    """Refuses a Sequential model with stages that Keras runs without a graph."""
+    model = place.model
+    runs_without = model is not None and model.built and graph_of(model) is None
+    if runs_without and any(stage is not None for stage in leaves(place.stages)):
+        raise check.refuse(
+            f"model {model.name!r} has pipeline stages, but Keras cannot make a graph of it, as "
+            "where its input is no single tensor",
+            "build it as a functional model, with an Input for each tensor",
+        )
 
 
 def _running(original: Callable[..., Any]) -> Callable[..., Any]:

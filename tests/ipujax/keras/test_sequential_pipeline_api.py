@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 pytest.importorskip("keras")
@@ -18,6 +20,7 @@ from ipujax.keras.assignment import (
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
+from ipujax.keras.staged import staged
 from tests.ipujax.keras.building import matmul_stages
 
 
@@ -97,3 +100,19 @@ def test_a_layer_that_is_added_twice() -> None:
     model = keras.Sequential([keras.Input((8,)), shared, layers.Dense(8), shared])
     set_pipeline_stage_assignment(model, [0, 1, 2])
     assert matmul_stages(model, (2, 8)) == [0, 1, 2]
+
+
+def test_a_model_that_keras_makes_no_graph_of() -> None:
+    class Sum(layers.Layer):
+        def call(self, x: Any) -> Any:
+            return x["a"] + x["b"]
+
+    model = keras.Sequential([Sum(), layers.Dense(4)])
+    set_pipeline_stage_assignment(model, [0, 1])
+    x = {name: np.ones((2, 4), np.float32) for name in "ab"}
+    model(x)
+    with staged(model), pytest.raises(PipelineError, match="Keras cannot make a graph of it"):
+        jax.eval_shape(model, x)
+    reset_pipeline_stage_assignment(model)
+    with staged(model):
+        jax.eval_shape(model, x)
