@@ -1,8 +1,8 @@
 """`PipelineStage`: the scope that says in which stage of a pipeline calls of layers run.
 
-What runs in a stage is traced in a named scope that carries the stage's mark. Keras's classes are
-extended in three places: a layer that is built in a scope, and a node of a functional graph, keep
-the stage; and a layer that was built in a scope runs in its stage wherever it is called.
+What runs in a stage is traced in a named scope that carries the stage's mark. Keras is extended
+in three places: a layer that is built in a scope keeps the stage, and so does a node of a
+functional graph, with its copies; a layer that was built in a scope runs in its stage.
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ def _extend() -> None:
     layer.__new__ = staticmethod(_building(layer.__new__, models.Model))
     layer.__call__ = _calling(layer.__call__)
     node.__init__ = _connecting(node.__init__)
+    graphs: Any = importlib.import_module("keras.src.models.functional")
+    graphs.clone_graph_nodes = _cloning(graphs.clone_graph_nodes)
 
 
 def _building(original: Callable[..., Any], model: type) -> Callable[..., Any]:
@@ -168,3 +170,23 @@ def _connecting(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
 
     return init
+
+
+def _cloning(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras's copying of a graph's nodes, for a model of a part of the graph."""
+
+    @functools.wraps(original)
+    def clone(inputs: Any, outputs: Any) -> Any:
+        graphs = importlib.import_module("keras.src.models.functional")
+        nodes = graphs.find_nodes_by_inputs_and_outputs(inputs, outputs)
+        made = {node.operation: len(node.operation._inbound_nodes) for node in nodes}
+        cloned = original(inputs, outputs)
+        for node in nodes:
+            operation, place = node.operation, made[node.operation]
+            copies = operation._inbound_nodes[place:]  # none of what becomes an input
+            if copies and (stage := stage_of(node)) is not None:
+                object.__setattr__(copies[0], _STAGE, stage)
+            made[operation] = place + 1
+        return cloned
+
+    return clone

@@ -194,8 +194,9 @@ def _inside(layer: Any, place: _Place) -> _Place:
 def _check_graph(place: _Place) -> None:
     """Refuses a Sequential model with stages that Keras runs without a graph."""
     model = place.model
-    runs_without = model is not None and model.built and graph_of(model) is None
-    if runs_without and any(stage is not None for stage in leaves(place.stages)):
+    if model is None or not model.built or graph_of(model) is not None:
+        return
+    if any(stage is not None for stage in leaves(place.stages)):
         raise check.refuse(
             f"model {model.name!r} has pipeline stages, but Keras cannot make a graph of it, as "
             "where its input is no single tensor",

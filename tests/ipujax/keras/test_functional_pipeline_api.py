@@ -189,3 +189,15 @@ def test_the_numbers_are_those_without_stages() -> None:
         to.assign(variable.value)
     for got, want in zip(model(inputs), wanted(inputs), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_part_of_a_graph_keeps_its_stages() -> None:
+    first, shared = keras.Input((8,)), layers.Dense(8)
+    before = layers.Dense(8)(first)
+    with PipelineStage(0):
+        x = shared(before)
+    with PipelineStage(1):
+        x = shared(layers.Dense(8)(x))
+    part = keras.Model(before, x)
+    assert stages(part) == [0, 1, 1]
+    assert matmul_stages(part, (2, 8)) == [0, 1, 1]
