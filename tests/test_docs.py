@@ -73,8 +73,8 @@ def test_examples_print_what_the_executables_page_says(
     assert run_with_devices(1, source) == printed
 
 
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras"])
-def test_the_example_prints_what_the_frontends_page_says(
+@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "stages"])
+def test_examples_print_what_the_frontends_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     pytest.importorskip("keras", reason="the extra `keras` is not installed")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ipujax.errors import PipelineError
-from lowering import jaxpr, marks, pipelines
+from lowering import jaxpr, marks, pipelines, size_in_bytes
 
 Var = jaxpr.Var
 
@@ -58,6 +58,7 @@ class Places:
             self._place_before_readers()
             self._find_homes()
         self._place_rest()
+        self._delay()
 
     def where(self, var: Var) -> int | None:
         """The stage that makes a value, or that a variable lives in; None for neither."""
@@ -117,6 +118,30 @@ class Places:
             if id(eqn) not in self.of and (eqn.effects or not movable.isdisjoint(eqn.outvars)):
                 self._place(eqn, self.count - 1)
         self._find_homes()
+
+    def _delay(self) -> None:
+        """Moves what is made of elements alone, such as one-hot labels, to where it is first read.
+
+        It stays where it is if it is smaller than what it is made of.
+        """
+        anchors = [v for e in self._body.eqns if self.is_marked(e) or e.effects for v in e.outvars]
+        fixed = pipelines.dependent(self._body.eqns, self.leaves.union(anchors))
+        readers = dict.fromkeys(pipelines.variables(self._body.outvars), 0)
+        for eqn in reversed(self._body.eqns):
+            if id(eqn) not in self.of:
+                continue
+            made_of, made = (
+                pipelines.variables(eqn.invars),
+                [v for v in eqn.outvars if v in readers],
+            )
+            if (
+                fixed.isdisjoint(eqn.outvars)
+                and not eqn.effects
+                and _bytes(made) >= _bytes(made_of)
+            ):
+                self._place(eqn, max(self.of[id(eqn)], min(readers[v] for v in made)))
+            for var in made_of:
+                readers[var] = min(self.of[id(eqn)], readers.get(var, self.count))
 
     def _place(self, eqn: jaxpr.JaxprEqn, stage: int) -> None:
         self.of[id(eqn)] = stage
@@ -183,6 +208,10 @@ def _counted(marked: set[Any], count: int | None) -> int:
             fix=f"let each of the stages 0 to {highest} compute something",
         )
     return highest + 1
+
+
+def _bytes(values: Iterable[Var]) -> int:
+    return sum(size_in_bytes(v.aval) for v in values)
 
 
 def _listed(stages: Iterable[int]) -> str:

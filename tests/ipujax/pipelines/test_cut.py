@@ -143,6 +143,28 @@ def test_what_depends_on_constants_alone_is_in_each_stage_that_uses_it() -> None
     assert primitives(second, V, V) == ["iota", "sin", "mul", "sub"]
 
 
+def test_what_is_made_of_labels_is_made_where_it_is_read() -> None:
+    labels = jax.ShapeDtypeStruct((3,), np.int32)
+
+    def function(w: Any, x: Any, y: Any) -> Any:
+        wide = jax.nn.one_hot(y, 50) + 0.5
+        narrow = y[:1] * 2
+        with stage(0):
+            x = x * w
+        with stage(2):
+            return (x[:, None] * wide).sum() + narrow.sum()
+
+    stages = cut(function, V, None, [V, labels], count=3)
+    handed = jax.eval_shape(stages[0], V, V, labels)
+    handed = jax.eval_shape(stages[1], V, *handed)
+    assert sorted(aval.size for aval in handed) == [1, 3, 3]
+    x, y = np.float32([1, 2, 3]), np.int32([4, 5, 6])
+    given: Any = (x, y)
+    for one in stages[:-1]:
+        given = one(x, *given)
+    close(stages[-1](x, *given), function(x, x, y), 1e-4)
+
+
 def test_keyword_arguments_and_structured_outputs() -> None:
     def function(w: Any, *, x: Any, y: Any) -> Any:
         with stage(0):
