@@ -25,7 +25,7 @@ def dense(units: int = 4, **more: Any) -> Any:
 def trained(
     build: Callable[[Any], Any], targets: Any, pipelined: bool, ipus: int = 2, **options: Any
 ) -> Any:
-    """A model after an epoch; an update is of twelve batches of one example, or of one of twelve."""
+    """A model after an epoch; an update is of twelve batches of one example, or one of twelve."""
     scope = PipelineStage if pipelined else contextlib.nullcontext
     model = build(scope)
     if not pipelined:
