@@ -1,0 +1,1 @@
+"""Architectures of `keras.applications`, trained with Keras alone and in an `IPUStrategy`."""
