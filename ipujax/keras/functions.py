@@ -13,7 +13,11 @@ from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_model
 from ipujax.keras.mode import Mode, State
-from ipujax.keras.options import gradient_accumulation_options, pipelining_options
+from ipujax.keras.options import (
+    check_options,
+    gradient_accumulation_options,
+    pipelining_options,
+)
 from ipujax.keras.pipeline_stage import PipelineStage
 from ipujax.keras.pipelined import PipelinedInference, PipelinedTraining
 from ipujax.keras.programs import Program, SharedUpdates, WholeSteps
@@ -67,23 +71,16 @@ class Function:
     def _mode(self, state: State, batches: Batches) -> Mode:
         model, kind, strategy = self._model, self._kind, self.strategy
         stages = self._stages(state, batches)
+        if kind == "train":
+            check_options(model, is_pipelined=stages is not None)
         if stages is None:
             options = gradient_accumulation_options(model)
             ipus, arguments = 1, {}
-            accumulation = options.gradient_accumulation_steps_per_replica
         else:
             options = pipelining_options(model)
-            mapping = options.device_mapping or range(stages)
-            ipus, arguments = max(mapping) + 1, {**options.arguments}
-            if options.device_mapping is not None:
-                arguments["device_mapping"] = list(options.device_mapping)
-            accumulation = options.gradient_accumulation_steps_per_replica
-            if accumulation is None and kind == "train":
-                raise check.refuse(
-                    f"model {model.name!r} is pipelined, but how many batches make up a weight "
-                    "update has not been said",
-                    "model.set_pipelining_options(gradient_accumulation_steps_per_replica=...)",
-                )
+            mapping = list(options.device_mapping or range(stages))
+            ipus, arguments = max(mapping) + 1, {**options.arguments, "device_mapping": mapping}
+        accumulation = options.gradient_accumulation_steps_per_replica
         return Mode(
             model,
             kind,

@@ -53,7 +53,7 @@ class PipeliningOptions:
       gradient_accumulation_steps_per_replica: batches of one replica per weight update; None until
         it is set.
       device_mapping: the IPU of each stage; None for stage i on IPU i.
-      accumulate_outfeed: whether results are summed on the device, over the batches of an update.
+      accumulate_outfeed: kept, and nothing more: metrics are summed on the device in any case.
       reduction_method: of the batches' gradients.
       arguments: further arguments of `pipelining_ops.pipeline`, by name.
     """
@@ -73,6 +73,37 @@ def pipelining_options(model: Any) -> PipeliningOptions:
 def gradient_accumulation_options(model: Any) -> GradientAccumulationOptions:
     """What `set_gradient_accumulation_options` has set."""
     return vars(model).get(_ACCUMULATION) or GradientAccumulationOptions()
+
+
+def check_options(model: Any, *, is_pipelined: bool) -> None:
+    """Refuses a training to which options were given that would not act, or that lacks one.
+
+    Raises:
+      PipelineError: (a `ValueError`) there are such.
+    """
+    pipelining = pipelining_options(model)
+    if not is_pipelined and pipelining != PipeliningOptions():
+        raise check.refuse(
+            f"set_pipelining_options was called for model {model.name!r}, which has no pipeline "
+            "stages",
+            "give its layers stages by PipelineStage or set_pipeline_stage_assignment; without "
+            "a pipeline, gradients are accumulated by set_gradient_accumulation_options",
+        )
+    if not is_pipelined:
+        return
+    if gradient_accumulation_options(model) != GradientAccumulationOptions():
+        raise check.refuse(
+            f"set_gradient_accumulation_options was called for model {model.name!r}, which is "
+            "pipelined",
+            "a pipeline has accumulation of its own: set_pipelining_options("
+            "gradient_accumulation_steps_per_replica=...)",
+        )
+    if pipelining.gradient_accumulation_steps_per_replica is None:
+        raise check.refuse(
+            f"model {model.name!r} is pipelined, but gradient_accumulation_steps_per_replica has "
+            "not been set: nobody knows how many batches make up a weight update",
+            "model.set_pipelining_options(gradient_accumulation_steps_per_replica=...)",
+        )
 
 
 def set_gradient_accumulation_options(
@@ -119,7 +150,8 @@ def set_pipelining_options(
       gradient_accumulation_steps_per_replica: batches of one replica per weight update. This and
         the next two keep what was set before if they are None.
       device_mapping: the IPU of each stage; stage i is on IPU i where it was never given.
-      accumulate_outfeed: whether the results of a weight update's batches are summed on the device.
+      accumulate_outfeed: taken for the original's programs; it changes nothing, since metrics are
+        summed on the device in any case.
       gradient_accumulation_reduction_method: what becomes of the batches' gradients: a
         `GradientAccumulationReductionMethod` or its name.
       pipelining_kwargs: further arguments of `pipelining_ops.pipeline`, such as

@@ -7,6 +7,7 @@ Keras's own step is a pure function of the model's arrays and a batch. So many o
 from __future__ import annotations
 
 import abc
+import dataclasses as dc
 from collections.abc import Callable
 from typing import Any
 
@@ -63,8 +64,10 @@ class Program(abc.ABC):
           StopIteration: the data has ended.
           KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
-        check_shares(self.mode, batches, most)
         carried, said = self.carried(state), []
+        if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
+            self._settle(carried, batches, most)
+        check_shares(self.mode, batches, most)
         while most and (advance := self._advance(carried, batches, most, bool(said))) is not None:
             made, advance = advance
             most -= made
@@ -75,6 +78,20 @@ class Program(abc.ABC):
             raise StopIteration
         state = self.given_back(carried)
         return self._joined(said, state), state
+
+    def _settle(self, carried: TrainState, batches: Batches, most: int) -> None:
+        """Finds out how many replicas there are where layers are on IPUs of their own.
+
+        A model is taken for one of one IPU; scopes such as `ipu_shard` in its layers are known
+        once it was lowered. The program is one that the execution runs.
+        """
+        count = most if batches.count is None else min(most, batches.count)
+        steps, micro_batches = self.divided(count)
+        loop, first = self._loop_of(micro_batches), iter([{"batch": batches.first()}])
+        program = loop.compile(carried, first, max(steps, 1)).lowered.program
+        if program.replicas != self.mode.replicas:
+            self.mode = dc.replace(self.mode, replicas=program.replicas)
+            self._loops.clear()
 
     def _advance(
         self, carried: TrainState, batches: Batches, most: int, again: bool

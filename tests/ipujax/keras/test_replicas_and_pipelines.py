@@ -203,3 +203,45 @@ def test_numbers_that_do_not_divide():
             model.fit(x, y, batch_size=5, verbose=0)
         model.fit(x, y, batch_size=4, steps_per_epoch=4, verbose=0)
         assert int(model.optimizer.iterations) == 1
+
+
+class Sharded(keras.layers.Layer):
+    """Its two products are on an IPU each."""
+
+    def build(self, shape: Any) -> None:
+        self.first = self.add_weight(shape=(shape[-1], 8), name="first")
+        self.second = self.add_weight(shape=(8, 4), name="second")
+
+    def call(self, x: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            x = keras.ops.relu(x @ self.first)
+        with ipu.scopes.ipu_shard(1):
+            return x @ self.second
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_layers_on_ipus_of_their_own_leave_room_for_fewer_replicas(replicas):
+    def made(**options: Any) -> Any:
+        keras.utils.set_random_seed(1)
+        layers = [LAYERS.Input((8, 8, 2)), LAYERS.Flatten(), Sharded()]
+        return compiled(keras.Sequential(layers), **options)
+
+    steps = replicas if replicas > 1 else None
+    theirs = used(made(optimizer=keras.optimizers.Adam(gradient_accumulation_steps=steps)))
+    use_ipus(2 * replicas)
+    with IPUStrategy().scope():
+        check_same(used(made(steps_per_execution=4)), theirs)
+
+
+def test_options_that_would_not_act_are_refused():
+    x, y = images(8)
+    use_ipus(2)
+    with IPUStrategy().scope():
+        model = cnn(steps_per_execution=2)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(ValueError, match="has no pipeline stages"):
+            model.fit(x, y, batch_size=4, verbose=0)
+        model = staged()
+        model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(ValueError, match="which is pipelined"):
+            model.fit(x, y, batch_size=4, verbose=0)
