@@ -113,7 +113,7 @@ class PopnnLSTM(Recurrent):
             into, rest = others[: self.units], others[self.units :]
             return jnp.concatenate([into, jnp.ones_like(into), rest])
 
-        return self.add_weight(self._bias_shape, initializer=start, name="biases")
+        return self._weight("biases", self._bias_shape, start)
 
     def _split(self, given: Any) -> Sequence[Any]:
         if isinstance(given, rnn_ops.LSTMStateTuple):

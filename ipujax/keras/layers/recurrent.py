@@ -104,10 +104,10 @@ class Recurrent(Layer):
                 "input_size]; input_size must be known",
             )
         columns = self._gates * self.units
-        of_kernel, of_recurrent = self.kernel_initializer, self.recurrent_initializer
-        self.kernel = self.add_weight((shape[2], columns), initializer=of_kernel, name="kernel")
-        self.recurrent_kernel = self.add_weight(
-            (self.units, columns), initializer=of_recurrent, name="recurrent_kernel"
+        recurrent = (self.units, columns)
+        self.kernel = self._weight("kernel", (shape[2], columns), self.kernel_initializer)
+        self.recurrent_kernel = self._weight(
+            "recurrent_kernel", recurrent, self.recurrent_initializer
         )
         self.biases = self._biases() if self.use_bias else None
         self.states = self._variable_states(shape[1 if self.time_major else 0])
@@ -117,7 +117,14 @@ class Recurrent(Layer):
         return (self._gates * self.units,)
 
     def _biases(self) -> Any:
-        return self.add_weight(self._bias_shape, initializer=self.bias_initializer, name="biases")
+        return self._weight("biases", self._bias_shape, self.bias_initializer)
+
+    def _weight(self, name: str, shape: tuple[int, ...], given: Any) -> Any:
+        def start(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
+            # Orthogonal matrices cannot be made in float16.
+            return array(given(shape, dtype="float32"), dtype)
+
+        return self.add_weight(shape, initializer=start, name=name)
 
     def _variable_states(self, batch: int | None) -> list[Any]:
         if not self.stateful:

@@ -93,6 +93,7 @@ def test_a_rate_of_zero_has_no_state():
     assert len(layers.Dropout(0.1).variables) == 1
 
 
+@pytest.mark.fact("dropout_rng.rate_range")
 @pytest.mark.parametrize("rate", [1, -0.1, 1.5])
 def test_rates_outside_are_refused(rate):
     with pytest.raises(OperatorError, match=r"must be at least 0 and less than 1"):

@@ -52,6 +52,7 @@ def states(kind: str) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.fact("rnn.keras_weights")
+@pytest.mark.sampled(4)
 @of_kinds
 @pytest.mark.parametrize("sequences", [False, True])
 @pytest.mark.parametrize("state", [False, True])
@@ -65,6 +66,7 @@ def test_weights_go_from_keras_to_us(kind, sequences, state):
     alike(ours(X, initial_state=first), theirs(X, initial_state=first))
 
 
+@pytest.mark.sampled(2)
 @of_kinds
 def test_initial_weights_are_drawn_as_by_keras(kind):
     def seeded() -> dict[str, Any]:
@@ -85,6 +87,7 @@ def test_initial_weights_are_drawn_as_by_keras(kind):
     assert [w.name for w in ours.weights] == ["kernel", "recurrent_kernel", "biases"]
 
 
+@pytest.mark.sampled(2)
 @of_kinds
 def test_gradients_are_those_of_keras(kind):
     ours, theirs = pair(kind)
@@ -170,6 +173,7 @@ def test_a_stateful_layer_goes_on_from_its_last_state(kind):
     alike(ours(batches[0], initial_state=first), longer(batches[0], initial_state=first))
 
 
+@pytest.mark.sampled(2)
 @of_kinds
 def test_dropout_has_one_mask_for_all_steps(kind):
     def layer(**options: Any) -> Any:
@@ -196,6 +200,7 @@ def test_dropout_has_one_mask_for_all_steps(kind):
     alike(dropping(ones), plain(ones))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("activation", ["relu", "softmax", "sigmoid", "tanh", None])
 def test_activations_are_those_of_keras(activation):
     recurrent = "softmax" if activation == "softmax" else "sigmoid"
@@ -217,6 +222,7 @@ def test_the_hard_sigmoid_is_the_originals():
     np.testing.assert_allclose(layer(np.full((1, 1, 1), 2, np.float32)), [[expected]], rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @of_kinds
 def test_without_biases(kind):
     ours, theirs = pair(kind, use_bias=False)
@@ -236,6 +242,17 @@ def test_a_seed_is_for_initializers_given_by_name():
     given = keras.initializers.RandomUniform(seed=7)
     alike(kernels(1, kernel_initializer=given)[0], kernels(2, kernel_initializer=given)[0])
     alike(kernels(1, kernel_initializer=None)[0], kernels(1)[0])
+
+
+@of_kinds
+def test_halves(kind):
+    ours, _ = pair(kind)
+    halves = type(ours).from_config(ours.get_config() | {"dtype": "float16"})
+    result = halves(X)
+    assert {v.dtype for v in halves.weights} == {"float16"}
+    ours.set_weights([w.astype(np.float32) for w in halves.get_weights()])
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, ours(X), atol=5e-3)
 
 
 def test_shapes_of_states():
