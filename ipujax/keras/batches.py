@@ -22,7 +22,7 @@ class Batches:
       batches: of Keras.
       per_epoch: how many of them an epoch may take; no series goes beyond, so that reading ahead
         takes nothing from the next epoch. None where an epoch ends with the data.
-      count: how many there are, where that is known.
+      count: how many there are, of one form but for an incomplete one, where that is known.
       incomplete: examples in the last one, if it has fewer than the others.
     """
 
@@ -35,7 +35,7 @@ class Batches:
     ):
         self._batches, self._per_epoch = iter(batches), per_epoch
         self.count, self.incomplete = count, incomplete
-        self._taken = 0
+        self._taken = self._behind = 0
         self._waiting: list[Any] = []
         self._series: Series | None = None
 
@@ -61,18 +61,23 @@ class Batches:
     def series(self) -> Series | None:
         """The batches that come next; None at the end of the data."""
         if self._series is None or self._series.is_read:
-            self._series = Series(self._of_one_form()) if self._peek() else None
+            self._behind += self._series.used if self._series else 0
+            self._series = Series(self._of_one_form(), self._length()) if self._peek() else None
         return self._series
 
     def counted(self, most: int) -> Series | None:
-        """As `series`, of so many batches that are known to be there, at most."""
+        """As `series`, of batches that are known to be there; where none are, of so many."""
         if self.count is not None:
-            series = self.series()
-            if series is not None:
-                series.length = min(most, self.count - series.used)
-            return series
+            return self.series()
         read = list(itertools.islice(self._of_one_form(), most)) if self._peek() else []
         return Series(iter(read), len(read)) if read else None
+
+    def _length(self) -> int | None:
+        """How many batches the next series has; an incomplete one is a series of its own."""
+        if self.count is None:
+            return None
+        left = self.count - self._behind
+        return left - 1 if self.incomplete and left > 1 else left
 
     def _peek(self) -> bool:
         if not self._waiting:
@@ -114,7 +119,8 @@ class Series:
         return self
 
     def __next__(self) -> Element:
-        element = next(self._elements, None)
+        # What follows the last one belongs to the next series, and must not be read by this one.
+        element = None if self._read == self.length else next(self._elements, None)
         if element is None:
             self._ended = True
             raise StopIteration
@@ -124,7 +130,11 @@ class Series:
     @property
     def is_read(self) -> bool:
         """Whether the device has had all of it."""
-        return self._ended and self.used == self._read
+        return self.used == (self._read if self._ended else self.length)
+
+    def left(self, most: int) -> int:
+        """How many of so many the device has not had; of a series whose length is known."""
+        return min(most, (self.length or 0) - self.used)
 
 
 def form_of(batch: Any) -> Hashable:

@@ -92,17 +92,20 @@ def _batches(epochs: Any) -> Batches:
     adapter, steps = epochs.data_adapter, epochs.steps_per_epoch
     # As Keras, which completes the last execution of an epoch.
     limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
-    if steps:
-        return Batches(adapter.get_jax_iterator(), limit)
-    return Batches(adapter.get_jax_iterator(), limit, adapter.num_batches, _incomplete(adapter))
+    counts = (None, None) if steps else _counts(adapter)
+    return Batches(adapter.get_jax_iterator(), limit, *counts)
 
 
-def _incomplete(adapter: Any) -> int | None:
-    """Examples in the last batch, if it has fewer than the others and the data set says so."""
+def _counts(adapter: Any) -> tuple[int | None, int | None]:
+    """How many batches of one size a data set has, and the size of a smaller last one.
+
+    None each where it does not say; of generators and the like nobody knows.
+    """
     try:
-        return adapter.partial_batch_size if adapter.has_partial_batch else None
-    except NotImplementedError:  # generators
-        return None
+        incomplete = adapter.partial_batch_size if adapter.has_partial_batch else None
+    except NotImplementedError:
+        return None, None
+    return adapter.num_batches, incomplete
 
 
 def _kept(*_: Any, **__: Any) -> None:

@@ -50,10 +50,13 @@ class PipelinedTraining(Program):
         def optimizer(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:
             return OptimizerFunctionOutput(by_name, loss)
 
+        options = {**mode.pipeline}
+        dtype = options.pop("gradient_accumulation_dtype", None)
         return Training(
-            Pipeline(forward, mode.pipeline, count=mode.stages),
+            Pipeline(forward, options, count=mode.stages),
             optimizer,
             accumulation=micro_batches,
+            accumulation_dtype=dtype,
             inputs=(lambda state: [state.optimizer_state]) if is_scaled else None,
             **self.training_options,
         )

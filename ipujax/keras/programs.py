@@ -102,7 +102,7 @@ class Program(abc.ABC):
         if series is None:
             return None
         if exact:
-            most = check_share(self.mode, series.length)
+            most = check_share(self.mode, series.left(most))
         elif again:  # what comes after a change of form is most often one last, smaller batch
             most = 1
         steps, micro_batches = self.divided(most)

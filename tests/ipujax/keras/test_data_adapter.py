@@ -34,7 +34,7 @@ def seen(data: Any, steps_per_execution: int = 1, **options: Any) -> tuple[float
     def program() -> tuple[float, int]:
         model = Seen()
         model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
-        arguments = data() if callable(data) else data
+        arguments: Any = data() if callable(data) else data
         model.fit(*arguments, shuffle=False, verbose=0, **options)
         return float(model.total.value), int(model.steps.value)
 

@@ -61,11 +61,22 @@ def test_predict_with_fewer_steps_than_data() -> None:
         alike(model.predict(X, batch_size=2, steps=2, verbose=0), expected)
 
 
-def test_predict_of_several_executions_of_which_the_last_is_short() -> None:
+@pytest.mark.parametrize(("pipelined", "ipus"), [(False, 2), (True, 2), (True, 4)])
+def test_predict_of_several_executions_of_which_the_last_is_short(
+    pipelined: bool, ipus: int
+) -> None:
     expected = two_layers().predict(X[:60], verbose=0)
-    with on_ipus(2):
-        model = two_layers(steps_per_execution=4)
+    with on_ipus(ipus):
+        model = two_layers(pipelined=pipelined, steps_per_execution=4)
         alike(model.predict(X[:60], batch_size=2, verbose=0), expected)
+
+
+@pytest.mark.parametrize("examples", [9, 16, 17])
+def test_predict_of_a_pipeline_whose_last_batch_is_incomplete(examples: int) -> None:
+    expected = two_layers().predict(X[:examples], verbose=0)
+    with on_ipus(2):
+        model = two_layers(pipelined=True, steps_per_execution=4)
+        alike(model.predict(X[:examples], batch_size=2, verbose=0), expected)
 
 
 def test_predict_multiple_output_different_shapes() -> None:
