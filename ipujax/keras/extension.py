@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.keras import arrays
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
@@ -92,7 +93,8 @@ def _batches(epochs: Any) -> Batches:
     limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
     incomplete = adapter.partial_batch_size if adapter.has_partial_batch and not steps else None
     count = None if steps else adapter.num_batches
-    return Batches(adapter.get_jax_iterator(), limit, count, incomplete)
+    batches = arrays.batches(adapter, epochs.steps_per_execution)
+    return Batches(batches, limit, count, incomplete)
 
 
 def _kept(*_: Any, **__: Any) -> None:
