@@ -36,6 +36,7 @@ from lowering.fusion.fuse import is_one_kernel as is_one_kernel
 from lowering.fusion.merge_iterations import merging_pays as merging_pays
 from lowering.machine import trace as trace
 from lowering.options import Options as Options
+from lowering.passes.channels_last import channels_last as channels_last
 from lowering.placement import ancestors as ancestors
 from lowering.placement import colocated_shard as colocated_shard
 from lowering.placement import marked_shard as marked_shard
@@ -48,4 +49,3 @@ from lowering.structure import may_part_ways as may_part_ways
 from lowering.structure import structure_key as structure_key
 from lowering.units import HOST as HOST
 from lowering.workload import count_operations as count_operations
-from lowering.workload import has_slow_convolution as has_slow_convolution

@@ -89,7 +89,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     # Last before placement: it decides which tasks there are, and what passes between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
 
-    placed = place(closed, step_slow_loops=options.step_slow_loops)
+    placed = place(closed)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     program = show(
         "partition",

@@ -22,7 +22,6 @@ class Options:
         and divisions by zero are NaN.
       nan_on_overflow: with them, overflows are NaN.
       stochastic_rounding: float16 results are rounded at random, where no scope says otherwise.
-      step_slow_loops: leave loops to the host whose convolutions XLA runs slowly inside a loop.
       allow_recompute: let pipelines compute activations again instead of keeping them.
       stable_statistics: normalisations subtract the mean before they compute the variance.
       batch_norm_group: how many replicas share the statistics of batch normalisations.
@@ -40,7 +39,6 @@ class Options:
     float16_limits: bool = False
     nan_on_overflow: bool = False
     stochastic_rounding: bool = False
-    step_slow_loops: bool = False
     allow_recompute: bool = False
     stable_statistics: bool = False
     batch_norm_group: int = 1

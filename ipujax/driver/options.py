@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
-
 from ipujax.driver.arguments import Settings
 from ipujax.errors import DeviceError
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
@@ -53,7 +51,6 @@ def options_for(name: str, device: LogicalDevice) -> Options:
         float16_limits=floating_point_was_assigned(device.config),
         nan_on_overflow=nanoo,
         stochastic_rounding=esr,
-        step_slow_loops=jax.default_backend() == "cpu",
         allow_recompute=device.config.allow_recompute,
         stable_statistics=norms.use_stable_statistics,
         batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,

@@ -10,11 +10,10 @@ import jax
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.host_code import HostCode
-from ipujax.engine.loops import slow_inside_loops
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
-from lowering import fuse, ir, is_one_kernel, may_part_ways, ops
+from lowering import channels_last, fuse, ir, is_one_kernel, may_part_ways, ops
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -57,11 +56,11 @@ class Execution:
     @functools.cached_property
     def read(self) -> ir.Program:
         """The program that the engine reads; for `fused`, that for one device."""
-        if self.engine != "fused":
-            return self.program
-        program = fuse(self.program, _needs_host)
-        ir.verify(program)
-        return program
+        program = self.program
+        if self.engine == "fused":
+            program = fuse(program, ir.streams)
+            ir.verify(program)
+        return channels_last(program) if jax.default_backend() == "cpu" else program
 
     @functools.cached_property
     def is_one_kernel(self) -> bool:
@@ -119,13 +118,3 @@ def _is_one_kernel(read: ir.Program, engine: str, placement: Placement) -> bool:
         and placement.devices[0] == jax.devices()[0]
         and is_one_kernel(read)
     )
-
-
-def _needs_host(node: ir.Node) -> bool:
-    """Whether a fused program leaves a node to the host: queues, host calls, slow loops."""
-    if ir.streams(node):
-        return True
-    kernels = (
-        step.kernel for step in ir.walk(ir.Sequence((node,))) if isinstance(step, ir.Execute)
-    )
-    return isinstance(node, ir.Repeat) and any(slow_inside_loops(k.jaxpr) for k in kernels)

@@ -1,11 +1,11 @@
-"""What XLA compiles for a streamed loop: its chunks, or one iteration alone."""
+"""What XLA compiles for a streamed loop: its chunks."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -41,7 +41,7 @@ def capacities(loop: StreamedLoop) -> Sequence[int]:
 
 @dc.dataclass(frozen=True)
 class LoopKernel:
-    """One iteration of a loop, or a chunk of them, on all replicas.
+    """A chunk of iterations of a loop, on all replicas.
 
     Attributes:
       compiled: takes the number of iterations, loop variables, constants and elements.
@@ -68,45 +68,28 @@ class LoopKernel:
 
 
 def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
-    """Many iterations, whose loop variables are donated."""
-    donated = tuple(range(1, 1 + len(loop.node.carry)))
-    return _kernel(loop, partial(loop.chunk, capacity), capacity, donate_argnums=donated)
-
-
-def of_steps(loop: StreamedLoop) -> LoopKernel:
-    """One iteration; on a CPU donating costs more there than it saves."""
-    return _kernel(loop, loop.step, None)
-
-
-def _kernel(
-    loop: StreamedLoop,
-    function: Callable[..., list[jax.Array]],
-    capacity: int | None,
-    **options: Any,
-) -> LoopKernel:
+    """At most so many iterations, whose loop variables are donated."""
     placement, machine = loop.placement, loop.machine
     avals = machine.program.avals
     leaves = [(step, avals[value]) for step, value in loop.taken]
-    lead: Axis = 0 if capacity is None else 1
     held = [
         machine.struct(value, loop.ipu)
         for value in (*(c.initial for c in loop.node.carry), *loop.consts)
     ]
     count = placement.struct(np.int32(1), loop.ipu, None)
-    elements = [placement.struct(_rows(step, a, capacity), loop.ipu, lead) for step, a in leaves]
-    in_axes: list[Axis] = [None, *[0] * len(held), *[lead] * len(leaves)]
-    out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[lead] * len(loop.sent)]
-    whole = placement.replicated(function, loop.ipu, in_axes, out_axes)
+    elements = [placement.struct(_rows(step, a, capacity), loop.ipu, 1) for step, a in leaves]
+    in_axes: list[Axis] = [None, *[0] * len(held), *[1] * len(leaves)]
+    out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[1] * len(loop.sent)]
+    whole = placement.replicated(partial(loop.chunk, capacity), loop.ipu, in_axes, out_axes)
+    donated = tuple(range(1, 1 + len(loop.node.carry)))
     return LoopKernel(
-        machine.compilation.add(whole, [count, *held, *elements], **options),
+        machine.compilation.add(whole, [count, *held, *elements], donate_argnums=donated),
         machine.bringing([count, *elements], loop.ipu),
     )
 
 
-def _rows(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int | None) -> jaxpr.Aval:
-    """One replica's leaf of an infeed: of an iteration, or of as many as a chunk may have."""
-    if capacity is None:
-        return aval
+def _rows(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int) -> jaxpr.Aval:
+    """One replica's leaf of an infeed: of as many iterations as a chunk may have."""
     shape = aval.shape if step.count is None else aval.shape[1:]
     return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
 

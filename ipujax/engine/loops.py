@@ -1,4 +1,4 @@
-"""Streams a loop with queues: in chunks inside XLA, or step by step where that is as fast.
+"""Streams a loop with queues, in chunks inside XLA.
 
 A chunk is `kernel(carry, buffers[K], k)` with k known at run time, so one compilation serves all
 chunks. The first chunks are small, so that results of a short loop are seen while it runs; later
@@ -24,7 +24,7 @@ from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_s
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
 from ipujax.host.feeds import Session
-from lowering import has_slow_convolution, ir, jaxpr, size_in_bytes
+from lowering import ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
@@ -49,9 +49,6 @@ def is_streamable(node: ir.Repeat) -> bool:
     if len(steps) < len(node.body.steps) or node.slices or node.stacks:
         return False
     kernels = [step for step in steps if isinstance(step, ir.Execute)]
-    counted = any(getattr(step, "count", None) is not None for step in steps)
-    if counted and any(slow_inside_loops(step.kernel.jaxpr) for step in kernels):
-        return False
     return len(kernels) <= 1 and len({user.ipu for user in (*node.carry, *steps)}) <= 1
 
 
@@ -82,18 +79,15 @@ class StreamedLoop:
         self.kernels = [step for step in steps if isinstance(step, ir.Execute)]
         users = (*node.carry, *self.ins, *self.outs, *self.kernels)
         self.ipu = next((user.ipu for user in users), ir.IpuId(0))
-        self.by_step = any(slow_inside_loops(step.kernel.jaxpr) for step in self.kernels)
         inside = {*(c.entering for c in node.carry), *ir.writes(node.body)}
         used = (*ir.reads(node.body), *(c.leaving for c in node.carry))
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
         self.fitting = 0  # iterations of a chunk, by the last measurement
-        self.lent = [] if self.by_step else [c for c in node.carry if not self.is_ours(c)]
+        self.lent = [c for c in node.carry if not self.is_ours(c)]
         self.copies = machine.copying([c.initial for c in self.lent], self.ipu)
         self.capacities = capacities or loop_kernels.capacities(self)
-        self.step_kernel = loop_kernels.of_steps(self) if self.by_step else None
-        chunks = () if self.by_step else self.capacities
         self.chunk_kernels = {
-            capacity: loop_kernels.of_chunks(self, capacity) for capacity in chunks
+            capacity: loop_kernels.of_chunks(self, capacity) for capacity in self.capacities
         }
         self.single: StreamedLoop | None = None
         if node.single is not None:
@@ -114,12 +108,6 @@ class StreamedLoop:
             values.update(zip(kernel.writes, results, strict=True))
         leaving = [values[c.leaving] for c in self.node.carry]
         return leaving, [values[value] for _, value in self.sent]
-
-    def step(self, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
-        """One iteration on flat operands; elements have no leading axis. Gives `count` back."""
-        carry, consts, elements = self.split(flat)
-        leaving, sent = self.iteration(carry, consts, elements)
-        return [count, *leaving, *sent]
 
     def chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
         """`count` iterations; elements and results have a leading axis of the chunk's capacity.
@@ -273,28 +261,21 @@ class _Run:
                 feeder.request(size * feeder.each, self.capacity * feeder.each)
 
     def dispatch(self, ready: int) -> None:
-        """Sends off the next iterations: one chunk, or step by step."""
-        step_kernel = self.loop.step_kernel
-        if step_kernel is None:
-            leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-            self.launch(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
-            return
-        for _ in range(ready):
-            leaves = [leaf for feeder in self.feeders for leaf in feeder.element()]
-            self.launch(self.loop, step_kernel, None, leaves)
+        """Sends off the next iterations, one chunk."""
+        leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
+        self.launch(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
 
     def launch(
-        self, loop: StreamedLoop, kernel: LoopKernel, count: int | None, elements: list[np.ndarray]
+        self, loop: StreamedLoop, kernel: LoopKernel, count: int, elements: list[np.ndarray]
     ) -> None:
-        """Dispatches a kernel for one iteration (None) or for a chunk of `count`."""
+        """Dispatches a kernel for a chunk of `count` iterations."""
         run = kernel.direct if self.direct else kernel
-        token, *results = run(count or 1, (*self.carry, *self.consts[loop]), elements)
+        token, *results = run(count, (*self.carry, *self.consts[loop]), elements)
         self.running.append(token)
         self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
             leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            kept = None if count is None else loop.kept(step, count)
-            self.session.collector(step.queue).send(step.structure, leaves, kept)
+            self.session.collector(step.queue).send(step.structure, leaves, loop.kept(step, count))
         for feeder in self.feeders:
             feeder.completed()
 
@@ -317,12 +298,3 @@ class _Run:
             carried = jax.tree.unflatten(structure, self.carry[: structure.num_leaves])
             error = self.session.of_the_loop(error, self.count, self.done, carried)
         raise error
-
-
-def slow_inside_loops(closed: jaxpr.ClosedJaxpr) -> bool:
-    """Whether a body holds a convolution that XLA runs many times slower inside a CPU loop.
-
-    Only the canonical forward form (NHWC, HWIO) is fast there (jax-ml/jax#12868); the gradient
-    convolutions permute their dimensions or dilate their operands.
-    """
-    return jax.default_backend() == "cpu" and has_slow_convolution(closed.jaxpr)

@@ -194,8 +194,8 @@ class Elements:
     def _read_rows(self, iterator: Iterator[Any], target: Target, count: int) -> None:
         form = self._known
         flatten = form.structure.flatten_up_to
-        avals = zip(target.rows, form.avals, strict=True)
-        columns = [(whole, aval.shape, aval.dtype) for whole, aval in avals]
+        leaves_of = zip(target.rows, form.avals, form.dtypes, strict=True)
+        columns = [(whole, aval.shape, (aval.dtype, own)) for whole, aval, own in leaves_of]
         while target.filled < count:
             if target.cancelled or (self._worker is not None and self._worker.ends):
                 return
@@ -205,12 +205,12 @@ class Elements:
             except (ValueError, TypeError):
                 raise self._other_structure(element) from None
             row = target.filled
-            for leaf, (whole, shape, dtype) in zip(leaves, columns):  # noqa: B905 - hot
-                if leaf.__class__ is np.ndarray and leaf.shape == shape and leaf.dtype == dtype:
+            for leaf, (whole, shape, dtypes) in zip(leaves, columns):  # noqa: B905 - hot
+                if leaf.__class__ is np.ndarray and leaf.shape == shape and leaf.dtype in dtypes:
                     whole[row] = leaf
                 else:
                     number = next(n for n, w in enumerate(target.rows) if w is whole)
-                    whole[row] = self._fitted(number, leaf, shape, dtype, element)
+                    whole[row] = self._fitted(number, leaf, shape, dtypes[0], element)
             self._read += 1
             target.advance()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from ipujax.errors import KerasError, MissingExtraError
+from lowering import jaxpr
 
 _SWITCH = (
     'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before Keras '
@@ -35,7 +38,14 @@ def keras() -> Any:
     backend = module.backend.backend()
     if backend != "jax":
         raise KerasError(f"Keras runs on {backend}, and virtual IPUs run JAX", fix=_SWITCH)
+    _hide_lines(module)
     return module
+
+
+@functools.cache
+def _hide_lines(module: Any) -> None:
+    """Has errors and reports name lines of the user's; all calls of layers go through Keras's."""
+    jaxpr.hide_frames_of(f"{Path(module.__file__).parent}{os.sep}")
 
 
 def expected() -> bool:

@@ -90,8 +90,11 @@ class Batches:
     def _of_one_form(self) -> Iterator[Element]:
         """The batches until the data, the epoch or the form ends."""
         form = None
-        while self._peek() and form in (None, form_of(self._waiting[0])):
-            form = form_of(self._waiting[0])
+        while self._peek():
+            found = form_of(self._waiting[0])
+            if form not in (None, found):
+                return
+            form = found
             yield {"batch": next(self)}
             if self._per_epoch and self._taken % self._per_epoch == 0:
                 return
@@ -140,4 +143,9 @@ class Series:
 def form_of(batch: Any) -> Hashable:
     """Structure, shapes and dtypes of a batch."""
     leaves, structure = jax.tree.flatten(batch)
-    return structure, tuple((np.shape(x), getattr(x, "dtype", type(x))) for x in leaves)
+    return structure, tuple(
+        (x.shape, x.dtype)
+        if isinstance(x, np.ndarray)
+        else (np.shape(x), getattr(x, "dtype", type(x)))
+        for x in leaves
+    )

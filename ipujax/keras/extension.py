@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.keras import stage_config
+from ipujax.keras import arrays, stage_config
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
@@ -93,7 +93,7 @@ def _batches(epochs: Any) -> Batches:
     # As Keras, which completes the last execution of an epoch.
     limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
     counts = (None, None) if steps else _counts(adapter)
-    return Batches(adapter.get_jax_iterator(), limit, *counts)
+    return Batches(arrays.batches(adapter, epochs.steps_per_execution), limit, *counts)
 
 
 def _counts(adapter: Any) -> tuple[int | None, int | None]:

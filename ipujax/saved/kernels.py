@@ -13,7 +13,6 @@ from ipujax.errors import ExecutableError, MissingExtraError
 from ipujax.saved.values import Json, decode_aval, encode_aval
 from lowering import (
     count_operations,
-    has_slow_convolution,
     ir,
     jaxpr,
     ops,
@@ -72,7 +71,6 @@ def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
         "in": [encode_aval(aval) for aval in closed.in_avals],
         "out": [encode_aval(aval) for aval in closed.out_avals],
         "operations": count_operations(closed.jaxpr),
-        "slow": has_slow_convolution(closed.jaxpr),
     }
     return known, code
 
@@ -86,7 +84,6 @@ def read(known: Json, code: bytes | memoryview, replicas: int) -> jaxpr.ClosedJa
         avals=tuple(map(decode_aval, known["out"])),
         replicas=replicas,
         operations=known["operations"],
-        has_slow_convolution=known["slow"],
     )
     avals = [decode_aval(aval) for aval in known["in"]]
     axis = (ops.REPLICAS, replicas) if replicas > 1 else None

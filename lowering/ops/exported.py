@@ -29,14 +29,12 @@ class Exported:
       avals: of the results of one replica.
       replicas: that the function was compiled for.
       operations: of one run, see `count_operations`.
-      has_slow_convolution: what the function of that name said of it.
     """
 
     function: Callable[..., Sequence[Any]] = dc.field(repr=False)  # its bytes would be shown
     avals: tuple[Aval, ...]
     replicas: int
     operations: float
-    has_slow_convolution: bool
 
 
 def call_exported(kernel: Exported, operands: Sequence[Any]) -> list[Any]:

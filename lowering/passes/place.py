@@ -28,7 +28,6 @@ from lowering.ops.streams import repeat_p, uses_streams
 from lowering.ops.tasks import PipelineSpec, PlannedPipeline, is_task
 from lowering.ops.user_ops import name_on_host
 from lowering.units import HOST, IpuId
-from lowering.workload import has_slow_convolution
 
 Home = IpuId | None
 """Where a value is born; None for arguments and constants, which live on the host."""
@@ -57,19 +56,18 @@ class PlacedBody:
     outputs: tuple[Home, ...]
 
 
-def place(closed: ClosedJaxpr, *, step_slow_loops: bool = False) -> PlacedBody:
+def place(closed: ClosedJaxpr) -> PlacedBody:
     """Decides which IPU runs each equation.
 
     Args:
       closed: the whole function.
-      step_slow_loops: also leave top-level loops to the host that XLA would run slowly.
 
     Before: calls with marks, queues or host operations have been opened.
     After:  every equation has an IPU (or `HOST`), or is control flow whose bodies are placed.
     Raises: OutsideCompilationError for host operations inside control flow.
     """
     inputs = [None] * len(closed.jaxpr.invars)
-    return _Placer(closed, "", inputs, _Shards(), step_slow_loops, is_top=True).run()
+    return _Placer(closed, "", inputs, _Shards(), is_top=True).run()
 
 
 class _Shards:
@@ -123,11 +121,10 @@ class _Placer:
         enclosing: str,
         inputs: Sequence[Home],
         shards: _Shards,
-        step_slow_loops: bool = False,
         is_top: bool = False,
     ):
         self.closed, self.enclosing, self.shards = closed, enclosing, shards
-        self.step_slow_loops, self.is_top = step_slow_loops, is_top
+        self.is_top = is_top
         self.eqns = closed.jaxpr.eqns
         self.inputs = tuple(inputs)
         pairs = zip(closed.jaxpr.invars, inputs, strict=True)
@@ -168,9 +165,6 @@ class _Placer:
         _forbid_host_operations(eqn)
         if uses_streams(eqn) or eqn.primitive is repeat_p:
             return True
-        if self.step_slow_loops and eqn.primitive.name == "scan":
-            if any(map(has_slow_convolution, sub_jaxprs(eqn))):
-                return True
         return any(map(_stores, sub_jaxprs(eqn))) or len(self.shards.inside(eqn)) > 1
 
     def marked(self, eqn: JaxprEqn, scopes: marks.Marks) -> Home:

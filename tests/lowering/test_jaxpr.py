@@ -119,26 +119,6 @@ def test_ordered_effects():
     assert ordered == [True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("fn", "slow"),
-    [
-        (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), True),
-        (lambda x, w: _channels_last(x, w), False),
-        (lambda x, w: jax.grad(lambda k: _channels_last(x, k).sum())(w), True),
-        (lambda x, w: jax.jit(jax.grad(lambda k: _channels_last(x, k).sum()))(w), True),
-        (lambda x, w: x + w, False),
-    ],
-)
-def test_slow_convolutions(fn, slow):
-    image = jax.ShapeDtypeStruct((3, 3, 3, 3), jnp.float32)
-    assert workload.has_slow_convolution(trace(fn, image, image).jaxpr) == slow
-
-
-def _channels_last(x, w):
-    numbers = ("NHWC", "HWIO", "NHWC")
-    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
-
-
 def test_operations_count_products_exactly():
     counted = workload.count_operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
     assert counted == 2 * 27 + 9

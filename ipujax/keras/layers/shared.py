@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,11 +11,8 @@ import numpy as np
 from ipujax.checks.arrays import check
 from ipujax.errors import IPUError
 from ipujax.keras import backend
-from lowering import jaxpr
 
 keras = backend.keras()
-# Calls of layers go through Keras, whose lines are no user's.
-jaxpr.hide_frames_of(f"{Path(keras.__file__).parent}{os.sep}")
 
 serializable = keras.saving.register_keras_serializable(package="ipujax")
 """Registers a class, so that Keras finds it when it loads a model."""

@@ -12,13 +12,13 @@ from lowering.errors import InternalError
 from lowering.jaxpr import trace_flat
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.exported import Exported, call_exported, exported_p
-from lowering.workload import count_operations, has_slow_convolution
+from lowering.workload import count_operations
 
 AVAL = jax.typeof(jnp.zeros(3))
 
 
-def kernel(function, replicas=1, slow=False):
-    return Exported(function, (AVAL,), replicas, 1e6, slow)
+def kernel(function, replicas=1):
+    return Exported(function, (AVAL,), replicas, 1e6)
 
 
 def test_one_replica_is_the_function():
@@ -54,13 +54,11 @@ def test_one_of_several_replicas_cannot_run_alone():
 
 def test_weak_types_stay():
     weak = jax.typeof(1.0)
-    own = Exported(lambda x: [x], (weak,), 1, 0.0, False)
+    own = Exported(lambda x: [x], (weak,), 1, 0.0)
     assert trace_flat(lambda x: call_exported(own, [x]), [weak]).out_avals == [weak]
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_what_it_says_of_itself_is_believed(slow):
-    own = kernel(lambda x: [x], slow=slow)
+def test_what_it_says_of_itself_is_believed():
+    own = kernel(lambda x: [x])
     jaxpr = trace_flat(lambda x: call_exported(own, [x]), [AVAL]).jaxpr
     assert count_operations(jaxpr) == 1e6
-    assert has_slow_convolution(jaxpr) is slow

@@ -202,20 +202,6 @@ def test_host_operations(golden):
     golden(placed_text(placed(fn, V)))
 
 
-def test_slow_loops_are_left_to_the_host_if_asked():
-    def fn(w, x):
-        def step(c, _):
-            g = jax.grad(lambda k: lax.conv(x, k, (1, 1), "SAME").sum())(c)
-            return c - g, None
-
-        return lax.scan(step, w, None, length=2)[0]
-
-    w = jax.ShapeDtypeStruct((1, 1, 3, 3), jnp.float32)
-    x = jax.ShapeDtypeStruct((1, 1, 5, 5), jnp.float32)
-    assert not placed(fn, w, x).bodies
-    assert len(placed(fn, w, x, step_slow_loops=True).bodies) == 1
-
-
 def test_shards_used_looks_everywhere():
     def fn(x):
         with shard(2):
