@@ -173,8 +173,16 @@ class NanLossDuringTrainingError(EstimatorError):
     """The loss is not a number any more."""
 
 
-class KerasError(IPUError, ValueError):
-    """A Keras model, or its options, that cannot run in the scope of an `IPUStrategy`."""
+class FrontendError(IPUError, ValueError):
+    """A model of another library that cannot be used, or values that do not fit one."""
+
+
+class FrontendTypeError(IPUError, TypeError):
+    """Something that is no model of the library that it is said to be of."""
+
+
+class KerasError(FrontendError):
+    """A Keras model, or its options, that cannot run here, or Keras itself on another backend."""
 
 
 class KerasTypeError(IPUError, TypeError):
@@ -223,14 +231,6 @@ class ExecutableFileError(FileNotFoundError, ExecutableError):
     """The file of an executable is not there."""
 
     __init__ = IPUError.__init__
-
-
-class FrontendError(IPUError, ValueError):
-    """A model of another library that cannot be used, or values that do not fit one."""
-
-
-class FrontendTypeError(IPUError, TypeError):
-    """Something that is no model of the library that it is said to be of."""
 
 
 class MissingExtraError(IPUError, ImportError):

@@ -11,7 +11,8 @@ from typing import Any
 
 from ipujax.checks.arrays import check
 from ipujax.driver.compiler import CompiledFunction, compile
-from ipujax.keras import backend, extension, strategy
+from ipujax.frontends import keras_backend
+from ipujax.keras import extension, strategy
 from ipujax.scopes import ipu_scope
 from ipujax.system.devices import SYSTEM
 
@@ -55,7 +56,7 @@ class IPUStrategy:
         Raises:
           KerasError: (a `ValueError`) Keras is imported, on another backend than JAX.
         """
-        if backend.expected():
+        if keras_backend.expected():
             extension.extend()
         with ipu_scope(self._strategy.device), strategy.entered(self._strategy):
             yield self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -9,5 +10,12 @@ from lowering import jaxpr
 
 _PACKAGE = Path(__file__).parents[1]
 jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", but=f"{_PACKAGE / 'demo'}{os.sep}")
+
+
+@functools.cache
+def hide_lines_of(package: Path) -> None:
+    """Takes a package's lines, too, for none of the user's; for one that calls what users write."""
+    jaxpr.hide_frames_of(f"{package}{os.sep}")
+
 
 current_user_line = jaxpr.current_user_line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.errors import MissingExtraError
+from ipujax.frontends import keras_backend
 from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.pipelines.places import current_stage
@@ -54,11 +53,12 @@ def from_keras(model: Any, training: bool = False, *, example_args: Tree = None)
       The model. Its parts are the layers that it, or a model inside it, calls.
 
     Raises:
-      FrontendError: (a `ValueError`) a model that is not built, or Keras on another backend.
+      FrontendError: (a `ValueError`) a model that is not built.
+      KerasError: (the same) Keras on another backend.
       FrontendTypeError: (a `TypeError`) no model of Keras.
       MissingExtraError: (an `ImportError`) Keras is not installed.
     """
-    keras = _keras()
+    keras = keras_backend.keras()
     check.instance(model, keras.Model, "the model", "a model of Keras")
     check.flag(training, "training")
     example = None if example_args is None else tuple(check.sequence(example_args, "example_args"))
@@ -67,7 +67,7 @@ def from_keras(model: Any, training: bool = False, *, example_args: Tree = None)
             f"model {model.name!r} is not built, so that it has no variables yet",
             "call it once on data, or begin it with keras.Input(shape)",
         )
-    names = _names(model.variables)
+    names = names_of(model.variables)
     own = dict(zip(names, model.variables, strict=True))
     seeds = [name for name, variable in own.items() if variable.name == _SEED]
 
@@ -93,26 +93,7 @@ def from_keras(model: Any, training: bool = False, *, example_args: Tree = None)
     return Model(variables, trainable, function, find_parts)
 
 
-def _keras() -> Any:
-    """Keras, if it is there and computes with JAX."""
-    try:
-        keras = importlib.import_module("keras")
-    except ImportError as error:
-        raise MissingExtraError(
-            "models of Keras need the package keras, which is not installed",
-            fix="pip install 'ipujax[keras]'",
-        ) from error
-    backend = keras.backend.backend()
-    if backend != "jax":
-        raise check.refuse(
-            f"Keras computes with {backend!r}, and only what it computes with JAX can be used",
-            'set os.environ["KERAS_BACKEND"] = "jax" before `import keras`, or write it into '
-            "~/.keras/keras.json",
-        )
-    return keras
-
-
-def _names(variables: list[Any]) -> list[str]:
+def names_of(variables: list[Any]) -> list[str]:
     """A name for each variable: its path, and a number where it would not be the only one."""
     names: list[str] = []
     for variable in variables:

@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.frontends.keras_backend import keras
 from ipujax.keras import arrays, stage_config
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.functions import Function, report
 from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ipujax.driver.stages import Executable
-from ipujax.keras.backend import keras
+from ipujax.frontends.keras_backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_model
 from ipujax.keras.mode import Mode, State

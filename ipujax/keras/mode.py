@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 
+from ipujax.frontends.keras import names_of
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.keras.replicas import Untrained
 
@@ -53,7 +53,7 @@ class Mode:
     @functools.cached_property
     def names(self) -> list[str]:
         """Of the trainable variables; all differ."""
-        return unique([variable.path for variable in self.model.trainable_variables])
+        return names_of(self.model.trainable_variables)
 
     def named(self, trained: Arrays) -> dict[str, jax.Array]:
         """The trainable variables by their names."""
@@ -71,15 +71,6 @@ class Mode:
         return Untrained(
             self.replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
         )
-
-
-def unique(names: list[str]) -> list[str]:
-    """The names, of which later ones that are there already get a number."""
-    made: dict[str, None] = {}
-    for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(1))
-        made[name if name not in made else next(n for n in numbered if n not in made)] = None
-    return list(made)
 
 
 def _seed_states(model: Any) -> Iterator[Any]:

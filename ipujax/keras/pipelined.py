@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from ipujax import schedules
-from ipujax.keras.backend import keras
+from ipujax.frontends.keras_backend import keras
 from ipujax.keras.checks import check_own
 from ipujax.keras.gradients import Update
 from ipujax.keras.mode import Arrays, State

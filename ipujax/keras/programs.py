@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from ipujax.driver.stages import Executable
+from ipujax.frontends.keras_backend import keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
-from ipujax.keras.backend import keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_share, check_shares
 from ipujax.keras.gradients import Update

@@ -10,9 +10,9 @@ import numpy as np
 
 from ipujax.checks.arrays import check
 from ipujax.errors import IPUError
-from ipujax.keras import backend
+from ipujax.frontends import keras_backend
 
-keras = backend.keras()
+keras = keras_backend.keras()
 
 serializable = keras.saving.register_keras_serializable(package="ipujax")
 """Registers a class, so that Keras finds it when it loads a model."""

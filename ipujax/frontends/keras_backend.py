@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -10,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ipujax.checks.lines import hide_lines_of
 from ipujax.errors import KerasError, MissingExtraError
-from lowering import jaxpr
 
 _SWITCH = (
     'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before Keras '
@@ -24,8 +23,7 @@ def keras() -> Any:
 
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
-      KerasError: (a `ValueError`) it runs on another backend than JAX, or distributes models
-        itself.
+      KerasError: (a `ValueError`) it runs on another backend than JAX.
     """
     if importlib.util.find_spec("keras") is None:
         raise MissingExtraError(
@@ -38,14 +36,8 @@ def keras() -> Any:
     backend = module.backend.backend()
     if backend != "jax":
         raise KerasError(f"Keras runs on {backend}, and virtual IPUs run JAX", fix=_SWITCH)
-    _hide_lines(module)
+    hide_lines_of(Path(module.__file__).parent)  # through which all calls of layers go
     return module
-
-
-@functools.cache
-def _hide_lines(module: Any) -> None:
-    """Has errors and reports name lines of the user's; all calls of layers go through Keras's."""
-    jaxpr.hide_frames_of(f"{Path(module.__file__).parent}{os.sep}")
 
 
 def expected() -> bool:
