@@ -69,7 +69,7 @@ class IPUOutfeedQueue(Queue):
         self._blocks: collections.deque[_Block] = collections.deque()
         self._expected: _Form | None = None
         self._fresh = False  # whether there is an element that iterating has not yielded
-        self._discards = False
+        self.discards = False  # whether the latest program sends nothing: data is synthetic
 
     # --- the original's interface ---------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class IPUOutfeedQueue(Queue):
                     return self._last()
                 blocks, self._blocks = self._blocks, collections.deque()
                 self._fresh = False
-            return _joined(blocks or [self._expected.without_elements()])
+            return _joined(blocks or [self._expected.zeros(0)])
 
     def __iter__(self) -> Iterator[Any]:
         """Yields one element after the other; waits for more while a program that enqueues runs.
@@ -171,7 +171,7 @@ class IPUOutfeedQueue(Queue):
         """A program that enqueues here starts."""
         super().begin_run(replicas)
         with self.changed:
-            self._discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
+            self.discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
 
     def announce(self, structure: Any, avals: Sequence[jaxpr.Aval]) -> None:
         """There is a program that enqueues elements of this structure, with leaves like these."""
@@ -187,7 +187,7 @@ class IPUOutfeedQueue(Queue):
     ) -> None:
         """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
         block = _Block(structure, list(arrays), replicas, count)
-        if self._discards or not block.count:
+        if self.discards or not block.count:
             return
         with self.changed:
             if self.keeps_last:
@@ -202,6 +202,16 @@ class IPUOutfeedQueue(Queue):
             self._blocks.append(block)
             self._fresh = True
             self.changed.notify_all()
+
+    def stand_in(self, count: int) -> Any:
+        """Zeros, as `dequeue` would give so many elements; None where no program enqueues here.
+
+        For loops that send nothing, because synthetic data is used.
+        """
+        if self._expected is None:
+            return None
+        block = self._expected.zeros(count)
+        return block.tail().first()[0] if self.keeps_last else _joined([block])
 
     def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
         """Takes one element (or `count` stacked) from a program under plain `jax.jit`."""
@@ -240,11 +250,11 @@ class _Form:
     avals: Sequence[jaxpr.Aval]
     replicas: int = 1
 
-    def without_elements(self) -> _Block:
-        """No elements of this form."""
-        lead = (0,) if self.replicas == 1 else (0, self.replicas)
-        arrays = [np.empty((*lead, *aval.shape), aval.dtype) for aval in self.avals]
-        return _Block(self.structure, arrays, self.replicas, 0)
+    def zeros(self, count: int) -> _Block:
+        """So many elements of this form."""
+        lead = (count,) if self.replicas == 1 else (count, self.replicas)
+        arrays = [np.zeros((*lead, *aval.shape), aval.dtype) for aval in self.avals]
+        return _Block(self.structure, arrays, self.replicas, count)
 
 
 @dc.dataclass(frozen=True)

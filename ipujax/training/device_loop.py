@@ -203,7 +203,8 @@ class DeviceLoop(abc.ABC):
                 carried, done = error.carried, self.steps_made(error, steps)
         run.state, run.done = self.after(run.state, carried, done), run.done + done
         results.check()
-        return results.tree, done
+        sent = ready.outfeed.stand_in(done) if ready.outfeed.discards else results.tree
+        return sent, done
 
     def _arguments(self, state: TrainState) -> tuple[Tree, ...]:
         inputs = () if self.inputs is None else tuple(self.inputs(state))
@@ -264,6 +265,8 @@ class _Results:
         self._over.set()
         if self._reader is not None:
             self._reader.join()
+        if self._outfeed.discards:
+            return
         # Also after an error: nothing of this loop may be left for the next one.
         rest = self._outfeed.dequeue()
         kept = self._outfeed.outfeed_mode is IPUOutfeedMode.ALL and self._taken

@@ -225,3 +225,45 @@ def test_steps_per_execution_must_divide() -> None:
 def test_too_few_ipus() -> None:
     with pytest.raises(ValueError, match="IPU"):
         trained(reused, X, pipelined=True, ipus=1, device_mapping=[0, 1, 0])
+
+
+def two_stages(base: Any = None) -> Any:
+    """A model of two inputs."""
+    inputs = [keras.Input((4,)) for _ in range(2)]
+    with PipelineStage(0):
+        outputs = dense()(inputs[0])
+    with PipelineStage(1):
+        outputs = keras.layers.Add()([dense(4, name="last")(outputs), inputs[1]])
+    model = (base or keras.Model)(inputs, outputs)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", "mse", steps_per_execution=4)
+    return model
+
+
+def test_input_validation() -> None:
+    """A missing input is Keras's own error, and the model works on."""
+    with on_ipus(2):
+        model = two_stages()
+        with pytest.raises(ValueError, match="input"):
+            model.fit(X, X, batch_size=1, verbose=0)
+        model.fit([X, X], X, batch_size=1, verbose=0)
+
+
+@pytest.mark.parametrize("step", ["train_step", "test_step", "predict_step"])
+def test_steps_of_its_own(step: str) -> None:
+    """A pipeline runs Keras's steps; the error names the one that a model has written anew."""
+
+    def own(self: Any, *arguments: Any) -> Any:
+        return getattr(keras.Model, step)(self, *arguments)
+
+    with on_ipus(2):
+        model = two_stages(type("Own", (keras.Model,), {step: own}))
+        runs: dict[str, Callable[[], Any]] = {
+            "train_step": lambda: model.fit([X, X], X, batch_size=1, verbose=0),
+            "test_step": lambda: model.evaluate([X, X], X, batch_size=1, verbose=0),
+            "predict_step": lambda: model.predict([X, X], batch_size=1, verbose=0),
+        }
+        with pytest.raises(ValueError, match=step):
+            runs.pop(step)()
+        for run in runs.values():
+            run()
