@@ -22,7 +22,7 @@ from ipujax.keras.pipeline_stage import PipelineStage
 from ipujax.keras.pipelined import PipelinedInference, PipelinedTraining
 from ipujax.keras.programs import Program, SharedUpdates, WholeSteps
 from ipujax.keras.staged import is_pipelined, staged
-from ipujax.keras.stages import gives_stages, leaves, stages_of
+from ipujax.keras.stages import gives_stages, is_graph, leaves, stages_of
 from ipujax.keras.strategy import Strategy
 from ipujax.report.report import Report
 from ipujax.system.devices import SYSTEM
@@ -96,7 +96,7 @@ class Function:
     def _stages(self, state: State, batches: Batches) -> int | None:
         """How many stages the model has; None if it is no pipeline."""
         model = self._model
-        if not gives_stages(model):
+        if is_graph(model) and not gives_stages(model):
             numbers = list(leaves(stages_of(model)))
         elif PipelineStage.was_entered or is_pipelined(model):
             numbers = self._traced(state, batches)

@@ -202,9 +202,7 @@ class DeviceLoop(abc.ABC):
                 run.exhausted = True
                 carried, done = error.carried, self.steps_made(error, steps)
         run.state, run.done = self.after(run.state, carried, done), run.done + done
-        results.check()
-        sent = ready.outfeed.stand_in(done) if ready.outfeed.discards else results.tree
-        return sent, done
+        return results.of(done), done
 
     def _arguments(self, state: TrainState) -> tuple[Tree, ...]:
         inputs = () if self.inputs is None else tuple(self.inputs(state))
@@ -242,11 +240,7 @@ class DeviceLoop(abc.ABC):
 
 
 class _Results:
-    """Takes from an outfeed what a device loop sends; at once, if somebody wants it live.
-
-    Attributes:
-      tree: all of it, stacked, once the loop has ended.
-    """
+    """Takes from an outfeed what a device loop sends; at once, if somebody wants it live."""
 
     def __init__(self, outfeed: IPUOutfeedQueue, run: Run, live: Sequence[Callback]):
         self._outfeed, self._run, self._live = outfeed, run, live
@@ -254,7 +248,7 @@ class _Results:
         self._failure: BaseException | None = None
         self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True) if live else None
-        self.tree: Tree = None
+        self._all: Tree = None
 
     def __enter__(self) -> _Results:
         if self._reader is not None:
@@ -265,17 +259,25 @@ class _Results:
         self._over.set()
         if self._reader is not None:
             self._reader.join()
-        if self._outfeed.discards:
+        if self._outfeed.discards or self._outfeed.keeps_last:
             return
         # Also after an error: nothing of this loop may be left for the next one.
-        rest = self._outfeed.dequeue()
-        kept = self._outfeed.outfeed_mode is IPUOutfeedMode.ALL and self._taken
-        self.tree = jax.tree.map(lambda *rows: np.stack(rows), *self._taken) if kept else rest
+        rest, taken = self._outfeed.dequeue(), self._taken
+        self._all = jax.tree.map(lambda *rows: np.stack(rows), *taken) if taken else rest
 
-    def check(self) -> None:
-        """Raises what a callback raised in the other thread."""
+    def of(self, steps: int) -> Tree:
+        """What a loop that made so many steps has sent, once it has ended.
+
+        All of it, stacked, or the last element, if the queue keeps no more: None without a step.
+        Raises what a callback raised in the other thread.
+        """
         if self._failure is not None:
             raise self._failure
+        if self._outfeed.discards:
+            return self._outfeed.stand_in(steps)
+        if self._outfeed.keeps_last:
+            return self._outfeed.dequeue() if steps else None
+        return self._all
 
     def _read(self) -> None:
         is_last = False

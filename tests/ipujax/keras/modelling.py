@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 
@@ -47,3 +48,28 @@ def with_and_without(use: Callable[[], Any]) -> tuple[Any, Any]:
         with scope:
             results.append(use())
     return results[0], results[1]
+
+
+def points(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Four numbers each, and two to predict of them."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(count, 4)), rng.normal(size=(count, 2))
+    return x.astype("float32"), y.astype("float32")
+
+
+def dense(inputs: int = 4, optimizer: Any = "sgd", loss: Any = "mse", **options: Any) -> Any:
+    """A compiled model of one layer, the same each time."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Input((inputs,)), keras.layers.Dense(2)])
+    model.compile(optimizer() if callable(optimizer) else optimizer, loss, **options)
+    return model
+
+
+def numbers_agree(use: Callable[[], Any]) -> Any:
+    """Checks that a function gives the same in the scope of a strategy and outside; gives that."""
+    ours, theirs = with_and_without(use)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert np.shape(one) == np.shape(other)
+    return ours
