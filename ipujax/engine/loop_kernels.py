@@ -13,7 +13,7 @@ from jax import lax
 
 from ipujax.engine.compilation import Compiled
 from ipujax.engine.placement import Axis
-from lowering import ir, jaxpr
+from lowering import ir, jaxpr, shape_of
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import StreamedLoop
@@ -101,9 +101,10 @@ def element(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
     return lax.dynamic_slice_in_dim(leaf, index * count, count)
 
 
-def row_shape(step: ir.StreamOut, leaf: jax.Array) -> tuple[int, ...]:
+def row_shape(step: ir.StreamOut, aval: jaxpr.Aval) -> tuple[int, ...]:
     """The shape of one of the elements that an iteration sends."""
-    return leaf.shape if step.count is None else leaf.shape[1:]
+    shape = shape_of(aval)
+    return shape if step.count is None else shape[1:]
 
 
 def with_row(step: ir.StreamOut, whole: jax.Array, row: jax.Array, index: Index) -> jax.Array:

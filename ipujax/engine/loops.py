@@ -115,10 +115,10 @@ class StreamedLoop:
         Gives `count` back as well: ready when the chunk is, and never donated.
         """
         carry, consts, buffers = self.split(flat)
-        spec = jax.eval_shape(lambda: self.iteration(carry, consts, self.rows(buffers, 0))[1])
+        avals = [(step, self.machine.program.avals[value]) for step, value in self.sent]
         sent = [
-            jnp.zeros((self.kept(step, capacity), *row_shape(step, leaf)), leaf.dtype)
-            for (step, _), leaf in zip(self.sent, spec, strict=True)
+            jnp.zeros((self.kept(step, capacity), *row_shape(step, aval)), aval.dtype)
+            for step, aval in avals
         ]
 
         def body(index: jax.Array, state: State) -> State:
