@@ -80,7 +80,7 @@ def _timed(name: str, ipus: int) -> Result:
     jax.config.update(_WRITES, 0)
     model = build(name, ipus)
     jax.config.update(_WRITES, math.inf)
-    return compare(model, ipus)
+    return compare(name, model, ipus)
 
 
 def _read(path: Path) -> list[Row]:

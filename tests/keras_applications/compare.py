@@ -80,14 +80,15 @@ def build(name: str, ipus: int = 1) -> Any:
     size = _SIZES.get(name, 32)
     with ipu.ipu_strategy.IPUStrategy().scope():
         make = getattr(keras.applications, name)
-        return make(weights=None, input_shape=(size, size, 3), classes=CLASSES, name=name)
+        return make(weights=None, input_shape=(size, size, 3), classes=CLASSES)
 
 
-def compare(model: Any, ipus: int = 1) -> Result:
+def compare(name: str, model: Any, ipus: int = 1) -> Result:
     """Trains a model both ways, from the same weights, on the same images.
 
     Args:
-      model: that was built for so many IPUs.
+      name: of the architecture.
+      model: that was built of it for so many IPUs.
       ipus: 1, or 2 for a pipeline of as many stages with accumulation, which Keras's optimizer then
         has too.
     """
@@ -102,7 +103,7 @@ def compare(model: Any, ipus: int = 1) -> Result:
         variable.assign(value)
     theirs = _fit(model, data, micro_batches, 1)
     return Result(
-        model.name,
+        name,
         ipus,
         model.count_params(),
         len(model.layers),

@@ -12,20 +12,20 @@ pytest.importorskip("keras")
 from tests.keras_applications.__main__ import main
 from tests.keras_applications.compare import Result, architectures, build, compare
 
-# One of each kind of network: plain, residual, dense, separable, with squeezes and nested models.
-SAMPLE = ["ConvNeXtTiny", "DenseNet121", "EfficientNetV2B0", "MobileNetV3Small", "ResNet50"]
+# Nested models and stochastic depth, dense and residual connections, squeezes and separable layers.
+SAMPLE = ["ConvNeXtTiny", "DenseNet121", "MobileNetV3Small", "ResNet50"]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_step_gives_the_numbers_of_keras(name):
-    assert (result := compare(build(name))).agrees, result
+    assert (result := compare(name, build(name))).agrees, result
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["ConvNeXtTiny", "MobileNet", "VGG16"])
+@pytest.mark.parametrize("name", ["ConvNeXtTiny", "MobileNet"])
 def test_a_pipeline_with_accumulation_gives_the_numbers_of_keras(name):
-    assert (result := compare(build(name, 2), 2)).agrees, result
+    assert (result := compare(name, build(name, 2), 2)).agrees, result
 
 
 def result():
