@@ -116,3 +116,13 @@ def test_there_must_be_something_to_sum() -> None:
         last.evaluate(STATE, batches, 2)
     with pytest.raises(TrainingError, match="no step was made"):
         Inference(totals).evaluate(STATE, batches, 0)
+
+
+def test_a_loop_that_finds_no_data_sends_nothing() -> None:
+    evaluation = Inference(totals, steps_per_loop=2, outfeed_mode=IPUOutfeedMode.LAST)
+    data = iter(list(batches(2)))
+    first = evaluation.advance(STATE, data, 2)
+    again = evaluation.advance(first.state, data, 2)
+    assert (first.steps, again.steps) == (2, 0)
+    assert first.results is not None
+    assert again.results is None
