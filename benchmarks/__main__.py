@@ -15,6 +15,7 @@ MODULES = (
     "estimators",
     "serving",
     "convolutions",
+    "keras",
     "engines",
     "pipeline",
     "modelling",
