@@ -113,6 +113,7 @@ def test_a_distribution_of_keras_is_refused():
     finally:
         keras.distribution.set_distribution(None)
     assert "set_distribution(None)" in str(error.value)
+    assert f"{__file__}:" in str(error.value)  # the user's line, and none of Keras
     goes_on(model)
 
 

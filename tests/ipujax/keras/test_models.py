@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_copies_of_a_model_that_has_programs_train_on(tmp_path):
         model.fit(X, Y, verbose=0)
         model.predict(X, verbose=0)
         model.save(tmp_path / "model.keras")
-        copies = [
+        copies: list[Any] = [
             keras.models.load_model(tmp_path / "model.keras"),
             pickle.loads(pickle.dumps(model)),
             copy.deepcopy(model),
@@ -82,12 +83,16 @@ def test_what_is_compiled_again_is_another_program():
 
 def test_weights_and_rates_may_be_changed_between_batches():
     class Changes(keras.callbacks.Callback):
+        @property
+        def trained(self) -> Any:
+            return self.model
+
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 2:
-                self.model.layers[0].bias.assign_add([1.0, -1.0])
+                self.trained.layers[0].bias.assign_add([1.0, -1.0])
 
         def on_train_batch_end(self, batch, logs=None):
-            self.model.optimizer.learning_rate = 0.01 * (batch + 1)
+            self.trained.optimizer.learning_rate = 0.01 * (batch + 1)
 
     def use():
         model = dense()
