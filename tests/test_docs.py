@@ -17,6 +17,7 @@ OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
+KERAS = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
 FRONTENDS = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -32,11 +33,15 @@ PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
-    ("source", "printed"), EXAMPLES, ids=["four_ipus", "training", "pipeline", "schedule", "report"]
+    ("source", "printed"),
+    EXAMPLES,
+    ids=["four_ipus", "training", "keras", "pipeline", "schedule", "report"],
 )
 def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices
 ) -> None:
+    if "import keras" in source:
+        pytest.importorskip("keras", reason="the extra `keras` is not installed")
     assert run_with_devices(devices, source) == printed
 
 
@@ -75,6 +80,14 @@ def test_examples_print_what_the_executables_page_says(
 
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "stages"])
 def test_examples_print_what_the_frontends_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    pytest.importorskip("keras", reason="the extra `keras` is not installed")
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(KERAS), ids=["scope", "pipeline"])
+def test_examples_print_what_the_keras_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     pytest.importorskip("keras", reason="the extra `keras` is not installed")

@@ -85,7 +85,12 @@ def _table(name: str, rows: list[_Row], width: int) -> str:
         table.add_row(*row)
     text = io.StringIO()
     console = importlib.import_module("rich.console").Console(
-        file=text, width=width, color_system=None, force_terminal=False, markup=False
+        file=text,
+        width=width,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,  # where it would show the table itself, and write none
+        markup=False,
     )
     console.print(f'Model: "{name}"', table, sep="\n", highlight=False)
     return text.getvalue()

@@ -50,6 +50,12 @@ def test_functional() -> None:
     ]
 
 
+def test_notebooks_get_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = lines_of(branches())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert lines_of(branches()) == expected
+
+
 def test_sequential_and_nested() -> None:
     inner = keras.Sequential(
         [keras.Input((8,)), layers.Dense(4, name="c"), layers.Dense(2, name="d")], name="inner"
