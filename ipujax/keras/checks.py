@@ -10,6 +10,8 @@ from ipujax.checks.arguments import Checks
 from ipujax.errors import KerasError, KerasTypeError
 from ipujax.keras.batches import Batches
 from ipujax.keras.mode import Mode
+from ipujax.report.words import counted
+from ipujax.system.devices import SYSTEM
 
 check = Checks(KerasTypeError, KerasError)
 
@@ -33,8 +35,7 @@ def check_shares(mode: Mode, batches: Batches, steps: int) -> None:
         raise check.refuse(
             f"the last of the {batches.count} batches has {batches.incomplete} examples only, and "
             f"{_product(mode)} need batches of one size",
-            f"drop it: steps_per_epoch={((batches.count or 1) - 1) // each * each} (`steps` in "
-            "evaluate and predict, `validation_steps` for validation), or use another batch_size",
+            f"use another batch_size, or {_steps_of(each, (batches.count or 1) - 1)}",
         )
     if batches.count:
         check_share(mode, batches.count)
@@ -49,18 +50,47 @@ def check_share(mode: Mode, count: int | None) -> int:
     each = mode.batches_per_step
     if not count or count % each:
         raise check.refuse(
-            f"there are {count} batches, which {_product(mode)} cannot share evenly",
-            f"give a multiple of {each}, such as steps_per_epoch="
-            f"{max(each, (count or 0) // each * each)} (`steps` in evaluate and predict)",
+            f"model {mode.model.name!r} has {count or 0} batch{'es' * (count != 1)}, which "
+            f"{_product(mode)} cannot share evenly",
+            _steps_of(each, count or 0),
         )
     return count
 
 
+def _steps_of(each: int, count: int) -> str:
+    """What to do to have a multiple of a number of batches, with so many at most."""
+    if count < each:
+        return (
+            f"have at least {each} batches, with more data or a smaller batch_size; "
+            "train_on_batch and the like have one only: use fit, evaluate and predict instead"
+        )
+    return (
+        f"stop before the rest: steps_per_epoch={count // each * each} (`steps` in evaluate and "
+        "predict, `validation_steps` for validation)"
+    )
+
+
 def _product(mode: Mode) -> str:
-    replicas = f"{mode.replicas} replica{'' if mode.replicas == 1 else 's'}"
+    replicas = counted(mode.replicas, "replica")
     if mode.accumulation == 1:
         return replicas
     return f"{replicas} x {mode.accumulation} accumulated micro-batches = {mode.batches_per_step}"
+
+
+def check_ipus(model: Any, used: int, device: str) -> None:
+    """Refuses a pipeline over more IPUs than the device has.
+
+    Raises:
+      KerasError: (a `ValueError`) it is over more.
+    """
+    there = SYSTEM.device(device).num_ipus
+    if used > there:
+        raise check.refuse(
+            f"the pipeline stages of model {model.name!r} are on {counted(used, 'IPU')}, and "
+            f"{device} has {there}",
+            f"set IPUConfig.auto_select_ipus = {1 << (used - 1).bit_length()}, or put several "
+            "stages on one IPU: model.set_pipelining_options(device_mapping=...)",
+        )
 
 
 def check_own(model: Any, name: str) -> None:

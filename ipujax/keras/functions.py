@@ -11,7 +11,7 @@ import jax
 from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import keras
 from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check, check_model
+from ipujax.keras.checks import check, check_ipus, check_model
 from ipujax.keras.mode import Mode, State
 from ipujax.keras.options import (
     check_options,
@@ -80,6 +80,7 @@ class Function:
             options = pipelining_options(model)
             mapping = list(options.device_mapping or range(stages))
             ipus, arguments = max(mapping) + 1, {**options.arguments, "device_mapping": mapping}
+            check_ipus(model, ipus, strategy.device)
         accumulation = options.gradient_accumulation_steps_per_replica
         return Mode(
             model,

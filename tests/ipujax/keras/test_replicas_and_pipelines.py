@@ -205,6 +205,28 @@ def test_numbers_that_do_not_divide():
         assert int(model.optimizer.iterations) == 1
 
 
+def test_too_little_data_for_replicas():
+    x, y = images(6)
+    use_ipus(2)
+    with IPUStrategy().scope():
+        model = cnn(steps_per_execution=2)
+        with pytest.raises(KerasError, match=r"has 1 batch, .*\n.*\n.*at least 2 .* use fit"):
+            model.train_on_batch(x, y)
+        with pytest.raises(KerasError, match=r"last of the 2 .*\n.*\n.*have at least 2 batches"):
+            model.predict(x, batch_size=4, verbose=0)
+
+
+def test_a_pipeline_over_more_ipus_than_there_are():
+    x, y = images(8)
+    use_ipus(1)
+    with IPUStrategy().scope():
+        model = cnn(steps_per_execution=2)
+        model.set_pipeline_stage_assignment([0, 1] + [2] * (len(model.layers) - 2))
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(KerasError, match=r"on 3 IPUs, and .* has 1\n.*\n.*_ipus = 4, or"):
+            model.fit(x, y, batch_size=4, verbose=0)
+
+
 class Sharded(keras.layers.Layer):
     """Its two products are on an IPU each."""
 
