@@ -36,7 +36,7 @@ def keras() -> Any:
     backend = module.backend.backend()
     if backend != "jax":
         raise KerasError(f"Keras runs on {backend}, and virtual IPUs run JAX", fix=_SWITCH)
-    hide_lines_of(Path(module.__file__).parent)  # through which all calls of layers go
+    hide_lines_of(Path(str(module.__file__)).parent)  # through which all calls of layers go
     return module
 
 

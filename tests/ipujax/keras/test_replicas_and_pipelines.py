@@ -230,8 +230,8 @@ def test_a_pipeline_over_more_ipus_than_there_are():
 class Sharded(keras.layers.Layer):
     """Its two products are on an IPU each."""
 
-    def build(self, shape: Any) -> None:
-        self.first = self.add_weight(shape=(shape[-1], 8), name="first")
+    def build(self, input_shape: Any) -> None:
+        self.first = self.add_weight(shape=(input_shape[-1], 8), name="first")
         self.second = self.add_weight(shape=(8, 4), name="second")
 
     def call(self, x: Any) -> Any:
