@@ -48,6 +48,13 @@ def check_share(mode: Mode, count: int | None) -> int:
       KerasError: (a `ValueError`) it cannot.
     """
     each = mode.batches_per_step
+    if count == 1 and each > 1:
+        raise check.refuse(
+            f"there is 1 batch, as always in train_on_batch and its kin, which {_product(mode)} "
+            "cannot share",
+            f"use fit, evaluate or predict with a multiple of {each} batches, or configure a "
+            "device with the IPUs of one replica",
+        )
     if not count or count % each:
         raise check.refuse(
             f"model {mode.model.name!r} has {count or 0} batch{'es' * (count != 1)}, which "

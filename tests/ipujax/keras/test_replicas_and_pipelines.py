@@ -201,6 +201,8 @@ def test_numbers_that_do_not_divide():
             model.fit(x, y, batch_size=4, verbose=0)
         with pytest.raises(KerasError, match=r"last of the 5 batches has 4 examples only"):
             model.fit(x, y, batch_size=5, verbose=0)
+        with pytest.raises(KerasError, match=r"is 1 batch, .* which 2 replicas x 2 "):
+            model.train_on_batch(x[:4], y[:4])
         model.fit(x, y, batch_size=4, steps_per_epoch=4, verbose=0)
         assert int(model.optimizer.iterations) == 1
 
