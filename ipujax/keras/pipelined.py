@@ -12,12 +12,14 @@ import jax
 
 from ipujax import schedules
 from ipujax.frontends.keras_backend import keras
-from ipujax.keras.checks import check_own
+from ipujax.keras.batches import Batches
+from ipujax.keras.checks import check, check_own
 from ipujax.keras.gradients import Update
 from ipujax.keras.mode import Arrays, State
 from ipujax.keras.programs import Program
 from ipujax.keras.staged import staged
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, StageOutput
+from ipujax.schedules import ScheduleError
 from ipujax.training import Inference, Pipeline, Training, TrainState
 from ipujax.training.state import Tree
 
@@ -80,6 +82,21 @@ class PipelinedTraining(Program):
             metrics, unscaled, data[0], data[1], predicted, data[2]
         )
         return kept, ([loss, said], metrics)
+
+    def run(self, state: State, batches: Batches, most: int) -> tuple[Tree, State]:
+        """As `Program.run`.
+
+        Raises:
+          KerasError: (a `ValueError`) besides, a schedule that these micro-batches do not fit.
+        """
+        try:
+            return super().run(state, batches, most)
+        except ScheduleError as error:
+            steps = f"gradient_accumulation_steps_per_replica={self.mode.accumulation}"
+            raise check.refuse(
+                f"model {self.mode.model.name!r} cannot be pipelined with {steps}: {error.summary}",
+                f"set_pipelining_options with other values; for its schedule, {error.fix}",
+            ) from error
 
     def divided(self, batches: int) -> tuple[int, int]:
         """As `Program.divided`; the scale of a loss is read between device loops."""

@@ -257,6 +257,20 @@ def test_layers_on_ipus_of_their_own_leave_room_for_fewer_replicas(replicas):
         check_same(used(made(steps_per_execution=4)), theirs)
 
 
+def test_a_schedule_that_the_micro_batches_do_not_fit():
+    x, y = images(8)
+    use_ipus(2)
+    with IPUStrategy().scope():
+        model = staged()
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(KerasError) as caught:
+            model.fit(x, y, batch_size=1, verbose=0)
+    said = str(caught.value)
+    assert f"model {model.name!r} cannot be pipelined" in said
+    assert "gradient_accumulation_steps_per_replica=2" in said
+    assert "use 4 micro-batches" in said
+
+
 def test_options_that_would_not_act_are_refused():
     x, y = images(8)
     use_ipus(2)
