@@ -21,6 +21,7 @@ from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_share, check_shares
 from ipujax.keras.gradients import Update
 from ipujax.keras.mode import Arrays, Mode, State
+from ipujax.system.log import get_logger
 from ipujax.training import (
     Inference,
     ReplicaReduction,
@@ -44,6 +45,7 @@ class Program(abc.ABC):
         self.mode = mode
         self._loops: dict[int, DeviceLoop] = {}
         self._latest: DeviceLoop | None = None
+        self._has_told = False
 
     @abc.abstractmethod
     def made_loop(self, micro_batches: int) -> DeviceLoop:
@@ -68,6 +70,7 @@ class Program(abc.ABC):
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
             self._settle(carried, batches, most)
         check_shares(self.mode, batches, most)
+        self._tell_of_incomplete(batches)
         while most and (advance := self._advance(carried, batches, most, bool(said))) is not None:
             made, advance = advance
             most -= made
@@ -111,6 +114,18 @@ class Program(abc.ABC):
         made = advance.steps * micro_batches * self.mode.replicas
         series.used += made
         return made, advance
+
+    def _tell_of_incomplete(self, batches: Batches) -> None:
+        """Says, once, what an incomplete last batch costs."""
+        if batches.incomplete and not self._has_told:
+            self._has_told = True
+            get_logger().info(
+                "The last batch for model `%s` has %d examples only: it is a program of its own, "
+                "which takes another compilation. A batch_size that divides the number of "
+                "examples, or steps_per_epoch, saves that",
+                self.mode.model.name,
+                batches.incomplete,
+            )
 
     def divided(self, batches: int) -> tuple[int, int]:
         """So many batches as steps, and micro-batches in each."""

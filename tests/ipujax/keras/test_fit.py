@@ -73,3 +73,13 @@ def test_weights_outlive_an_error():
     with IPUStrategy().scope(), pytest.raises(RuntimeError, match="the disk is gone"):
         model.fit(data(), shuffle=False, verbose=0)
     assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
+def test_an_incomplete_batch_is_told_of_once(caplog):
+    x, y = images(12)
+    with IPUStrategy().scope():
+        model = cnn()
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    told = [record for record in caplog.messages if "has 4 examples only" in record]
+    assert len(told) == 1
+    assert model.name in told[0]
