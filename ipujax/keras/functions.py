@@ -111,7 +111,8 @@ class Function:
 
         def call(trained: Any, kept: Any, batch: Any) -> Any:
             inputs = keras().utils.unpack_x_y_sample_weight(batch)[0]
-            return model.stateless_call(trained, kept, inputs)
+            told = {"training": self._kind == "train"} if model._call_has_training_arg else {}
+            return model.stateless_call(trained, kept, inputs, **told)
 
         with staged(model) as traced:
             jax.eval_shape(call, state[0], state[1], batches.first())

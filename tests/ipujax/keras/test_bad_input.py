@@ -54,6 +54,7 @@ def goes_on(model):
     numbers_agree(use)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -27,6 +27,7 @@ def simple(kind: Kind = "functional", optimizer: Any = "sgd", **compiled: Any) -
     return model
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_results_cpu_match(kind: Kind, epochs: int) -> None:
@@ -40,6 +41,7 @@ def test_results_cpu_match(kind: Kind, epochs: int) -> None:
     alike(ours, keras_own)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("data", [X, keras.ops.convert_to_tensor(X), X.tolist()], ids=type)
 def test_data_of_arrays_and_tensors(kind: Kind, data: Any) -> None:
@@ -102,7 +104,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_fit_with_learning_rate_schedules(kind: Kind, schedule: str) -> None:
     """The rate changes within an execution, and from one to the next."""
 
@@ -138,6 +140,7 @@ def three_inputs() -> Any:
     return keras.Model(inputs, outputs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", ["lists", "dicts"])
 def test_train_multiple_input_multiple_output(form: str) -> None:
     def program() -> Any:
@@ -239,6 +242,7 @@ def test_mixed_precision() -> None:
     alike(*twins(program), rtol=1e-3)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ipus", [1, 2])
 def test_synthetic_data(monkeypatch: pytest.MonkeyPatch, ipus: int) -> None:
     """With no data sent, everything still runs, and results have their forms."""

@@ -56,7 +56,7 @@ def large_batches(kind: Kind = "sequential", optimizer: Any = "adam") -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("method", ["mean", "running_mean", Reduction.MEAN])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 def test_models(kind: Kind, replicas: int, method: Any) -> None:
     with on_ipus(replicas):
         model = accumulating(kind, 4, replicas, method=method)

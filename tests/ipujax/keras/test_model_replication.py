@@ -106,6 +106,7 @@ def test_metrics_are_those_of_all_replicas(ipus: int) -> None:
     alike(result, expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["functional", "sequential"])
 @pytest.mark.parametrize(("pipelined", "ipus"), [(False, 2), (False, 4), (True, 4)])
 def test_fit(kind: Kind, pipelined: bool, ipus: int) -> None:

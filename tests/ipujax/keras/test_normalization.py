@@ -47,7 +47,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strided", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 def test_groups(shape, axis, strided):
@@ -74,7 +74,7 @@ def test_a_layer_over_all_axes_is_one_group():
     np.testing.assert_allclose(result, grouped(x, 1, 3, True), atol=1e-4)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("axis", [-1, 2, [2], (1, 2), [-2, -1], [1, 3], [3, 1], [0, 2]])
 def test_a_layer_normalises_as_that_of_keras(axis):
     x = values(2, 3, 4, 5)
@@ -136,7 +136,7 @@ def test_constant_inputs_give_zeros():
     np.testing.assert_allclose(layers.GroupNormalization(groups=5)(x), 0, atol=1e-4)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [jnp.float16, "float16", "mixed_float16", None])
 @pytest.mark.parametrize(
     "kind", [layers.GroupNormalization, layers.InstanceNormalization, layers.LayerNormalization]

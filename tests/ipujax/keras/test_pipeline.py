@@ -150,6 +150,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_fit_with_learning_rate_schedules(schedule: str) -> None:
     """Schedules count weight updates."""

@@ -52,7 +52,7 @@ def states(kind: str) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.fact("rnn.keras_weights")
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @of_kinds
 @pytest.mark.parametrize("sequences", [False, True])
 @pytest.mark.parametrize("state", [False, True])
@@ -87,7 +87,7 @@ def test_initial_weights_are_drawn_as_by_keras(kind):
     assert [w.name for w in ours.weights] == ["kernel", "recurrent_kernel", "biases"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @of_kinds
 def test_gradients_are_those_of_keras(kind):
     ours, theirs = pair(kind)
@@ -173,7 +173,7 @@ def test_a_stateful_layer_goes_on_from_its_last_state(kind):
     alike(ours(batches[0], initial_state=first), longer(batches[0], initial_state=first))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @of_kinds
 def test_dropout_has_one_mask_for_all_steps(kind):
     def layer(**options: Any) -> Any:

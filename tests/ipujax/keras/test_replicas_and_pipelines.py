@@ -45,6 +45,7 @@ def check_same(ours: list[Any], theirs: list[Any]) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("replicas", "steps"), [(2, 1), (1, 4), (2, 2)])
 def test_replicas_and_accumulation_are_one_large_batch(replicas, steps):
     theirs = used(cnn(normalized=False, optimizer=accumulating(replicas * steps)))
@@ -102,6 +103,7 @@ def test_a_pipeline_is_accumulation(schedule):
         assert f"Pipeline: {schedule.name.lower()}, 2 stages" in str(model.report())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -171,6 +173,7 @@ def half_precision() -> Iterator[None]:
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("half_precision")
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_mixed_float16_scales_the_loss(pipelined):
@@ -283,3 +286,26 @@ def test_options_that_would_not_act_are_refused():
         model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
         with pytest.raises(ValueError, match="which is pipelined"):
             model.fit(x, y, batch_size=4, verbose=0)
+
+
+class Told(keras.Model):
+    """Its `call` must be told whether it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.last = LAYERS.Flatten(), LAYERS.Dense(4)
+
+    def call(self, x: Any, training: bool) -> Any:
+        with ipu.keras.PipelineStage(0):
+            x = self.flat(x)
+        with ipu.keras.PipelineStage(1):
+            return self.last(x) * (2 if training else 1)
+
+
+def test_stages_are_found_of_a_call_that_must_be_told_whether_it_trains():
+    x, y = images(8)
+    use_ipus(2)
+    with IPUStrategy().scope():
+        model = compiled(Told(), "sgd", steps_per_execution=4)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        assert np.isfinite(model.fit(x, y, batch_size=2, verbose=0).history["loss"]).all()

@@ -37,6 +37,7 @@ INPUTS = {"lists": [A, B], "dicts": {"input_a": A, "input_b": B}}
 TARGETS = {"lists": [D, E], "dicts": {"dense": D, "dropout": E}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["lists", "dicts"])
 @pytest.mark.parametrize("validation", ["none", "data", "split"])
 def test_fit_on_arrays(form: str, validation: str) -> None:
@@ -62,6 +63,7 @@ def test_fit_on_arrays(form: str, validation: str) -> None:
     alike(*twins(program))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verbose", [0, 1, 2])
 def test_evaluate_predict_on_arrays(verbose: int) -> None:
     def program() -> Any:
@@ -136,6 +138,7 @@ def test_run_eagerly_setting(method: str) -> None:
     getattr(model, method)(*arguments, verbose=0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_target_dtype_matches_output(kind: Kind) -> None:
     dtypes: list[tuple[str, str]] = []
