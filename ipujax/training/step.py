@@ -19,6 +19,7 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
 from ipujax.optimizers.accumulation import added
+from ipujax.training.checks import check
 from ipujax.training.state import StepOutput, Tree
 
 Carried = tuple[Tree, Tree, Tree]
@@ -72,6 +73,9 @@ class SelfDifferentiating:
     """
 
     gradients: Callable[..., tuple[Tree, StepOutput]]
+
+    def __post_init__(self) -> None:
+        check.function(self.gradients, "the gradients of a SelfDifferentiating model")
 
 
 @dc.dataclass(frozen=True)

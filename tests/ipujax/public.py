@@ -238,6 +238,8 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "ipu_session_run_hooks.IPULoggingTensorHook": lambda: {"at_end": True},
     "ipu_session_run_hooks.ProfilerHook": lambda: {"save_steps": 1},
     "ipu_session_run_hooks.StopAtStepHook": lambda: {"num_steps": 1},
+    "keras.PipelineStage": lambda: {"stage": 0},
+    "training.SelfDifferentiating": lambda: {"gradients": lambda *arrays: arrays},
     "loops.repeat": lambda: {"n": 2, "body": lambda x: x + 1, "inputs": [f32(1)]},
     "loops.while_loop": lambda: {
         "condition": lambda x: x < 2,
