@@ -14,6 +14,9 @@ import pytest
 
 from tests.ipujax.keras.twins import Kind, alike, keras, model_of, on_ipus, twins, values
 
+# Long, and the modules beside this one hold a sample of the same.
+pytestmark = pytest.mark.exhaustive
+
 X = np.random.default_rng(9).random((24, 8), np.float32)
 Y = np.full((24, 2), 0.2, np.float32)
 RUN: dict[str, Any] = {"batch_size": 4, "verbose": 0}

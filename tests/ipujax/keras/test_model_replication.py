@@ -16,6 +16,9 @@ import pytest
 from ipujax.keras import PipelineStage
 from tests.ipujax.keras.twins import Kind, alike, keras, model_of, on_ipus, values
 
+# Long, and the modules beside this one hold a sample of the same.
+pytestmark = pytest.mark.exhaustive
+
 RANDOM = np.random.default_rng(8)
 X = RANDOM.random((96, 32), np.float32)
 Y = RANDOM.random((96, 2), np.float32)

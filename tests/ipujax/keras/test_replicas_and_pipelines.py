@@ -215,7 +215,7 @@ def test_too_little_data_for_replicas():
     use_ipus(2)
     with IPUStrategy().scope():
         model = cnn(steps_per_execution=2)
-        with pytest.raises(KerasError, match=r"has 1 batch, .*\n.*\n.*at least 2 .* use fit"):
+        with pytest.raises(KerasError, match=r"is 1 batch, .*\n.*\n.*use fit, .* of 2 batches"):
             model.train_on_batch(x, y)
         with pytest.raises(KerasError, match=r"last of the 2 .*\n.*\n.*have at least 2 batches"):
             model.predict(x, batch_size=4, verbose=0)

@@ -15,6 +15,9 @@ from ipujax.keras import PipelineStage
 from ipujax.pipelining_ops import PipelineSchedule
 from tests.ipujax.keras.twins import Counter, alike, keras, on_ipus, values
 
+# Long, and the modules beside this one hold a sample of the same.
+pytestmark = pytest.mark.exhaustive
+
 X = np.random.default_rng(4).random((48, 8), np.float32)
 Y = np.full((48, 2), 0.2, np.float32)
 RUN: dict[str, Any] = {"batch_size": 1, "shuffle": False, "verbose": 0}

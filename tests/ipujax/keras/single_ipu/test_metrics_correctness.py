@@ -14,6 +14,9 @@ import pytest
 
 from tests.ipujax.keras.twins import KINDS, Kind, keras, model_of, on_ipus
 
+# Long, and the modules beside this one hold a sample of the same.
+pytestmark = pytest.mark.exhaustive
+
 X = np.arange(1.0, 6.0, dtype=np.float32).reshape(-1, 1)
 WEIGHTS = {
     "first": np.array([2, 3, 4, 5, 6], np.float32),

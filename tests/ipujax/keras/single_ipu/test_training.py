@@ -9,6 +9,9 @@ import pytest
 
 from tests.ipujax.keras.twins import KINDS, Kind, alike, keras, model_of, on_ipus, twins, values
 
+# Long, and the modules beside this one hold a sample of the same.
+pytestmark = pytest.mark.exhaustive
+
 RANDOM = np.random.default_rng(7)
 A, B = (RANDOM.random((10, 3), np.float32) for _ in range(2))
 D, E = (RANDOM.random((10, 4), np.float32) for _ in range(2))
