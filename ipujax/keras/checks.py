@@ -50,10 +50,9 @@ def check_share(mode: Mode, count: int | None) -> int:
     each = mode.batches_per_step
     if count == 1 and each > 1:
         raise check.refuse(
-            f"there is 1 batch, as always in train_on_batch and its kin, which {_product(mode)} "
-            "cannot share",
-            f"use fit, evaluate or predict with a multiple of {each} batches, or configure a "
-            "device with the IPUs of one replica",
+            f"there is 1 batch for model {mode.model.name!r}, which {_product(mode)} cannot share",
+            f"give a multiple of {each} batches; train_on_batch and its kin always have 1: use "
+            f"fit, evaluate or predict with a multiple of {each} batches",
         )
     if not count or count % each:
         raise check.refuse(

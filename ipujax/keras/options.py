@@ -27,7 +27,7 @@ _RENAMED = {
 }
 _AUTOMATIC = (
     "computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue",
-    "optimizer_function", "variables", "optimizer_state",
+    "optimizer_function", "variables", "optimizer_state", "state",
 )  # fmt: skip
 _INCOMPATIBLE = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
 

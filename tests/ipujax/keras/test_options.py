@@ -88,6 +88,7 @@ def test_steps_and_reduction_methods(set_options: Any, model: Any) -> None:
         ("repeat_count", "that Keras sets by itself"),
         ("infeed_queue", "that Keras sets by itself"),
         ("variables", "that Keras sets by itself"),
+        ("state", "that Keras sets by itself"),
         ("batch_serialization_iterations", "is not compatible with Keras"),
         ("outfeed_loss", "is not compatible with Keras"),
     ],

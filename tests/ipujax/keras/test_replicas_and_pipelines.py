@@ -204,7 +204,7 @@ def test_numbers_that_do_not_divide():
             model.fit(x, y, batch_size=4, verbose=0)
         with pytest.raises(KerasError, match=r"last of the 5 batches has 4 examples only"):
             model.fit(x, y, batch_size=5, verbose=0)
-        with pytest.raises(KerasError, match=r"is 1 batch, .* which 2 replicas x 2 "):
+        with pytest.raises(KerasError, match=r"is 1 batch for model .*, which 2 replicas x 2 "):
             model.train_on_batch(x[:4], y[:4])
         model.fit(x, y, batch_size=4, steps_per_epoch=4, verbose=0)
         assert int(model.optimizer.iterations) == 1
@@ -215,7 +215,7 @@ def test_too_little_data_for_replicas():
     use_ipus(2)
     with IPUStrategy().scope():
         model = cnn(steps_per_execution=2)
-        with pytest.raises(KerasError, match=r"is 1 batch, .*\n.*\n.*use fit, .* of 2 batches"):
+        with pytest.raises(KerasError, match=r"is 1 batch for .*\n.*\n.*use fit, .* of 2 batches"):
             model.train_on_batch(x, y)
         with pytest.raises(KerasError, match=r"last of the 2 .*\n.*\n.*have at least 2 batches"):
             model.predict(x, batch_size=4, verbose=0)
