@@ -189,6 +189,73 @@ class KerasTypeError(IPUError, TypeError):
     """Something of a wrong type was given to a Keras model in the scope of an `IPUStrategy`."""
 
 
+class PopTorchError(IPUError, ValueError, AssertionError, RuntimeError):
+    """A PyTorch module, options or data that PopTorch's wrappers cannot run as they are.
+
+    The original raised its own error, which was a `RuntimeError`, or a `ValueError` or an
+    `AssertionError`, for such mistakes.
+
+    Attributes:
+      type: of the error, as the original named kinds of them.
+    """
+
+    type = "poptorch_py_error"
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return self.what
+
+    @property
+    def location(self) -> str:
+        """Where; empty where that is not known."""
+        return self.where
+
+
+class RecoverableError(PopTorchError):
+    """A fault of an IPU after which it can be used again; virtual IPUs have none.
+
+    Attributes:
+      recovery_action: what is to be done before: "IPU_RESET", "PARTITION_RESET" or "FULL_RESET".
+    """
+
+    type = "poplar_recoverable_runtime_error"
+
+    recovery_action = "FULL_RESET"
+
+
+class UnrecoverableError(PopTorchError):
+    """A fault of an IPU after which it cannot be used any more; virtual IPUs have none."""
+
+    type = "poplar_unrecoverable_runtime_error"
+
+
+class PopTorchTypeError(PopTorchError, TypeError):
+    """Something of a wrong type was given to PopTorch's wrappers."""
+
+
+class OptimizerStateError(PopTorchError):
+    """A state that PopTorch's optimizers cannot load."""
+
+
+class PopTorchFileError(OSError, PopTorchError):
+    """The file of a compiled model that is not there, or holds none."""
+
+    __init__ = IPUError.__init__
+
+
+class PopTorchHookError(PopTorchError, RuntimeError):
+    """What PopTorch's wrappers are to call, and cannot."""
+
+
+class PopTorchOptionError(PopTorchError, AttributeError):
+    """An option of PopTorch that does not exist, or that can no longer be set."""
+
+
+class PopTorchConfigFileError(PopTorchError):
+    """A file of PopTorch's options with a line that is none."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, TypeVar
-
-import jax
-import numpy as np
+from typing import TypeVar
 
 from ipujax.checks.arrays import check
-from lowering import marks, ops
+from ipujax.operators.printing import print_array
 
 _Array = TypeVar("_Array")
 
@@ -38,15 +34,5 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     printed = check.array(input, "the input of print_tensor")
     prefix = f"{name}: " if name else ""
 
-    def show(value: Any, number: Any) -> None:
-        del number
-        # In one piece: replicas on several devices print from several threads.
-        sys.stderr.write(f"{prefix}{np.asarray(value)}\n")
-        sys.stderr.flush()
-
-    with jax.named_scope(marks.write(marks.EACH)):
-        # Each replica has its number, so that each has something to print.
-        number = ops.replication_index()
-        # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
-        jax.debug.callback(show, printed, number, ordered=jax.device_count() == 1)
+    print_array(printed, lambda value: f"{prefix}{value}")
     return input

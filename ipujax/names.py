@@ -85,7 +85,6 @@ NOT_YET: dict[str, str] = {
     "ipu_multi_worker_strategy": _REPLICAS,
     "popart": _MODEL,
     "popdist": _REPLICAS,
-    "poptorch": _MODEL,
     "serving": _COMPILED,
     "test_utils": "`numpy.testing`, on a program's results and those of `jax.jit`",
     "vertex_edsl": "`custom_ops.codelet_expression_op`",

@@ -51,7 +51,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     Raises:
       LoweringError: one of its kinds, for programs that the user must change.
     """
-    ipus, replicas = split_device(closed, options.num_ipus)
+    ipus, replicas = split_device(closed, options.num_ipus, options.replicas)
     show = functools.partial(_shown, options)
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.
@@ -113,11 +113,13 @@ def _shown(options: Options, name: str, result: _Level) -> _Level:
     return result
 
 
-def split_device(closed: ClosedJaxpr, num_ipus: int) -> tuple[int, int]:
+def split_device(
+    closed: ClosedJaxpr, num_ipus: int, replicas: int | None = None
+) -> tuple[int, int]:
     """IPUs per replica and number of replicas of a program on a device.
 
     Shards are rounded up to a power of two, S; a device of N IPUs then runs N / S replicas
-    (facts devices.shards_power2 and devices.shards_divide).
+    (facts devices.shards_power2 and devices.shards_divide), or as many as were asked for.
     """
     used = max(shards_used(closed), default=0) + 1
     ipus = 1 << math.ceil(math.log2(used))
@@ -129,6 +131,14 @@ def split_device(closed: ClosedJaxpr, num_ipus: int) -> tuple[int, int]:
             fix=f"set IPUConfig.auto_select_ipus = {ipus}, or use smaller shard indices "
             "(in a pipeline, a device_mapping with smaller numbers)",
         )
+    if replicas is not None:
+        if replicas * ipus > num_ipus:
+            raise ShardError(
+                f"{replicas} replicas of {ipus} IPU{'' if ipus == 1 else 's'} each need "
+                f"{replicas * ipus} IPUs, and the device has {num_ipus}",
+                fix=f"set IPUConfig.auto_select_ipus = {replicas * ipus}, or have fewer replicas",
+            )
+        return ipus, replicas
     if num_ipus % ipus:
         raise ShardError(
             f"the program needs {ipus} IPUs per replica (shards 0 to {used - 1}, rounded up to a "

@@ -11,7 +11,8 @@ class Options:
     """One compilation's settings.
 
     Attributes:
-      num_ipus: IPUs of the device; replicas are what is left after the shards.
+      num_ipus: IPUs of the device.
+      replicas: how many there are; None for as many as the device has room for.
       name: the program's name in its text.
       catch_invalid: report an operation that makes a NaN from none.
       catch_division: report a division by zero.
@@ -31,6 +32,7 @@ class Options:
     """
 
     num_ipus: int = 1
+    replicas: int | None = None
     name: str = "main"
     catch_invalid: bool = False
     catch_division: bool = False

@@ -94,6 +94,7 @@ class Settings:
     static: Static
     donate_argnums: tuple[int, ...]
     name: str
+    replicas: int | None = None
 
 
 @dc.dataclass(frozen=True)

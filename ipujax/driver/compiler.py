@@ -25,6 +25,7 @@ class _Options(TypedDict, total=False):
     static_argnums: int | Sequence[int]
     donate_argnums: int | Sequence[int]
     name: str | None
+    replicas: int | None
 
 
 @overload
@@ -45,6 +46,7 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     donate_argnums: int | Sequence[int] = (),
     name: str | None = None,
+    replicas: int | None = None,
 ) -> CompiledFunction | Callable[[Callable[..., object]], CompiledFunction]:
     """Compiles a JAX function for virtual IPUs; also a decorator, with or without arguments.
 
@@ -56,6 +58,7 @@ def compile(
       static_argnums: positions of arguments that are compile-time constants, as in `jax.jit`.
       donate_argnums: positions of arguments whose buffers may be reused, as in `jax.jit`.
       name: the program's name; the function's own by default.
+      replicas: how many copies of the program run; by default as many as the device has room for.
 
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
@@ -77,6 +80,8 @@ def compile(
     check.text(device, "the device of ipu.compile")
     check.text(name, "the name of ipu.compile", optional=True)
     check_engine(engine)
+    if replicas is not None:
+        check.integer(replicas, "the replicas of ipu.compile", at_least=1)
     statics = _positions(static_argnums, "static_argnums")
     donated = _positions(donate_argnums, "donate_argnums")
 
@@ -85,7 +90,8 @@ def compile(
         # The very object: nobody passed a device.
         home = (current_device() or device) if device is DEFAULT_DEVICE else device
         static = Static.of(fn, statics)
-        return CompiledFunction(fn, Settings(home, engine, static, donated, name or _name_of(fn)))
+        settings = Settings(home, engine, static, donated, name or _name_of(fn), replicas)
+        return CompiledFunction(fn, settings)
 
     return compiled if fn is None else compiled(fn)
 

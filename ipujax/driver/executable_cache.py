@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -26,6 +27,7 @@ from ipujax.system.options import SystemOptions, config_key
 from lowering import ir
 
 _lock = threading.Lock()
+_chosen: Path | None = None
 _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -99,6 +101,15 @@ def activate() -> bool:
     return True
 
 
+def keep_in(folder: str | os.PathLike[str] | None) -> None:
+    """Has what is compiled from now on be kept in a folder, whatever the flag says; None: as that.
+
+    The cache is one for the process, as XLA's is.
+    """
+    global _chosen
+    _chosen = None if folder is None else Path(folder)
+
+
 def _folder() -> Path | None:
-    path = poplar_flags().executable_cache_path
+    path = _chosen or poplar_flags().executable_cache_path
     return Path(path) if path else None

@@ -37,13 +37,14 @@ def device_of(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
     )
 
 
-def options_for(name: str, device: LogicalDevice) -> Options:
+def options_for(settings: Settings, device: LogicalDevice) -> Options:
     """What the compiler is told of a program and its device."""
     inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
     io_tiles, norms = device.config.io_tiles, device.config.norms
     return Options(
         num_ipus=device.num_ipus,
-        name=name,
+        replicas=settings.replicas,
+        name=settings.name,
         catch_invalid=inv,
         catch_division=div0,
         catch_overflow=oflo,

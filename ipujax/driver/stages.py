@@ -84,11 +84,11 @@ class Traced:
         """
         with events.span("lower", self.name):
             device = device_of(self.settings.device, self.jaxpr)
-            options = options_for(self.name, device)
+            options = options_for(self.settings, device)
             watch = Watch()
             program = lower(watch.over(self.jaxpr), options)
             check_queues(program, device)
-        if program.replicas > 1:
+        if program.replicas > 1 and self.settings.replicas is None:
             now = SYSTEM.generation
             tell_replicas(self.settings, now, device, program.ipus, program.replicas)
         return Lowered(self, device, options, program, watch)

@@ -20,6 +20,11 @@ def current_stage() -> int | None:
     return marks.read(jaxpr.current_name_stack()).stage
 
 
+def stage_scope(stage: int) -> str:
+    """The name of a `jax.named_scope` that marks what is traced in it with a stage."""
+    return marks.write(marks.STAGE, str(stage))
+
+
 class Places:
     """The stages of a function's equations, variables and values.
 

@@ -65,6 +65,7 @@ class DeviceLoop(abc.ABC):
     device: str = dc.field(default_factory=lambda: current_device() or DEFAULT_DEVICE)
     engine: str = "auto"
     name: str | None = None
+    replicas: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Pipeline | SelfDifferentiating):
@@ -227,7 +228,14 @@ class DeviceLoop(abc.ABC):
             outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
         )
         program = functools.partial(self.program, steps, (infeed, outfeed))
-        return compile(program, device=self.device, engine=self.engine, name=self._title), outfeed
+        compiled = compile(
+            program,
+            device=self.device,
+            engine=self.engine,
+            name=self._title,
+            replicas=self.replicas,
+        )
+        return compiled, outfeed
 
     @property
     def _title(self) -> str:

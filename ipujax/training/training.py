@@ -57,6 +57,7 @@ class Training(DeviceLoop):
       device: the logical device; that of the `ipu_scope` around, or the first one, by default.
       engine: as in `ipu.compile`.
       name: the program's; that of the class by default.
+      replicas: as in `ipu.compile`.
 
     Leaves of the untrained state that are not reduced when a device loop ends are the first
     replica's; so are all where the data ended in it.
