@@ -57,9 +57,9 @@ clean:
 	  -exec rm -rf {} + 2>/dev/null || true
 
 # One stamp per extra of pyproject.toml, so that the demo does not wait for the linters.
-$(STAMP)-%: pyproject.toml setup.cfg | $(BIN)/python
+$(STAMP)-%: pyproject.toml setup.cfg constraints.txt | $(BIN)/python
 	@echo "Installing ipujax[$*] into $(VENV) (once; a minute or two) ..."
-	@$(PIP) install --editable '.[$*]'
+	@$(PIP) install --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 	@echo "Installed."
 

@@ -3,3 +3,4 @@
 from ipujax.frontends.keras import from_keras as from_keras
 from ipujax.frontends.model import Model as Model
 from ipujax.frontends.model import Part as Part
+from ipujax.frontends.pytorch import from_torch as from_torch

@@ -1,0 +1,157 @@
+"""Modules of PyTorch as graphs: `torch.export` traces them."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from ipujax.errors import IPUError
+from ipujax.frontends.checks import check
+from ipujax.frontends.graphs import Graph, Operators
+from ipujax.frontends.pytorch.aliasing import mutates_views
+from ipujax.frontends.pytorch.arrays import aval_of
+from ipujax.frontends.pytorch.errors import missing_operators, untraceable
+from ipujax.frontends.pytorch.nodes import graph_of
+from ipujax.frontends.pytorch.rewrites import make_explicit
+from ipujax.frontends.pytorch.trace import tracing
+from ipujax.frontends.pytorch.traceable import quiet, traceable
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Captured:
+    """A module, traced.
+
+    Attributes:
+      graph: of all its operators. Its inputs are variables, constants and user inputs, all by the
+        names of the graph.
+      variables: the module's parameters and buffers, by their names.
+      trainable: the names of those parameters that require gradients.
+      names: of each variable, those that it has in the graph.
+      constants: other tensors, by their names in the graph.
+      inputs: names in the graph of the user's inputs, flat; None for one that is a constant.
+      examples: of each of these its shape and dtype, or the constant.
+      in_tree: the structure of `(args, kwargs)`, as PyTorch tells it.
+      out_tree: the structure of the outputs.
+    """
+
+    graph: Graph
+    variables: Tensors
+    trainable: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
+    constants: Tensors
+    inputs: tuple[str | None, ...]
+    examples: tuple[Any, ...]
+    in_tree: Any
+    out_tree: Any
+
+
+def captured(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    operators: Operators,
+) -> Captured:
+    """Traces a module in its mode.
+
+    Args:
+      module: what to trace.
+      args: of a call: tensors in any structure.
+      kwargs: the same.
+      operators: those that are there; others are decomposed into these, where PyTorch can.
+
+    Raises:
+      FrontendError: (a `ValueError`) PyTorch cannot trace the module, or operators are missing.
+    """
+    # With gradients, even of inputs alone, so that what is computed without them is told apart.
+    with torch.enable_grad():
+        program = _exported(module, tuple(args), dict(kwargs or {}))
+    make_explicit(program)
+    program = _with_known_operators(program, operators)
+    graph = graph_of(program)
+    if missing := operators.missing(graph):
+        raise missing_operators(missing)
+    return _captured(module, program, graph)
+
+
+def _exported(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ExportedProgram:
+    try:
+        with tracing(), traceable():
+            return torch.export.export(module, args, kwargs, strict=False)
+    except IPUError:
+        raise
+    except Exception as error:
+        raise untraceable(module, error) from error
+
+
+def _with_known_operators(program: ExportedProgram, operators: Operators) -> ExportedProgram:
+    """The program without views that are written to, and in terms of known operators if it can be.
+
+    Operators of a table keep their form, as that of a convolution or a norm is what the machine
+    model knows; the others are decomposed.
+    """
+    is_functional = not mutates_views(program.graph_module)
+    table = torch.export.default_decompositions()
+    while True:
+        missing = operators.missing(graph_of(program))
+        known = {op: rule for op, rule in table.items() if str(op) in missing} if missing else {}
+        if is_functional and not known:
+            return program
+        with quiet():
+            program, before = program.run_decompositions(known), missing
+        is_functional = True
+        if known and operators.missing(graph_of(program)).keys() == before.keys():
+            return program
+
+
+def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -> Captured:
+    """Sorts the inputs of a traced graph."""
+    first = first_names(module)
+    named = dict(module.named_parameters()) | dict(module.named_buffers())
+    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
+    tensors |= dict(module.named_buffers(remove_duplicate=False))
+    names: dict[str, tuple[str, ...]] = {}
+    constants: Tensors = {}
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    inputs: list[str | None] = []
+    examples: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        name = getattr(spec.arg, "name", None)
+        if spec.kind is InputKind.USER_INPUT:
+            is_tensor = name in graph.inputs
+            inputs.append(name if is_tensor else None)
+            examples.append(
+                aval_of(placeholders[name].meta["val"])
+                if is_tensor
+                else getattr(spec.arg, "value", None)
+            )
+        elif spec.target in tensors:
+            variable = first[id(tensors[spec.target])]
+            names[variable] = (*names.get(variable, ()), str(name))
+        elif isinstance(held := program.constants.get(str(spec.target)), torch.Tensor):
+            constants[str(name)] = held
+        else:
+            raise check.refuse(f"the module holds {spec.target!r}, which is no tensor")
+    variables = {name: named[name] for name in named if first[id(named[name])] == name}
+    trainable = tuple(n for n, p in module.named_parameters() if p.requires_grad)
+    specs = program.call_spec
+    return Captured(
+        graph, variables, trainable, names, constants, tuple(inputs), tuple(examples),
+        specs.in_spec, specs.out_spec,
+    )  # fmt: skip
+
+
+def first_names(module: torch.nn.Module) -> dict[int, str]:
+    """The name of each parameter and buffer, by `id`: the first of those that it has."""
+    names: dict[int, str] = {}
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        names.setdefault(id(tensor), name)
+    return names

@@ -1,0 +1,80 @@
+"""Errors about modules of PyTorch, in the user's terms."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ipujax.errors import FrontendError
+from ipujax.frontends.graphs import Node
+
+_TORCH = f"{Path(str(torch.__file__)).parent}{os.sep}"
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither PyTorch's nor ours."""
+    return not file.startswith((_TORCH, _OURS, "<"))
+
+
+def user_line_of(error: BaseException) -> str | None:
+    """The innermost line of the user's among those that an error went through."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def untraceable(module: torch.nn.Module, error: Exception) -> FrontendError:
+    """The error of a module that `torch.export` cannot trace."""
+    name = type(module).__name__
+    where = user_line_of(error)
+    kind = type(error).__name__
+    if "DataDependent" in kind or "data-dependent" in str(error):
+        return FrontendError(
+            f"the control flow or a shape in module {name} depends on the values of tensors, and "
+            "an IPU runs static graphs",
+            where=where,
+            fix="use torch.where, or torch.cond, for a choice between values",
+        )
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return FrontendError(
+        f"torch.export cannot trace module {name}: {kind}: {lines[0] if lines else ''}",
+        where=where,
+    )
+
+
+def depends_on_values(what: str, scope: str, where: str | None) -> FrontendError:
+    """The error of an operator whose result only the values of tensors tell how to compute on."""
+    module = f" of module {scope!r}" if scope else ""
+    if what.startswith(("aten.item.", "aten._local_scalar_dense.")):
+        return FrontendError(
+            f"a number in Python{module} is one that the model computes, and an IPU runs static "
+            "graphs",
+            where=where,
+            fix="keep it a tensor: leave out .item(), .tolist(), int() and float()",
+        )
+    return FrontendError(
+        f"the shape of what {what}{module} gives depends on the values of tensors, and an IPU runs "
+        "static graphs",
+        where=where,
+        fix="compute for all elements, and use torch.where to choose between results",
+    )
+
+
+def missing_operators(missing: Mapping[str, Sequence[Node]]) -> FrontendError:
+    """The one error about all operators that are missing."""
+    lines = [_one_missing(name, nodes) for name, nodes in sorted(missing.items())]
+    return FrontendError(
+        f"there is no JAX function for {len(lines)} of the model's operators: {'; '.join(lines)}",
+        fix="write these parts with other operators",
+    )
+
+
+def _one_missing(name: str, nodes: Sequence[Any]) -> str:
+    scopes = list(dict.fromkeys(node.scope or "the outermost module" for node in nodes))
+    where = next((f" ({node.where})" for node in nodes if node.where), "")
+    return f"{name} in {', '.join(scopes)}{where}"

@@ -1,0 +1,9 @@
+"""What PyTorch's operators compute, by subject: each module fills the table."""
+
+import importlib
+import pkgutil
+
+from ipujax.frontends.pytorch.operators.table import ATEN as ATEN
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

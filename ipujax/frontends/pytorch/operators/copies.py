@@ -1,0 +1,54 @@
+"""Operators that give a tensor as it is, in another dtype, or with other values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.graphs import Call
+from ipujax.frontends.pytorch.operators.table import operator
+
+_SAME = (
+    "clone.default", "contiguous.default", "alias.default", "alias_copy.default", "lift.default",
+    "lift_fresh.default", "lift_fresh_copy.default", "resolve_conj.default",
+    "resolve_neg.default", "requires_grad_.default", "pin_memory.default", "_to_copy.default",
+    "to.device", "to.dtype", "to.other", "to.dtype_layout", "to.prim_Device", "to.prim_dtype",
+    "to.prim_other", "type_as.default", "chalf.default",
+    *(f"_cast_{name}.default" for name in ("Byte", "Char", "Double", "Float", "Half", "Int",
+                                           "Long", "Short")),
+)  # fmt: skip
+_DETACHED = ("detach.default", "detach_.default", "detach_copy.default", "data.default")
+_NOTHING = (
+    "_assert_async.default", "_assert_async.msg", "_assert_tensor_metadata.default",
+    "_assert_scalar.default", "sym_constrain_range.default",
+    "sym_constrain_range_for_size.default", "_functional_assert_async.msg",
+)  # fmt: skip
+
+
+@operator(*(f"aten.{name}" for name in _SAME))
+def same(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    """A tensor of which PyTorch tells the dtype; memory has no layout here."""
+    is_made_real = jnp.iscomplexobj(x) and not jnp.issubdtype(call.aval.dtype, jnp.complexfloating)
+    return x.real if is_made_real else x
+
+
+@operator(*(f"aten.{name}" for name in _DETACHED))
+def detach(x: jax.Array) -> jax.Array:
+    return jax.lax.stop_gradient(x)
+
+
+@operator(*(f"aten.{name}" for name in _NOTHING))
+def nothing(*_: Any, **__: Any) -> None:
+    """What PyTorch has checked when it traced the module."""
+
+
+@operator("aten.copy.default")
+def copy(call: Call, x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
+    return jnp.broadcast_to(same(call, source), call.aval.shape)
+
+
+@operator("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(call: Call, x: jax.Array, value: Any) -> jax.Array:
+    return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)

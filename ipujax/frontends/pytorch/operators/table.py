@@ -1,0 +1,39 @@
+"""The table of PyTorch's operators (ATen), which the modules of this package fill."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.graphs import Call, Operators
+
+ATEN = Operators()
+"""By PyTorch's names, such as `aten.add.Tensor`. Results get the dtypes that PyTorch tells."""
+
+operator = ATEN.register
+
+
+def promoted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose arrays are all given in the dtype of its result, as arithmetic does."""
+
+    @functools.wraps(function)
+    def call_with_promoted(call: Call, *args: Any, **kwargs: Any) -> Any:
+        dtype = call.aval.dtype
+
+        def cast(value: Any) -> Any:
+            return value.astype(dtype) if isinstance(value, jax.Array) else value
+
+        return function(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
+
+    # The table asks for the name of the first parameter, and `wraps` tells that of the function.
+    del call_with_promoted.__wrapped__
+    return call_with_promoted
+
+
+def as_array(value: Any, like: jax.Array) -> jax.Array:
+    """A number as an array of another's dtype; an array as it is."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value, like.dtype)

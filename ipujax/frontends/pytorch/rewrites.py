@@ -1,0 +1,73 @@
+"""Rewrites of traced graphs that make explicit what PyTorch's contexts and schemas leave unsaid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from ipujax.frontends.pytorch.schema import (
+    converts,
+    gives_operand,
+    is_autocast,
+    is_without_gradient,
+)
+
+
+def make_explicit(program: ExportedProgram) -> None:
+    """Makes a program mean the same without what its schemas and contexts say besides.
+
+    Dropout that drops nothing gives its operand itself, and PyTorch would take it for a new tensor
+    that may be written to. What is computed under `torch.no_grad()` is detached, and what
+    `torch.autocast` converts is converted by operators, since decomposing dissolves the contexts.
+    """
+    modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    for module in modules:
+        for node in list(module.graph.nodes):
+            if gives_operand(node):
+                _replace_by_operand(program, node)
+            elif is_without_gradient(node):
+                _detach_results(node)
+            elif is_autocast(node):
+                _convert_operands(getattr(module, node.args[4].target).graph)
+
+
+def _replace_by_operand(program: ExportedProgram, node: Any) -> None:
+    operand = node.args[0]
+    node.replace_all_uses_with(operand)
+    program.graph_signature.replace_all_uses(node.name, operand.name)
+    node.graph.erase_node(node)
+
+
+def _detach_results(node: Any) -> None:
+    for result in list(node.users):
+        with node.graph.inserting_after(result):
+            detached = node.graph.call_function(torch.ops.aten.detach.default, (result,))
+        detached.meta = dict(result.meta)
+        result.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
+
+
+def _convert_operands(graph: torch.fx.Graph) -> None:
+    """Gives operators floats of their results' dtype, which is where they compute in that."""
+    for node in list(graph.nodes):
+        dtype = _float_dtype(node)
+        if node.op != "call_function" or dtype is None or converts(node.target):
+            continue
+        for operand in node.all_input_nodes:
+            if _float_dtype(operand) not in (None, dtype):
+                node.replace_input_with(operand, _converted(node, operand, dtype))
+
+
+def _float_dtype(node: Any) -> torch.dtype | None:
+    value = node.meta.get("val")
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.dtype if is_float else None
+
+
+def _converted(before: Any, operand: Any, dtype: torch.dtype) -> Any:
+    copy: Any = torch.ops.aten._to_copy.default
+    with before.graph.inserting_before(before):
+        converted = before.graph.call_function(copy, (operand,), {"dtype": dtype})
+    converted.meta = dict(before.meta, val=operand.meta["val"].to(dtype))
+    return converted

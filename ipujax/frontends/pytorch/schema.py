@@ -1,0 +1,67 @@
+"""What PyTorch's operators say of themselves: the one place that reads its private schemas."""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import torch
+
+_CONVERSIONS = ("aten.to.", "aten._to_copy.", "aten.type_as.", "aten.view.dtype", "aten.copy_.")
+_DROPOUTS = tuple(
+    f"aten.{name}."
+    for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+)
+
+
+def is_operator(target: Any) -> TypeGuard[torch._ops.OpOverload]:
+    """Whether a call's target is an overload of one of PyTorch's operators."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def is_higher_order(target: Any) -> bool:
+    """Whether it is one that takes graphs."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def writes(target: Any) -> bool:
+    """Whether an operator writes to any of its arguments."""
+    return is_operator(target) and target._schema.is_mutable
+
+
+def writes_in_place(target: Any) -> bool:
+    """Whether an operator works in place on its first argument."""
+    if not is_operator(target) or not target._schema.is_mutable:
+        return False
+    alias = target._schema.arguments[0].alias_info
+    return alias is not None and alias.is_write
+
+
+def gives_view(target: Any) -> bool:
+    """Whether an operator's result may share memory with its first argument."""
+    if not is_operator(target):
+        return False
+    return any(value.alias_info is not None for value in target._schema.returns)
+
+
+def gives_operand(node: torch.fx.Node) -> bool:
+    """Whether an operator gives its first argument itself, of which its schema does not speak."""
+    if not is_operator(node.target) or not str(node.target).startswith(_DROPOUTS):
+        return False
+    _, probability, train = (*node.args, *node.kwargs.values())
+    return train is False or probability in (0, 0.0)
+
+
+def is_without_gradient(node: torch.fx.Node) -> bool:
+    """Whether a node computes a graph under `torch.no_grad()`."""
+    return str(node.target) == "wrap_with_set_grad_enabled" and node.args[0] is False
+
+
+def is_autocast(node: torch.fx.Node) -> bool:
+    """Whether a node computes a graph under `torch.autocast`."""
+    return str(node.target) == "wrap_with_autocast"
+
+
+def converts(target: Any) -> bool:
+    """Whether an operator gives its operand in another dtype."""
+    return str(target).startswith(_CONVERSIONS)

@@ -1,0 +1,139 @@
+"""What makes functions of PyTorch traceable that `torch.export` cannot trace as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.distributions import Distribution
+from torch.nn.modules import transformer
+from torch.overrides import TorchFunctionMode
+
+from ipujax.frontends.checks import check
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+@torch.library.custom_op("ipujax::ctc_loss", mutates_args=())
+def _ctc_loss(
+    logs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int,
+    reduction: int,
+    zero_infinity: bool,
+) -> torch.Tensor:
+    """As `torch.ctc_loss`, whose form PyTorch does not know without the lengths' values."""
+    return torch.ctc_loss(
+        logs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
+    )
+
+
+@_ctc_loss.register_fake
+def _(logs: torch.Tensor, *args: Any) -> torch.Tensor:
+    is_batch, reduction = logs.ndim == 3, args[4]
+    return logs.new_empty(logs.shape[1] if is_batch and reduction == 0 else ())
+
+
+def _ctc(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    lengths = (torch.as_tensor(length) for length in (input_lengths, target_lengths))
+    number = _REDUCTIONS.index(reduction)
+    return _ctc_loss(log_probs, targets, *lengths, blank, number, zero_infinity)
+
+
+def _gaussian_nll(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Without the check that no variance is negative."""
+    variance = torch.as_tensor(var, dtype=input.dtype)
+    if variance.shape == input.shape[:-1] and variance.shape != input.shape:
+        variance = variance.unsqueeze(-1)
+    # The limit has no derivative of its own.
+    variance = variance + (variance.clamp(min=eps) - variance).detach()
+    losses = 0.5 * (variance.log() + (input - target) ** 2 / variance)
+    if full:
+        losses = losses + 0.9189385332046727  # half of the logarithm of 2 pi
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def _bincount(
+    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """With as many bins as are asked for: a static graph has no more for greater numbers."""
+    if minlength < 1:
+        raise check.refuse(
+            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
+            "platform the minimum length is also the maximum length"
+        )
+    if weights is None:
+        weights = torch.ones_like(input, dtype=torch.int64)
+    elif weights.dtype != torch.float32:
+        weights = weights.double()
+    return weights.new_zeros(minlength).scatter_add(0, input.long(), weights)
+
+
+def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """Whether a caller says that a mask is causal: a hint, and the mask is applied anyway."""
+    return bool(is_causal)
+
+
+_SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+    F.ctc_loss: _ctc,
+    F.gaussian_nll_loss: _gaussian_nll,
+    torch.bincount: _bincount,
+    torch.Tensor.bincount: _bincount,
+}
+
+
+class _Substituting(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        call: Any = _SUBSTITUTES.get(func, func)
+        return call(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def traceable() -> Generator[None]:
+    """Functions that read their tensors' values do without, as do checks of distributions."""
+    before = Distribution._validate_args  # pyright: ignore[reportPrivateUsage]
+    Distribution.set_default_validate_args(False)
+    detect = transformer._detect_is_causal_mask  # pyright: ignore[reportPrivateUsage]
+    transformer._detect_is_causal_mask = _is_causal  # pyright: ignore[reportPrivateUsage]
+    try:
+        with _Substituting(), quiet():
+            yield
+    finally:
+        transformer._detect_is_causal_mask = detect  # pyright: ignore[reportPrivateUsage]
+        Distribution.set_default_validate_args(before)
+
+
+@contextlib.contextmanager
+def quiet() -> Generator[None]:
+    """Without what PyTorch says of its own doings, such as those of recurrent layers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", "The tensor attributes? .* assigned during export")
+        yield

@@ -1,0 +1,120 @@
+"""Numbers of PyTorch's dtypes in JAX, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ipujax.errors import FrontendError
+from ipujax.frontends import from_torch
+
+torch: Any = pytest.importorskip("torch")
+
+from ipujax.frontends.pytorch.arrays import dtype_of, to_jax, to_torch  # noqa: E402
+from tests.ipujax.frontends.beside_torch import Functions, same_as_torch  # noqa: E402
+
+KEPT = (
+    "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+    "float8_e5m2fnuz", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool", "complex64",
+)  # fmt: skip
+NARROWED = {
+    "float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*KEPT, *NARROWED])
+def test_tensors_come_back_as_they_were(name: str) -> None:
+    whole = torch.tensor([[1.0, 0.0, 2.0], [3.0, 1.0, 0.5]]).to(getattr(torch, name))
+    narrow = getattr(torch, NARROWED.get(name, name))
+    for tensor in (whole, whole.T, whole[:, ::2], whole[0, 0], whole[:0]):
+        array = to_jax(tensor)
+        assert (array.shape, array.dtype) == (tuple(tensor.shape), dtype_of(narrow))
+        back = to_torch(array)
+        assert back.dtype == narrow
+        assert back.to(torch.complex128).equal(tensor.to(torch.complex128))
+
+
+def test_what_needs_gradients_or_is_a_conjugate_has_its_values() -> None:
+    x = torch.tensor([1 + 2j, 3j], requires_grad=True)
+    np.testing.assert_array_equal(to_jax(x.conj()), x.detach().numpy().conj())
+    np.testing.assert_array_equal(to_jax(x.conj().imag), -x.detach().numpy().imag)
+
+
+def test_variables_share_the_memory_of_parameters() -> None:
+    module = torch.nn.Linear(16, 16)
+    model = from_torch(module, (torch.zeros(1, 16),))
+    for name, parameter in module.named_parameters():
+        assert model.variables[name].unsafe_buffer_pointer() == parameter.data_ptr()
+
+
+def test_the_extreme_integers_are_those_of_32_bits() -> None:
+    info = torch.iinfo(torch.int64)
+    extremes = to_jax(torch.tensor([info.min, 5, info.max]))
+    np.testing.assert_array_equal(extremes, np.array([-(2**31), 5, 2**31 - 1]))
+    function = Functions(lambda x: torch.where(x > 0, info.max, info.min))
+    ((result,), _) = from_torch(function, (torch.zeros(2),)).apply({}, jnp.array([1.0, -1.0]))
+    np.testing.assert_array_equal(result, np.array([2**31 - 1, -(2**31)]))
+
+
+def test_integers_that_need_more_bits_are_refused() -> None:
+    with pytest.raises(FrontendError, match="1099511627776 does not fit into the 32 bits"):
+        to_jax(torch.tensor([1, 2**40]))
+    for function in (lambda x: x.long() + 2**40, lambda x: torch.full((2,), 2**40) + x.long()):
+        model = from_torch(Functions(function), (torch.zeros(2),))
+        with pytest.raises(FrontendError, match="1099511627776"):
+            model.apply({}, jnp.zeros(2))
+
+
+def test_dtypes_without_a_counterpart_are_refused() -> None:
+    with pytest.raises(FrontendError, match=r"no numbers of torch\.complex32"):
+        dtype_of(torch.complex32)
+
+
+DTYPES = ("float32", "float16", "bfloat16", "int32", "uint8", "bool", "complex64", "float64")
+
+
+@pytest.mark.parametrize("one", DTYPES)
+@pytest.mark.parametrize("other", DTYPES)
+@pytest.mark.sampled(8)
+def test_dtypes_are_promoted_as_by_pytorch(one: str, other: str) -> None:
+    functions = Functions(
+        lambda x, y: x + y, lambda x, y: x * 2, lambda x, y: x[0] * y, lambda x, y: y * 0.5 + x,
+        lambda x, y: torch.cat([x, y]), lambda x, y: torch.where(x == y, x, y),
+        lambda x, y: x.to(y.dtype), lambda x, y: x / 2, lambda x, y: x.float() + y,
+    )  # fmt: skip
+    x, y = (torch.tensor([1, 0, 2]).to(getattr(torch, dtype)) for dtype in (one, other))
+    ((*results,), _) = from_torch(functions, (x, y)).apply({}, to_jax(x), to_jax(y))
+    for result, wanted in zip(results, functions(x, y), strict=True):
+        assert result.dtype == dtype_of(wanted.dtype)
+        np.testing.assert_allclose(
+            np.asarray(result).astype(complex), wanted.to(torch.complex128), rtol=1e-2
+        )
+
+
+def test_a_module_of_half_numbers() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).half()
+    same_as_torch(module, torch.linspace(-1, 1, 8).reshape(2, 4).half(), limit=2e-3)
+
+
+def test_autocast_computes_products_in_the_lower_dtype() -> None:
+    class Cast(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.layer(x)
+                z = torch.nn.functional.mse_loss(y, x)
+            return y.float(), z
+
+    module, x = Cast(), torch.linspace(-1, 1, 8).reshape(2, 4)
+    model = from_torch(module, (x,))
+    results, _ = model.apply(model.variables, to_jax(x))
+    for result, wanted in zip(results, module(x), strict=True):
+        assert result.dtype == jnp.float32
+        np.testing.assert_allclose(result, wanted.detach(), rtol=1e-2, atol=1e-2)
+    np.testing.assert_array_equal(results[0], results[0].astype(jnp.bfloat16))

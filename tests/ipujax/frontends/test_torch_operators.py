@@ -1,0 +1,53 @@
+"""PyTorch's database of operators through the front end: a sample, and all of mathematics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # PyTorch's database needs it
+
+from ipujax.frontends.pytorch.operators import ATEN
+
+SAMPLE = (
+    "abs", "add", "all", "amax", "atan2", "bitwise_xor", "clamp", "cummax", "div.floor_rounding",
+    "einsum", "fft.rfft", "fmax", "isclose", "linalg.cholesky", "linalg.solve", "logaddexp",
+    "logsumexp", "matmul", "max.reduction_with_dim", "median", "norm", "pow", "prod", "round",
+    "special.xlog1py", "std_mean", "sum",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_operator_is_torchs(name: str) -> None:
+    from tests.torch_operators.summary import is_good, line_of, run
+
+    row = run(name, ("float32", "bool"), 1)
+    assert row["counts"].get("passed")
+    assert is_good(row), line_of(row)
+
+
+def test_what_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.torch_operators.summary import is_good, run
+
+    functions = dict(ATEN._functions)
+    functions["aten.sin.default"] = jnp.cos, False
+    functions.pop("aten.cos.default")
+    monkeypatch.setattr(ATEN, "_functions", functions)
+    wrong, missing = (run(name, ("float32",), 1) for name in ("sin", "cos"))
+    assert not is_good(wrong)
+    assert "result 0" in wrong["why"]["wrong"][0]
+    assert "aten.cos.default" in missing["why"]["missing"][0]
+
+
+@pytest.mark.exhaustive
+def test_all_of_mathematics_is_torchs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.torch_operators.__main__ import main
+
+    results = str(tmp_path / "results.jsonl")
+    status = main(
+        ["--subject", "mathematics", "--dtypes", "float32", "--samples", "1", "--results", results]
+    )
+    assert status == 0, capsys.readouterr().out
