@@ -18,6 +18,7 @@ ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
 KERAS = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
+POPTORCH = (ROOT / "docs" / "poptorch.md").read_text(encoding="utf-8")
 FRONTENDS = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -30,18 +31,23 @@ CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?"
 PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
 
+def _skip_without_extras(source: str) -> None:
+    for extra in ("keras", "torch"):
+        if f"import {extra}" in source:
+            pytest.importorskip(extra, reason=f"the extra `{extra}` is not installed")
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize(
     ("source", "printed"),
     EXAMPLES,
-    ids=["four_ipus", "training", "keras", "pipeline", "schedule", "report"],
+    ids=["four_ipus", "training", "keras", "poptorch", "pipeline", "schedule", "report"],
 )
 def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices
 ) -> None:
-    if "import keras" in source:
-        pytest.importorskip("keras", reason="the extra `keras` is not installed")
+    _skip_without_extras(source)
     assert run_with_devices(devices, source) == printed
 
 
@@ -78,11 +84,23 @@ def test_examples_print_what_the_executables_page_says(
     assert run_with_devices(1, source) == printed
 
 
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "stages"])
+@pytest.mark.parametrize(
+    ("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "torch", "stages"]
+)
 def test_examples_print_what_the_frontends_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
-    pytest.importorskip("keras", reason="the extra `keras` is not installed")
+    _skip_without_extras(source)
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(
+    ("source", "printed"), BLOCKS.findall(POPTORCH), ids=["wrappers", "blocks"]
+)
+def test_examples_print_what_the_poptorch_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    _skip_without_extras(source)
     assert run_with_devices(1, source) == printed
 
 

@@ -60,12 +60,17 @@ RULES = (
     ),
     Rule(
         "ipujax/frontends",
-        ("lowering", "ipujax.keras"),
+        ("lowering", "ipujax.keras", "ipujax.poptorch"),
         "a front end stands on what ipujax has, and knows no program that is built on it",
     ),
     Rule(
+        "ipujax/frontends/graphs",
+        ("torch", "ipujax.frontends.pytorch", "keras"),
+        "the interpreter of graphs serves several libraries, and knows none",
+    ),
+    Rule(
         "ipujax/training",
-        ("ipujax.frontends", "ipujax.keras", "keras"),
+        ("ipujax.frontends", "ipujax.keras", "ipujax.poptorch", "keras", "torch"),
         "training is what all front ends need",
     ),
     *(

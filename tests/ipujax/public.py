@@ -18,6 +18,7 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.errors import MissingExtraError
 from ipujax.names import public_names
 
 f32, i32 = np.float32, np.int32
@@ -45,6 +46,7 @@ RESULTS = {
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
     "ipu_session_run_hooks": ("Session", "SessionRunContext", "SessionRunValues"),
+    "poptorch": ("PoplarExecutor", "RecoverableError", "UnrecoverableError"),
     "training": ("Run",),
 }
 """Classes that the package makes; they are asked, not made by users."""
@@ -68,15 +70,20 @@ def _named_in(module: types.ModuleType) -> Iterator[str]:
             yield from (t.id for t in node.targets if isinstance(t, ast.Name))
 
 
+def _public() -> Iterator[tuple[str, Any]]:
+    """What is public; modules of extras only where these are installed."""
+    for name in public_names():
+        with contextlib.suppress(MissingExtraError):
+            yield name, getattr(ipu, name)
+
+
 def callables() -> dict[str, Callable[..., Any]]:
     """All public functions, and classes that users make, by their names below `ipujax`."""
     found: dict[str, Callable[..., Any]] = {}
     unique: set[int] = set()
-    modules_last = sorted(
-        public_names(), key=lambda n: isinstance(getattr(ipu, n), types.ModuleType)
-    )
-    for name in modules_last:
-        value = getattr(ipu, name)
+    public = dict(_public())
+    for name in sorted(public, key=lambda n: isinstance(public[n], types.ModuleType)):
+        value = public[name]
         if not isinstance(value, types.ModuleType):
             found[name] = value
             unique.add(id(value))
@@ -140,6 +147,16 @@ def _infeed() -> Any:
 def _keras_model() -> Any:
     keras = pytest.importorskip("keras")
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+
+def _module() -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.nn.Linear(4, 1)
+
+
+def _tensor() -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.ones(2, 4)
 
 
 def _estimator() -> dict[str, Any]:
@@ -213,6 +230,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
         "module": "m",
     },
     "frontends.from_keras": lambda: {"model": _keras_model()},
+    "frontends.from_torch": lambda: {"module": _module(), "example_args": (_tensor(),)},
     "functional_ops.outlined_function": lambda: {"func": lambda x: x},
     "gradient_accumulation.parse_reduction_method": lambda: {"method": "sum"},
     "host_trace.checked": lambda: {"trace": ipu.host_trace.HostTrace()},
@@ -276,6 +294,72 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "pipelining_ops.OptimizerFunctionOutput": lambda: {"loss": f32(1)},
     "pipelining_ops.check_pipeline": _checked_pipeline,
     "pipelining_ops.pipeline": _pipeline,
+    "poptorch.AsynchronousDataAccessor": lambda: {"dataset": [1, 2], "miss_sleep_time_in_ms": 0.0},
+    "poptorch.BeginBlock": lambda: {"layer_to_call": _module()},
+    "poptorch.CPU": lambda: {"layer_to_call": lambda x: x, "ID": "a"},
+    "poptorch.DataLoader": lambda: {"options": ipu.poptorch.Options(), "dataset": [1, 2]},
+    "poptorch.cond": lambda: {
+        "condition": _tensor()[0, 0] > 0,
+        "then_body": lambda *x: x,
+        "then_inps": [_tensor()],
+        "else_body": lambda *x: x,
+        "else_inps": [_tensor()],
+    },
+    "poptorch.ctc_beam_search_decoder": lambda: {
+        "probs": _tensor()[:, None],
+        "lengths": _tensor().int()[0, :1],
+    },
+    "poptorch.custom_op": lambda: {
+        "inputs": [_tensor()],
+        "domain": "a",
+        "domain_version": 1,
+        "example_outputs": [_tensor()],
+    },
+    "poptorch.dynamic_slice": lambda: {
+        "tensor": _tensor(),
+        "dim": 1,
+        "start": _tensor().int()[0, 0],
+        "size": 2,
+        "step": 1,
+    },
+    "poptorch.dynamic_update": lambda: {
+        "input": _tensor(),
+        "src": _tensor()[:, :2],
+        "dim": 1,
+        "start": _tensor().int()[0, 0],
+        "size": 2,
+    },
+    "poptorch.for_loop": lambda: {"count": 2, "body": lambda *x: x, "inputs": [_tensor()]},
+    "poptorch.identity_loss": lambda: {"x": _tensor(), "reduction": "mean"},
+    "poptorch.inferenceModel": lambda: {"model": _module()},
+    "poptorch.ipu_print_tensor": lambda: {"tensor": _tensor()},
+    "poptorch.load": lambda: {"filename": "none.poptorch"},
+    "poptorch.module_repr": lambda: {"module": _module()},
+    "poptorch.nop": lambda: {"tensor": _tensor()},
+    "poptorch.registerCustomArgParser": lambda: {"arg_data_type": int, "arg_parser": None},
+    "poptorch.registerPostCompileHook": lambda: {"hook": len},
+    "poptorch.registerPreCompileHook": lambda: {"hook": len},
+    "poptorch.removeBlocks": lambda: {"module": _module()},
+    "poptorch.serializedMatMul": lambda: {
+        "lhs": _tensor(),
+        "rhs": _tensor().T,
+        "mode": ipu.poptorch.MatMulSerializationMode.Disabled,
+    },
+    "poptorch.setLogLevel": lambda: {"level": "WARN"},
+    "poptorch.set_available_memory": lambda: {
+        "tensor": _tensor(),
+        "available_memory_proportion": 0.5,
+    },
+    "poptorch.set_overlap_for_input": lambda: {
+        "input_tensors": _tensor(),
+        "mode": ipu.poptorch.OverlapMode.NoOverlap,
+    },
+    "poptorch.set_overlap_for_output": lambda: {
+        "output_tensors": _tensor(),
+        "mode": ipu.poptorch.OverlapMode.NoOverlap,
+    },
+    "poptorch.splitOverIpus": lambda: {"model": _module(), "ipus": 1},
+    "poptorch.trainingModel": lambda: {"model": _module()},
     "pva.Report": lambda: {"source": ipu.compile(lambda x: x + 1).lower(f32(1)).report()},
     "rand_ops.dropout": lambda: {"seed": 1},
     "reduce_scatter_op.reduce_scatter": lambda: {"x": X[0]},
@@ -355,6 +439,7 @@ HOST = (
     "load_executable",
     "optimizers",
     "pipelining_ops.check_pipeline",
+    "poptorch",
     "pva",
     "schedules",
     "sharding",

@@ -11,7 +11,10 @@ import pytest
 from ipujax.errors import IPUError
 from tests.ipujax import public
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+]
 
 CALLABLES = public.callables()
 BAD: dict[str, Any] = {

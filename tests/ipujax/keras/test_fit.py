@@ -34,6 +34,7 @@ def test_all_modes_give_the_same_numbers(steps):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_the_bits_are_the_same_where_xla_optimizes(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     program = """

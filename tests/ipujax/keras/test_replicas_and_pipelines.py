@@ -19,6 +19,8 @@ from ipujax.pipelining_ops import PipelineSchedule, RecomputationMode
 from tests.ipujax.keras.modelling import cnn, compiled, images
 from tests.numbers import use_ipus
 
+pytestmark = pytest.mark.exhaustive  # each trains a model several times
+
 LAYERS = keras.layers
 
 

@@ -1,0 +1,164 @@
+"""PopTorch: wrappers that run an unchanged PyTorch module on virtual IPUs; needs the extra `torch`.
+
+The names are those of the original's package `poptorch`.
+"""
+
+from __future__ import annotations
+
+from ipujax.frontends.pytorch import check_installed
+
+check_installed()  # before anything here imports torch
+
+# ruff: noqa: E402
+from ipujax.errors import PopTorchConfigFileError as ConfigFileError
+from ipujax.errors import PopTorchError as Error
+from ipujax.errors import RecoverableError, UnrecoverableError
+from ipujax.poptorch import _impl as _impl
+from ipujax.poptorch import _logging as _logging
+from ipujax.poptorch import optim, poptorch_core, profiling
+from ipujax.poptorch.absent import autocast, custom_op, fps, nearest
+from ipujax.poptorch.accessor import AsynchronousDataAccessor
+from ipujax.poptorch.attribute import Attribute
+from ipujax.poptorch.blocks import (
+    BeginBlock,
+    Block,
+    BlockFunction,
+    module_repr,
+    removeBlocks,
+)
+from ipujax.poptorch.control_flow import cond, for_loop
+from ipujax.poptorch.data_loader import DataLoader
+from ipujax.poptorch.devices import ipuHardwareIsAvailable, ipuHardwareVersion
+from ipujax.poptorch.enums import (
+    AutoStage,
+    CommGroupType,
+    Compiler,
+    ConnectionType,
+    DataLoaderMode,
+    HalfFloatCastingBehavior,
+    Liveness,
+    MatMulSerializationMode,
+    MeanReductionStrategy,
+    MultiConvPlanType,
+    OutputMode,
+    OverlapMode,
+    ReductionType,
+    SharingStrategy,
+    SyncPattern,
+    VariableRetrievalMode,
+)
+from ipujax.poptorch.executor import PoplarExecutor
+from ipujax.poptorch.hooks import registerPostCompileHook, registerPreCompileHook
+from ipujax.poptorch.host_calls import CPU
+from ipujax.poptorch.install import install
+from ipujax.poptorch.location_settings import TensorLocationSettings
+from ipujax.poptorch.log import setLogLevel
+from ipujax.poptorch.multi_conv import MultiConv
+from ipujax.poptorch.name_scope import NameScope
+from ipujax.poptorch.ops import (
+    ctc_beam_search_decoder,
+    dynamic_slice,
+    dynamic_update,
+    identity_loss,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
+from ipujax.poptorch.options import Options
+from ipujax.poptorch.printing import ipu_print_tensor
+from ipujax.poptorch.splitting import splitOverIpus
+from ipujax.poptorch.strategies import (
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+)
+from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
+from ipujax.poptorch.torch_namespace import fill_namespace
+from ipujax.poptorch.traced_operators import isRunningOnIpu
+from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
+from ipujax.version import __version__
+
+fill_namespace()
+
+__all__ = [
+    "CPU",
+    "AsynchronousDataAccessor",
+    "Attribute",
+    "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
+    "CommGroupType",
+    "Compiler",
+    "ConfigFileError",
+    "ConnectionType",
+    "DataLoader",
+    "DataLoaderMode",
+    "Error",
+    "HalfFloatCastingBehavior",
+    "ICustomArgParser",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConv",
+    "MultiConvPlanType",
+    "NameScope",
+    "Options",
+    "OutputMode",
+    "OverlapMode",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "PoplarExecutor",
+    "RecoverableError",
+    "ReductionType",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "SharingStrategy",
+    "Stage",
+    "SyncPattern",
+    "TensorLocationSettings",
+    "UnrecoverableError",
+    "VariableRetrievalMode",
+    "__version__",
+    "autocast",
+    "cond",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "dynamic_slice",
+    "dynamic_update",
+    "for_loop",
+    "fps",
+    "identity_loss",
+    "inferenceModel",
+    "install",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
+    "ipu_print_tensor",
+    "isRunningOnIpu",
+    "load",
+    "module_repr",
+    "nearest",
+    "nop",
+    "optim",
+    "poptorch_core",
+    "profiling",
+    "recomputationCheckpoint",
+    "registerCustomArgParser",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
+    "removeBlocks",
+    "serializedMatMul",
+    "setLogLevel",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+    "splitOverIpus",
+    "trainingModel",
+]

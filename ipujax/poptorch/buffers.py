@@ -1,0 +1,92 @@
+"""What becomes of a module's buffers: which of them may change, and on which replica."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+import torch
+
+from ipujax.errors import PopTorchError
+from ipujax.frontends.pytorch.capture import Captured
+from ipujax.poptorch.options import Options
+from ipujax.poptorch.programs import written_buffers
+
+Held = dict[str, torch.Tensor]
+_KINDS = {"_parameters": "Parameter", "_buffers": "Buffer"}
+
+
+def updatable(options: Options) -> list[str]:
+    """The names of the buffers that `copyNamedBuffersToDevice` writes."""
+    return options._Popart.options.get("updatableNamedBuffers", [])  # pyright: ignore[reportPrivateUsage]
+
+
+def check_updatable(module: Captured, options: Options) -> None:
+    """Refuses names of buffers that a module does not have.
+
+    Raises:
+      PopTorchError: (a `ValueError`) there are some.
+    """
+    buffers = module.variables.keys() - set(module.trainable)
+    if unknown := sorted(set(updatable(options)) - buffers):
+        raise PopTorchError(
+            f"updatableNamedBuffers: the module has no buffer {', '.join(unknown)}",
+            fix=f"its buffers are {', '.join(sorted(buffers)) or 'none'}",
+        )
+
+
+def own_buffers(module: Captured, options: Options) -> tuple[str, ...]:
+    """The buffers of which each replica is to have its own: those that the module writes to.
+
+    Raises:
+      PopTorchError: (a `ValueError`) the options want them to be the same on all replicas.
+    """
+    written = written_buffers(module) if options.replication_factor > 1 else ()
+    if written and options.broadcast_buffers:
+        raise PopTorchError(
+            f"the module writes to its buffers {', '.join(written)}, and PopTorch does not "
+            "support broadcasting buffers. If your model is able to tolerate buffers becoming out "
+            "of sync between replicas, you can disable buffer broadcasting using "
+            "poptorch.Options.broadcastBuffers(False)."
+        )
+    return written
+
+
+@contextlib.contextmanager
+def kept_tensors(module: torch.nn.Module) -> Generator[None]:
+    """In the block a module must keep its tensors; afterwards it has the very ones of before.
+
+    Raises:
+      PopTorchError: (a `ValueError`) one was removed, or another one is in its place.
+    """
+    before = [
+        (f"{path}.{name}" if path else name, getattr(part, kind), name, tensor)
+        for path, part in module.named_modules()
+        for kind in _KINDS
+        for name, tensor in getattr(part, kind).items()
+    ]
+    kinds = {id(getattr(part, kind)): kind for part in module.modules() for kind in _KINDS}
+    wrong: list[str] = []
+    try:
+        yield
+        wrong += [
+            _what(_KINDS[kinds[id(held)]], path, name in held)
+            for path, held, name, tensor in before
+            if held.get(name) is not tensor
+        ]
+    finally:
+        for _, held, name, tensor in before:
+            held[name] = tensor
+    if wrong:
+        raise PopTorchError(wrong[0])
+
+
+def _what(kind: str, path: str, is_there: Any) -> str:
+    if not is_there:
+        return f"{kind} {path} is removed from the model when calling the forward method."
+    return (
+        f"{kind} {path} is reassigned within the model when calling the forward method. This is "
+        f"not supported. Consider using self.{path}.copy_(src) to copy data from a source tensor, "
+        "where src is the name of the source tensor."
+    )

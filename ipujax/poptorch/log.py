@@ -1,0 +1,73 @@
+"""PopTorch's log: lines on standard error, from the level that `POPTORCH_LOG_LEVEL` asks for."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import sys
+
+from ipujax.poptorch.checks import check
+
+LEVELS = {
+    "TRACE": logging.DEBUG,
+    "TRACE_ALL": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "DEBUG_IR": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERR": logging.ERROR,
+    "OFF": logging.CRITICAL + 1,
+}
+_NUMBERS = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
+
+logger = logging.getLogger("poptorch::python")
+
+
+class _StderrOfToday(logging.Handler):
+    """Writes to what `sys.stderr` is when a line comes: it may be captured only for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+class _LowerCase(logging.Formatter):
+    """The original's line: time, logger, level in small letters, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record = copy.copy(record)  # other handlers get it as it was
+        record.levelname = record.levelname.lower()
+        return super().format(record)
+
+
+def setLogLevel(level: str | int) -> None:
+    """Sets the least level of the lines that are logged.
+
+    Args:
+      level: "TRACE", "DEBUG", "INFO", "WARN", "ERR" or "OFF", or the original's number of it (0, 1,
+        2, 3, 4, 6).
+
+    Raises:
+      Error: (a `ValueError`) it is something else.
+    """
+    check.instance(level, (str, int), "the level of setLogLevel", "a name or a number")
+    name = _NUMBERS.get(level) if isinstance(level, int) else level
+    if name not in LEVELS:
+        known = sorted(_NUMBERS.values())
+        kind = "Invalid log level integer" if isinstance(level, int) else "Unknown log level"
+        raise check.refuse(
+            f"{kind}: {level}. Valid values are {', '.join(known[:-1])} and {known[-1]}"
+        )
+    logger.setLevel(LEVELS[name])
+
+
+def _set_up() -> None:
+    handler = _StderrOfToday()
+    handler.setFormatter(
+        _LowerCase("[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s", "%H:%M:%S")
+    )
+    logger.addHandler(handler)
+    setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
+
+
+_set_up()

@@ -1,0 +1,89 @@
+"""Which value of a module's graph is its loss."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from ipujax.errors import PopTorchError
+from ipujax.frontends.graphs import Graph, Node, Ref
+from ipujax.poptorch.operators import MEAN, SUM
+
+_IDENTITY = "ipujax_poptorch.identity_loss.default"
+
+# Of PyTorch's own number for the reduction "sum".
+_TORCH_SUM = 2
+
+
+class Loss(NamedTuple):
+    """A loss.
+
+    Attributes:
+      value: its name in the graph.
+      is_sum: whether it is a sum over the examples of a micro-batch, else a mean.
+    """
+
+    value: str
+    is_sum: bool
+
+
+def loss_of(graph: Graph, module: torch.nn.Module) -> Loss:
+    """The loss of a module: what `identity_loss` marks, or the result of a loss function.
+
+    Of several, all but one must be parts of that one; without any, it is the last scalar among the
+    outputs.
+
+    Raises:
+      PopTorchError: (a `ValueError`) there is none, or none that all others are parts of.
+    """
+    final = _final_losses(graph)
+    if len(final) > 1:
+        listed = ", ".join(f"{node.operator} ({node.where})" for node in final)
+        raise PopTorchError(
+            "Multiple independent losses found in graph. Graph must have one final loss. Wrap "
+            f"final graph loss in poptorch.identity_loss. They are {listed}",
+            fix="poptorch.identity_loss(loss + other, reduction='mean')",
+        )
+    for node in final:
+        if node.operator == _IDENTITY:
+            return Loss(node.results[0], _argument(node, 1, "reduction", MEAN) == SUM)
+        reduction = _argument(node, _REDUCTION_AT.get(node.operator, 2), "reduction", 1)
+        return Loss(node.results[0], reduction == _TORCH_SUM)
+    scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar(graph, o.name)]
+    if scalars:
+        return Loss(scalars[-1].name, is_sum=False)
+    raise PopTorchError(
+        f"Couldn't find a loss in graph! None of the operators of module {type(module).__name__} "
+        "is a loss function, and no output is marked as the loss or a scalar",
+        fix="compute a loss such as torch.nn.CrossEntropyLoss() in forward and return it, or mark "
+        "it by poptorch.identity_loss(value, reduction='mean')",
+    )
+
+
+def _final_losses(graph: Graph) -> list[Node]:
+    """The losses that are no parts of others, the last one first."""
+    parts: set[str] = set()  # what losses are made of
+    final: list[Node] = []
+    for node in reversed(graph.nodes):
+        is_part, is_loss = not parts.isdisjoint(node.results), "_loss" in node.operator
+        if is_loss and not is_part:
+            final.append(node)
+        if is_loss or is_part:
+            parts |= node.reads
+    return final
+
+
+# Where the reduction is among the arguments, if it is not the third.
+_REDUCTION_AT = {"aten.cross_entropy_loss.default": 3, "aten.nll_loss.default": 3}
+
+
+def _argument(node: Node, position: int, name: str, default: Any) -> Any:
+    if position < len(node.args):
+        return node.args[position]
+    return node.kwargs.get(name, default)
+
+
+def _is_scalar(graph: Graph, name: str) -> bool:
+    avals = [node.avals[0] for node in graph.nodes if node.results[:1] == (name,)]
+    return bool(avals) and avals[-1] is not None and avals[-1].shape == ()

@@ -1,0 +1,43 @@
+"""`NameScope`: names for parts of a model that are no modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.poptorch.checks import check
+
+MARK = "name_scope"
+"""The mark of operators in such scopes: their names, outer ones first."""
+
+
+class NameScope:
+    """A scope whose name operators have in reports, behind that of their module.
+
+    Args:
+      name: the name.
+
+    Raises:
+      Error: it is no string.
+    """
+
+    def __init__(self, name: str):
+        self.name = check.text(name, "the name of a NameScope")
+
+    def __enter__(self) -> None:
+        push_name_scope(self.name)
+
+    def __exit__(self, *_: Any) -> None:
+        pop_name_scope()
+
+
+def push_name_scope(name: str) -> None:
+    """Begins a scope of this name; programs call it as `torch.ops.poptorch.push_name_scope`."""
+    if (trace := current_trace()) is not None:
+        trace.mark(**{MARK: (*trace.marks.get(MARK, ()), name)})
+
+
+def pop_name_scope() -> None:
+    """Ends the scope that began last."""
+    if (trace := current_trace()) is not None:
+        trace.mark(**{MARK: trace.marks.get(MARK, ())[:-1]})

@@ -1,0 +1,11 @@
+"""`poptorch.optim`: PopTorch's optimizers, and torch's as functions of JAX."""
+
+from __future__ import annotations
+
+from ipujax.poptorch.optim.attributes import Optimizer as Optimizer
+from ipujax.poptorch.optim.attributes import VariableAttributes as VariableAttributes
+from ipujax.poptorch.optim.lamb import LAMB as LAMB
+from ipujax.poptorch.optim.optimizers import SGD as SGD
+from ipujax.poptorch.optim.optimizers import Adam as Adam
+from ipujax.poptorch.optim.optimizers import AdamW as AdamW
+from ipujax.poptorch.optim.optimizers import RMSprop as RMSprop

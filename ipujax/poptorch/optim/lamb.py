@@ -1,0 +1,81 @@
+"""LAMB, which torch does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from ipujax.poptorch.optim.attributes import Optimizer
+from ipujax.poptorch.optim.host import direction, stepped
+from ipujax.poptorch.optim.optimizers import MOMENTS, given
+
+
+class LAMB(Optimizer):
+    """Adam with a step as long, for each parameter, as the parameter (You et al., 1904.00962).
+
+    Args:
+      params: parameters, or groups of them.
+      lr: learning rate, 1e-3 by default.
+      betas: of the moving averages, (0.9, 0.999) by default.
+      eps: 1e-8 by default.
+      weight_decay: 1e-2 by default.
+      bias_correction: True by default; without it the moving averages are taken as they are.
+      loss_scaling: 1 by default.
+      max_weight_norm: the longest step before it is multiplied by the learning rate, 65 500 by
+        default.
+      accum_type: torch.float32 by default, or torch.float16.
+      first_order_momentum_accum_type: the same.
+      second_order_momentum_accum_type: the same.
+    """
+
+    own_defaults: ClassVar[Mapping[str, Any]] = {**MOMENTS, "bias_correction": True}
+
+    bias_correction: bool
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        bias_correction: bool | None = None,
+        loss_scaling: float | None = None,
+        max_weight_norm: float | None = None,
+        accum_type: torch.dtype | None = None,
+        first_order_momentum_accum_type: torch.dtype | None = None,
+        second_order_momentum_accum_type: torch.dtype | None = None,
+    ) -> None:
+        groups: dict[str, Any] = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "max_weight_norm": max_weight_norm,
+        }
+        own = {
+            "bias_correction": bias_correction,
+            "loss_scaling": loss_scaling,
+            "accum_type": accum_type,
+            "first_order_momentum_accum_type": first_order_momentum_accum_type,
+            "second_order_momentum_accum_type": second_order_momentum_accum_type,
+        }
+        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2}
+        defaults = {**defaults, "max_weight_norm": 65500.0, **given(groups)}
+        torch.optim.Optimizer.__init__(self, params, defaults)
+        self._set_own({**groups, **own}, self.defaults)
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One step on the host, of parameters that have gradients."""
+        return stepped(self, self._change, closure)
+
+    def _change(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]
+    ) -> None:
+        change = direction(self.state[parameter], gradient, group, self.bias_correction)
+        change += group["weight_decay"] * parameter
+        length, wanted = change.norm(), parameter.norm().clamp(max=group["max_weight_norm"])
+        trust = wanted / length if wanted > 0 and length > 0 else 1.0
+        parameter.sub_(group["lr"] * trust * change)

@@ -1,0 +1,367 @@
+"""Optimizers of torch as optax transformations, whose hyperparameters are data."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import inspect
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+
+from ipujax.errors import OptimizerStateError
+from ipujax.frontends.pytorch.arrays import to_jax, to_torch
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.optim import methods, popart
+from ipujax.poptorch.optim.attributes import Optimizer
+from ipujax.poptorch.optim.lamb import LAMB
+from ipujax.poptorch.optim.methods import Kept, Method, Parameter, Settings, Slot
+from ipujax.poptorch.optim.optimizers import AdamW
+
+Arrays = dict[str, jax.Array]
+"""Arrays by the names of variables."""
+
+State = dict[str, Any]
+"""Of a rule: `hyper`, the hyperparameters; and `state`, what is kept of each variable by name."""
+
+METHODS: dict[type[torch.optim.Optimizer], Method] = {
+    torch.optim.SGD: methods.SGD,
+    torch.optim.Adam: methods.ADAM,
+    torch.optim.AdamW: methods.ADAM,
+    AdamW: methods.ADAM,
+    torch.optim.RMSprop: methods.RMSPROP,
+    LAMB: methods.LAMB,
+    torch.optim.Adagrad: methods.ADAGRAD,
+    torch.optim.Adadelta: methods.ADADELTA,
+    torch.optim.Adamax: methods.ADAMAX,
+    torch.optim.NAdam: methods.NADAM,
+    torch.optim.RAdam: methods.RADAM,
+    torch.optim.ASGD: methods.ASGD,
+    torch.optim.Rprop: methods.RPROP,
+}
+"""The optimizers that are known."""
+
+_CLIP_EPSILON = 1e-6
+"""What `torch.nn.utils.clip_grad_norm_` adds to a norm before it divides by it."""
+
+
+class Group(NamedTuple):
+    """What decides the program of a parameter group.
+
+    Attributes:
+      names: of the variables in it.
+      on: the switches of its method that are on.
+      maximizes: whether it is to make the loss large.
+    """
+
+    names: tuple[str, ...]
+    on: frozenset[str]
+    maximizes: bool
+
+
+class Types(NamedTuple):
+    """The names of the dtypes in which an optimizer adds up gradients and keeps their moments."""
+
+    accumulated: str
+    first: str
+    second: str
+
+    def of(self, slot: Slot) -> str:
+        """The dtype of what is kept in a slot."""
+        return ("float32", self.first, self.second)[slot.order]
+
+
+@dc.dataclass(frozen=True)
+class Rule:
+    """How an optimizer of torch changes the variables of a program.
+
+    Two rules that are equal have the same program; only their numbers differ.
+
+    Attributes:
+      kind: the name of the optimizer's class.
+      method: its formula.
+      groups: its parameter groups.
+      types: of what it keeps.
+      clips: whether gradients are made shorter where their norm is above `max_grad_norm`.
+      names: of the variables, by the `id` of torch's parameters.
+      fresh: the optimizer's settings, by group, as they were when the rule was made.
+      hypers: what `hyper` gave then.
+    """
+
+    kind: str
+    method: Method = dc.field(compare=False)
+    groups: tuple[Group, ...]
+    types: Types
+    clips: bool
+    names: Mapping[int, str] = dc.field(compare=False, repr=False)
+    fresh: tuple[Settings, ...] = dc.field(compare=False, repr=False)
+    hypers: dict[str, Any] = dc.field(compare=False, repr=False)
+
+    @property
+    def structure(self) -> Hashable:
+        """What decides the program; equal for rules between which `with_hyper` is enough."""
+        return self.kind, self.groups, self.types, self.clips
+
+    @property
+    def accumulator(self) -> str:
+        """The name of the dtype in which the gradients of micro-batches are added up."""
+        return self.types.accumulated
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """An optax transformation of gradients by name, which takes the variables by name too.
+
+        Gradients are those of the loss times `loss_scale`. Variables in no group do not change.
+        """
+        return optax.GradientTransformation(self._init, self._update)
+
+    def loss_scale(self, state: State) -> jax.Array:
+        """By what the loss is to be multiplied before it is differentiated, a float32 scalar."""
+        return state["hyper"]["loss_scaling"]
+
+    def hyper(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The hyperparameters of an optimizer that has this rule's structure, as arrays."""
+        return _hyper(self.method, optimizer)
+
+    # --- between torch and here -------------------------------------------------------------------
+
+    def from_torch(self, optimizer: torch.optim.Optimizer) -> State:
+        """A state with the optimizer's hyperparameters and what torch keeps of its parameters.
+
+        Parameters of which torch keeps nothing begin anew. What an optimizer of `poptorch.optim`
+        has loaded under PopART's names counts before what torch keeps.
+
+        Raises:
+          OptimizerStateError: (a `ValueError`) something kept has another shape than the parameter.
+        """
+        loaded = optimizer.loaded_state if isinstance(optimizer, Optimizer) else {}
+        kept: dict[str, Kept] = {}
+        for name, parameter, slots in self._slots(optimizer):
+            told = {k: v for k, v in optimizer.state.get(parameter, {}).items() if v is not None}
+            if told:  # torch counts no steps of SGD, but keeps something only after one
+                told.setdefault("step", 1.0)
+            kept[name] = {}
+            for slot in slots:
+                value = told.get(slot.name)
+                if loaded:
+                    value = loaded.get(popart.state_name(self.kind, slot.name, name), value)
+                kept[name][slot.name] = self._filled(slot, name, parameter, value)
+        return {"hyper": self.hyper(optimizer), "state": kept}
+
+    def to_torch(self, optimizer: torch.optim.Optimizer, state: State) -> None:
+        """Makes torch's optimizer keep what a state has, so that `state_dict` gives it.
+
+        Torch keeps nothing of a parameter before its first step.
+        """
+        for name, parameter, slots in self._slots(optimizer):
+            kept: Kept = state["state"][name]
+            if not slots or float(kept.get("step", 1.0)) == 0:
+                optimizer.state.pop(parameter, None)
+                continue
+            optimizer.state[parameter] = {slot.name: to_torch(kept[slot.name]) for slot in slots}
+        if isinstance(optimizer, Optimizer):
+            optimizer.keep(popart.state(self.kind, state["state"], to_torch), self._named(state))
+
+    def _named(self, state: State) -> dict[str, torch.Tensor]:
+        """The hyperparameters under PopART's names."""
+        hyper = jax.device_get(state["hyper"])
+        numbers = {
+            name: {key: float(value) for key, value in own.items()}
+            for group, own in zip(self.groups, hyper["groups"], strict=True)
+            for name in group.names
+        }
+        return popart.parameters(self.kind, numbers, float(hyper["loss_scaling"]))
+
+    def adopted(self, state: State, before: State) -> State:
+        """A state with what another one keeps under the same names, in the same shapes.
+
+        For an optimizer of another structure, that is to go on where the last one was.
+        """
+        kept = {
+            name: {
+                slot: old.astype(new.dtype)
+                if (old := before["state"].get(name, {}).get(slot)) is not None
+                and old.shape == new.shape
+                else new
+                for slot, new in slots.items()
+            }
+            for name, slots in state["state"].items()
+        }
+        return {"hyper": state["hyper"], "state": kept}
+
+    def _slots(
+        self, optimizer: torch.optim.Optimizer
+    ) -> Iterator[tuple[str, torch.Tensor, tuple[Slot, ...]]]:
+        """Each variable's name, torch's parameter, and what is kept of it."""
+        settings = _settings(optimizer)
+        for group, own, raw in zip(self.groups, settings, optimizer.param_groups, strict=True):
+            slots = self.method.slots(own, group.on)
+            for parameter in raw["params"]:
+                name = self.names.get(id(parameter))
+                if name in group.names:
+                    yield name, parameter, slots
+
+    def _filled(self, slot: Slot, name: str, like: torch.Tensor, value: Any) -> jax.Array:
+        """A slot of a variable, of what torch or a file has for it, or None."""
+        dtype, shape = self.types.of(slot), tuple(like.shape) if slot.order else ()
+        if value is None:
+            return jnp.full(shape, slot.initial, dtype)
+        if isinstance(value, torch.Tensor):
+            value = to_jax(value)
+        if jnp.shape(value) != shape:
+            raise OptimizerStateError(
+                f"the optimizer's {slot.name} of {name!r} has shape {jnp.shape(value)}, but must "
+                f"have {shape}",
+                fix="load a state of an optimizer of the same module",
+            )
+        return jnp.array(value, dtype)  # a copy: torch changes its tensors in place
+
+    # --- the transformation -----------------------------------------------------------------------
+
+    def _init(self, params: Any) -> State:
+        kept: dict[str, Kept] = {}
+        for group, settings in zip(self.groups, self.fresh, strict=True):
+            slots = self.method.slots(settings, group.on)
+            for name in group.names:
+                shape = jnp.shape(params[name])
+                kept[name] = {
+                    slot.name: jnp.full(
+                        shape if slot.order else (), slot.initial, self.types.of(slot)
+                    )
+                    for slot in slots
+                }
+        return {"hyper": self.hypers, "state": kept}
+
+    def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Arrays, State]:
+        hyper = state["hyper"]
+        gradients = self._unscaled(updates, hyper)
+        changes = {name: jnp.zeros_like(value) for name, value in params.items()}
+        kept = dict(state["state"])
+        for group, numbers in zip(self.groups, hyper["groups"], strict=True):
+            for name in group.names:
+                if name not in gradients:
+                    continue
+                gradient = -gradients[name] if group.maximizes else gradients[name]
+                before = {slot: _single(array) for slot, array in kept[name].items()}
+                value = _single(params[name])
+                changes[name], after = self.method.change(
+                    Parameter(gradient, value, before, numbers, group.on)
+                )
+                dtypes = {slot: array.dtype for slot, array in kept[name].items()}
+                kept[name] = {slot: array.astype(dtypes[slot]) for slot, array in after.items()}
+        return changes, {"hyper": hyper, "state": kept}
+
+    def _unscaled(self, gradients: Any, hyper: dict[str, Any]) -> Arrays:
+        """The gradients of the loss itself, in float32, no longer than they may be."""
+        factor = 1 / hyper["loss_scaling"]
+        mine = {name for group in self.groups for name in group.names}
+        scaled = {name: _single(g) * factor for name, g in gradients.items() if name in mine}
+        if not self.clips:
+            return scaled
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in scaled.values()))
+        shorter = jnp.minimum(hyper["max_grad_norm"] / (norm + _CLIP_EPSILON), 1.0)
+        return {name: g * shorter for name, g in scaled.items()}
+
+
+def with_hyper(state: State, hyper: Mapping[str, Any]) -> State:
+    """The state with other hyperparameters, as `Rule.hyper` gives them."""
+    return {**state, "hyper": hyper}
+
+
+def rule_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Rule:
+    """The rule of an optimizer.
+
+    Args:
+      optimizer: one of torch's or of `poptorch.optim`; a class of your own that derives from them
+        may set attributes, but no formula.
+      names: of the variables, by the `id` of torch's parameters; parameters without a name, or
+        that need no gradient, are left out.
+
+    Raises:
+      PopTorchError: (a `ValueError`) an optimizer that is not known, or its parameters cannot be
+        trained here.
+    """
+    check.instance(optimizer, torch.optim.Optimizer, "the optimizer", "an optimizer of torch.optim")
+    kind = kind_of(optimizer)
+    method, settings = METHODS[kind], _settings(optimizer)
+    groups: list[Group] = []
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        trained = [p for p in group["params"] if p.requires_grad and id(p) in names]
+        for parameter in trained:
+            if not parameter.is_floating_point():
+                raise check.refuse(
+                    f"parameter {names[id(parameter)]!r} is {parameter.dtype}, which cannot be "
+                    "trained on an IPU",
+                    "keep its real and imaginary parts in two parameters",
+                )
+        mine = tuple(names[id(p)] for p in trained)
+        groups.append(Group(mine, method.switches(own), bool(group.get("maximize", False))))
+    return Rule(
+        kind=kind.__name__,
+        method=method,
+        groups=tuple(groups),
+        types=dtypes_of(optimizer),
+        clips=math.isfinite(getattr(optimizer, "max_grad_norm", math.inf)),
+        names=dict(names),
+        fresh=settings,
+        hypers=_hyper(method, optimizer),
+    )
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> type[torch.optim.Optimizer]:
+    """The known class whose formula an optimizer has.
+
+    Raises:
+      PopTorchError: (a `ValueError`) there is none.
+    """
+    own = type(optimizer)
+    known = [kind for kind in own.__mro__ if kind in METHODS]
+    if known and inspect.unwrap(own.step) is inspect.unwrap(known[0].step):
+        return known[0]
+    what = f"has a `step` of its own beside {known[0].__name__}'s" if known else "is not known"
+    listed = ", ".join(sorted({kind.__name__ for kind in METHODS}))
+    raise check.refuse(
+        f"the optimizer {own.__name__} {what}: a program on the IPU cannot run Python's step",
+        f"use one of torch.optim or poptorch.optim: {listed}",
+    )
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> tuple[Settings, ...]:
+    names = ("bias_correction", "use_tf_variant")
+    own = {name: getattr(optimizer, name) for name in names if hasattr(optimizer, name)}
+    attributes = getattr(optimizer, "variable_attrs", None)
+    changing = () if attributes is None else attributes.variable
+    raw = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return tuple({**group, **own, "variable": changing} for group in raw)
+
+
+def dtypes_of(optimizer: torch.optim.Optimizer) -> Types:
+    """The dtypes in which an optimizer adds up gradients and keeps their moments."""
+
+    def name(attribute: str, default: torch.dtype = torch.float32) -> str:
+        return str(getattr(optimizer, attribute, default)).removeprefix("torch.")
+
+    velocity = getattr(optimizer, "velocity_accum_type", torch.float32)
+    first = name("first_order_momentum_accum_type", velocity)
+    return Types(name("accum_type"), first, name("second_order_momentum_accum_type"))
+
+
+def _hyper(method: Method, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    groups = [method.numbers(settings) for settings in _settings(optimizer)]
+    return jax.tree.map(
+        lambda number: jnp.asarray(np.float32(number)),
+        {
+            "groups": groups,
+            "loss_scaling": getattr(optimizer, "loss_scaling", 1.0),
+            "max_grad_norm": getattr(optimizer, "max_grad_norm", math.inf),
+        },
+    )
+
+
+def _single(array: Any) -> jax.Array:
+    return jnp.asarray(array).astype(jnp.float32)

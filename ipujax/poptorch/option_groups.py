@@ -1,0 +1,249 @@
+"""The groups of PopTorch's options: `Training`, `Precision`, `Jit` and `Distributed`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
+from ipujax.poptorch.log import logger
+from ipujax.poptorch.option_store import OptionsDict
+from ipujax.poptorch.popart_options import PopartOptions
+
+_REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
+
+
+class JitOptions(OptionsDict):
+    """`Options.Jit`, of the time when PopTorch traced models by TorchScript."""
+
+    def traceModel(self, trace_model: bool) -> JitOptions:
+        """Nothing: models are captured by `torch.export`.
+
+        Raises:
+          Error: tracing by TorchScript is asked for; the original stopped doing that as well.
+        """
+        if check.flag(trace_model, "trace_model"):
+            raise check.refuse("options.Jit.traceModel(True) is no longer supported", "leave it")
+        logger.warning("[Deprecated] options.Jit.traceModel(False) is what always happens.")
+        return self
+
+
+class PrecisionOptions(OptionsDict):
+    """`Options.Precision`: how numbers are rounded, and which of them are errors."""
+
+    def __init__(self, popart_options: PopartOptions):
+        self._popart_options = popart_options
+        super().__init__()
+
+    def autocastEnabled(self, enabled: bool) -> PrecisionOptions:
+        """Whether dtypes are chosen automatically; they never are, as in the last versions.
+
+        Raises:
+          Error: they are asked for.
+        """
+        if check.flag(enabled, "autocastEnabled"):
+            raise check.refuse(
+                "Precision.autocastEnabled(True): no dtypes are chosen automatically",
+                "call model.half(), or cast tensors with .half() and .float()",
+            )
+        return self
+
+    def halfFloatCasting(self, half_float_casting: Any) -> PrecisionOptions:
+        """Nothing: float16 beside float32 becomes float32, as in PyTorch."""
+        logger.warning("[Deprecated] options.Precision.halfFloatCasting() changes nothing.")
+        return self
+
+    def runningStatisticsAlwaysFloat(self, value: bool) -> PrecisionOptions:
+        """Nothing: running statistics have the module's own dtype, as in PyTorch."""
+        check.flag(value, "runningStatisticsAlwaysFloat")
+        logger.warning(
+            "[Deprecated] options.Precision.runningStatisticsAlwaysFloat() changes nothing."
+        )
+        return self
+
+    def enableFloatingPointExceptions(self, enabled: bool) -> PrecisionOptions:
+        """Whether a run raises where a value becomes infinite or no number.
+
+        Kept as `_Popart.options["enableFloatingPointChecks"]`.
+        """
+        flag = check.flag(enabled, "enableFloatingPointExceptions")
+        self._popart_options.set("enableFloatingPointChecks", flag)
+        return self
+
+    def enableStochasticRounding(self, enabled: bool) -> PrecisionOptions:
+        """Whether values that become float16 are rounded at random, so that sums stay right.
+
+        Kept as `_Popart.options["enableStochasticRounding"]`.
+        """
+        flag = check.flag(enabled, "enableStochasticRounding")
+        self._popart_options.set("enableStochasticRounding", flag)
+        return self
+
+    def setPartialsType(self, dtype: torch.dtype) -> PrecisionOptions:
+        """The dtype of partial sums in products of matrices and convolutions.
+
+        It changes the modelled memory and cycles: XLA adds in float32 in any case. Kept as
+        `_Popart.options["partialsTypeMatMuls"]`, "float" or "half".
+
+        Raises:
+          Error: it is neither float32 nor float16.
+        """
+        if dtype not in (torch.float32, torch.float16):
+            wanted = "torch.float or torch.half"
+            raise check.other_than(wanted, dtype, "the parameter of setPartialsType")
+        name = "float" if dtype == torch.float32 else "half"
+        self._popart_options.set("partialsTypeMatMuls", name)
+        self._popart_options.set("convolutionOptions", {"partialsType": name})
+        return self
+
+
+class TrainingOptions(OptionsDict):
+    """`Options.Training`: what only a model that trains reads.
+
+    Attributes:
+      gradient_accumulation: micro-batches of one replica per update of the weights.
+      accumulation_and_replication_reduction_type: whether their gradients, and those of replicas,
+        are added or averaged.
+      meanAccumulationAndReplicationReductionStrategy: when a mean is divided.
+    """
+
+    gradient_accumulation: int
+    accumulation_and_replication_reduction_type: ReductionType
+    meanAccumulationAndReplicationReductionStrategy: MeanReductionStrategy
+
+    def __init__(self, popart_options: PopartOptions):
+        self._popart_options = popart_options
+        # Whether the user has chosen: otherwise the loss's own reduction decides.
+        self._reduction_was_set = False
+        super().__init__(
+            gradient_accumulation=1,
+            accumulation_and_replication_reduction_type=ReductionType.Mean,
+            meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Post,
+        )
+
+    def gradientAccumulation(self, gradient_accumulation: int) -> TrainingOptions:
+        """How many micro-batches each replica works through before the weights are updated."""
+        number = check.integer(gradient_accumulation, "gradientAccumulation", at_least=1)
+        self.set(gradient_accumulation=number)
+        return self
+
+    def accumulationAndReplicationReductionType(
+        self, reduction_type: ReductionType
+    ) -> TrainingOptions:
+        """Whether gradients of micro-batches and replicas are added or averaged.
+
+        Unless it is set, they are added if the loss itself is a sum, and else averaged.
+
+        Raises:
+          Error: it is neither `ReductionType.Mean` nor `ReductionType.Sum`.
+        """
+        if not isinstance(reduction_type, ReductionType) or reduction_type not in _REDUCTIONS:
+            wanted = "poptorch.ReductionType.Mean or poptorch.ReductionType.Sum"
+            what = "accumulationAndReplicationReductionType"
+            raise check.other_than(wanted, reduction_type, what)
+        self.set(accumulation_and_replication_reduction_type=reduction_type)
+        self._reduction_was_set = True
+        return self
+
+    @property
+    def chosen_reduction(self) -> ReductionType | None:
+        """The reduction that was set; None if nobody did, where that of the loss itself holds."""
+        chosen = self.accumulation_and_replication_reduction_type
+        return chosen if self._reduction_was_set else None
+
+    def setMeanAccumulationAndReplicationReductionStrategy(
+        self, mean_reduction_strategy: MeanReductionStrategy
+    ) -> TrainingOptions:
+        """When a mean of gradients is divided: to rounding, the numbers are the same."""
+        name = "meanAccumulationAndReplicationReductionStrategy"
+        check.instance(mean_reduction_strategy, MeanReductionStrategy, name)
+        self.set(**{name: mean_reduction_strategy})
+        return self
+
+    def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
+        """Whether a factor of the loss follows the gradients, to keep float16 in range.
+
+        Raises:
+          Error: it is asked for: only the fixed `loss_scaling` of an optimizer is there.
+        """
+        if check.flag(enabled, "setAutomaticLossScaling"):
+            raise check.refuse(
+                "options.Training.setAutomaticLossScaling(True): automatic loss scaling is missing",
+                "give the optimizer a fixed loss_scaling, as in "
+                "poptorch.optim.SGD(..., loss_scaling=1024.0)",
+            )
+        self._popart_options.set("automaticLossScalingSettings.enabled", False)
+        return self
+
+    def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:
+        """Which tiles convolutions start from; nothing here: it shapes the IPU's memory only."""
+        flag = check.flag(enabled, "setConvolutionDithering")
+        self._popart_options.set("convolutionOptions", {"enableConvDithering": flag})
+        return self
+
+
+class DistributedOptions(OptionsDict):
+    """`Options.Distributed`: the part of this process in a run of several.
+
+    A `DataLoader` gives each process its part of the data set. At first they are what `mpirun`
+    says by `OMPI_COMM_WORLD_SIZE` and `OMPI_COMM_WORLD_RANK`.
+
+    Attributes:
+      num_distributed_processes: how many there are.
+      distributed_process_id: which of them this is, from 0.
+    """
+
+    num_distributed_processes: int
+    distributed_process_id: int
+
+    def __init__(self) -> None:
+        super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
+        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+
+    def disable(self) -> DistributedOptions:
+        """Has this process be the only one, whatever the environment says."""
+        return self.configureProcessId(0, 1)
+
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> DistributedOptions:
+        """Reads number and id of processes from two variables of the environment.
+
+        Raises:
+          Error: a variable holds no number, or the id is none of the processes'.
+        """
+        return self.configureProcessId(
+            _variable(var_process_id, "0"), _variable(var_num_processes, "1")
+        )
+
+    def configureProcessId(self, process_id: int, num_processes: int) -> DistributedOptions:
+        """Says which of how many processes this is.
+
+        Raises:
+          Error: there is no such process among so many.
+        """
+        number = check.integer(num_processes, "the number of processes", at_least=1)
+        process = check.integer(process_id, "the id of this process", at_least=0)
+        if process >= number:
+            wrong = f"this is process {process} of {number}, but they count from 0"
+            raise check.refuse(wrong, f"give an id from 0 to {number - 1}")
+        self.set(distributed_process_id=process, num_distributed_processes=number)
+        return self
+
+    @property
+    def processId(self) -> int:
+        """Which of the processes this is, from 0."""
+        return self.distributed_process_id
+
+    @property
+    def numProcesses(self) -> int:
+        """How many processes there are."""
+        return self.num_distributed_processes
+
+
+def _variable(name: str, default: str) -> int:
+    value = os.environ.get(name, default)
+    if not value.isdecimal():
+        raise check.refuse(f"the variable {name} is {value!r}, but must be a number")
+    return int(value)

@@ -1,0 +1,324 @@
+"""`poptorch.Options`: how a wrapped model is compiled and run.
+
+Options are set by methods that give the options back, and read as attributes. Each says what it
+does here; where that is nothing, it says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+from typing import Any, Self
+
+import torch
+
+from ipujax.errors import PopTorchConfigFileError as ConfigFileError
+from ipujax.poptorch import enums
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
+from ipujax.poptorch.host_options import HostOptions
+from ipujax.poptorch.location_settings import TensorLocationOptions as _TensorLocationOptions
+from ipujax.poptorch.location_settings import TensorLocationSettings as TensorLocationSettings
+from ipujax.poptorch.log import logger
+from ipujax.poptorch.option_groups import DistributedOptions as _DistributedOptions
+from ipujax.poptorch.option_groups import JitOptions as _JitOptions
+from ipujax.poptorch.option_groups import PrecisionOptions as _PrecisionOptions
+from ipujax.poptorch.option_groups import TrainingOptions as _TrainingOptions
+from ipujax.poptorch.popart_options import PopartOptions as _PopartOptions
+from ipujax.poptorch.popart_switches import check_switches
+from ipujax.poptorch.strategies import AutoStage as AutoStage
+from ipujax.poptorch.strategies import Phase as Phase
+from ipujax.poptorch.strategies import PipelinedExecution as PipelinedExecution
+from ipujax.poptorch.strategies import ShardedExecution as ShardedExecution
+from ipujax.poptorch.strategies import Stage as Stage
+from ipujax.poptorch.system_options import SystemOptions
+
+
+class Options(SystemOptions, HostOptions):
+    """How a wrapped model is compiled and run, and how a `DataLoader` puts batches together.
+
+    A model or a data loader that has taken the options fixes them: setting one afterwards is an
+    error, but a `clone()` can be changed. `POPTORCH_DEFAULT_OPTIONS` may hold a JSON object of
+    options that are set at first, and `POPTORCH_CACHE_DIR` the folder of compiled programs.
+
+    Attributes:
+      device_iterations: how many times a call runs the model, each time on the next data.
+      replication_factor: how many replicas of the model there are.
+      input_group_size, input_cgt: how many, and which, replicas get the same input.
+      broadcast_buffers: whether replicas are to have the same buffers.
+      output_mode, output_return_period: which iterations' outputs come back.
+      anchored_tensors: by the user's name, a list of the tensor's name, whether the outputs' mode
+        holds for it, else its own mode, and its period.
+      random_seed: of what is random in the model; absent until it is set (see `exists`).
+    """
+
+    device_iterations: int
+    replication_factor: int
+    input_group_size: int
+    input_cgt: CommGroupType
+    broadcast_buffers: bool
+    output_mode: OutputMode
+    output_return_period: int
+    anchored_tensors: dict[str, list[Any]]
+    random_seed: int
+
+    def __init__(self) -> None:
+        self._jit = _JitOptions()
+        self._popart = _PopartOptions()
+        self._precision = _PrecisionOptions(self._popart)
+        self._training = _TrainingOptions(self._popart)
+        self._distributed = _DistributedOptions()
+        self._tensor_locations = _TensorLocationOptions()
+        self._execution_strategy = PipelinedExecution()
+        self._start_host_options()
+        super().__init__(
+            replication_factor=1,
+            input_group_size=1,
+            input_cgt=CommGroupType.Consecutive,
+            broadcast_buffers=True,
+            device_iterations=1,
+            log_dir=".",
+            max_repeat_logs=4,
+            auto_round_num_ipus=False,
+            anchored_tensors={},
+            output_mode=OutputMode.Default,
+            output_return_period=1,
+            connection_type=ConnectionType.Always,
+            sync_pattern=SyncPattern.Full,
+            available_memory_proportion={},
+        )
+        if path := os.environ.get("POPTORCH_CACHE_DIR", ""):
+            logger.info("POPTORCH_CACHE_DIR is set: setting cache path to %s", path)
+            self.enableExecutableCaching(path)
+        self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS", "{}"))
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        """What only a model that trains reads."""
+        return self._training
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """How numbers are rounded, and which of them are errors."""
+        return self._precision
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """The part of this process in a run of several."""
+        return self._distributed
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """Where tensors are kept."""
+        return self._tensor_locations
+
+    @property
+    def Jit(self) -> _JitOptions:
+        """Of the time when PopTorch traced models by TorchScript."""
+        return self._jit
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        return self._popart
+
+    def deviceIterations(self, device_iterations: int) -> Self:
+        """How many times one call runs the model on the device, each time on the next data."""
+        number = check.integer(device_iterations, "deviceIterations", at_least=1)
+        self.set(device_iterations=number)
+        return self
+
+    def replicationFactor(self, replication_factor: int) -> Self:
+        """How many replicas of the model work side by side, each on its own data."""
+        number = check.integer(replication_factor, "replicationFactor", at_least=1)
+        self.set(replication_factor=number)
+        return self
+
+    def inputReplicaGrouping(self, input_group_size: int, input_group_type: CommGroupType) -> Self:
+        """Has groups of replicas get the same input.
+
+        Args:
+          input_group_size: replicas of one group; it divides the replication factor, which is to be
+            set before.
+          input_group_type: which replicas make a group.
+
+        Raises:
+          Error: there can be no such groups.
+        """
+        size = check.integer(input_group_size, "input_group_size", at_least=1)
+        check.instance(input_group_type, CommGroupType, "input_group_type")
+        if input_group_type is CommGroupType.All:
+            raise check.refuse("input_group_type cannot be All", "give Consecutive or Orthogonal")
+        if input_group_type is CommGroupType.NoGrouping:
+            size, input_group_type = 1, CommGroupType.Consecutive
+        if self.replication_factor % size:
+            raise check.refuse(
+                f"input_group_size {size} must be a factor of replication_factor "
+                f"{self.replication_factor}",
+                "call replicationFactor before, with a multiple",
+            )
+        self.set(input_group_size=size, input_cgt=input_group_type)
+        return self
+
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
+        """Whether all replicas have the same buffers, or each its own."""
+        self.set(broadcast_buffers=check.flag(broadcast_buffers, "broadcastBuffers"))
+        return self
+
+    def setExecutionStrategy(self, strategy: PipelinedExecution) -> Self:
+        """How the model's blocks become stages on IPUs.
+
+        Raises:
+          Error: it is no strategy.
+        """
+        self.checkIsFrozen()
+        check.instance(strategy, PipelinedExecution, "strategy", "an execution strategy")
+        self._execution_strategy = strategy
+        return self
+
+    def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
+        """Which of the iterations' outputs a call gives back.
+
+        Args:
+          output_mode: all of them, their sum, the last, or every so many.
+          output_return_period: how many, for `OutputMode.EveryN`.
+
+        Raises:
+          Error: the mode is none, or needs a period that is not given.
+        """
+        check.instance(output_mode, OutputMode, "output_mode", "a poptorch.OutputMode")
+        period = _period(output_mode, output_return_period)
+        if output_return_period and output_mode is not OutputMode.EveryN:
+            logger.info("output_return_period is for EveryN: %s ignores it", output_mode)
+        self.set(output_mode=output_mode, output_return_period=period)
+        return self
+
+    def defaultOutputMode(self) -> bool:
+        """Whether no output mode has been chosen."""
+        return self.output_mode == OutputMode.Default
+
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: OutputMode | None = None,
+        output_return_period: int | None = 1,
+    ) -> Self:
+        """Has a value of the model be kept, for `getAnchoredTensor(short_name)` after a call.
+
+        Args:
+          short_name: what the user calls it.
+          long_name: the value's own name, as in "Gradient___model.layer.weight".
+          output_mode: which iterations' values; None for those of the outputs.
+          output_return_period: how many, for `OutputMode.EveryN`.
+        """
+        self.checkIsFrozen()
+        names = check.text(short_name, "short_name"), check.text(long_name, "long_name")
+        check.instance(output_mode, OutputMode, "output_mode", optional=True)
+        period = _period(output_mode, output_return_period)
+        self.anchored_tensors[names[0]] = [names[1], output_mode is None, output_mode, period]
+        return self
+
+    def randomSeed(self, random_seed: int) -> Self:
+        """The seed of what is random in the model, and of `torch`, which shuffles data."""
+        seed = check.integer(random_seed, "random_seed")
+        self.createOrSet(random_seed=seed)
+        torch.manual_seed(seed)
+        return self
+
+    def from_json(self, string: str) -> Self:
+        """Sets options that JSON names: `{"deviceIterations": 2, "Precision.method": ["a", 1]}`.
+
+        A list holds several arguments, and "OutputMode.All" stands for a choice.
+
+        Raises:
+          Error: the text is no JSON object, or names an option that there is not.
+        """
+        try:
+            entries = json.loads(string)
+        except json.JSONDecodeError as error:
+            raise check.refuse(f"options that are no JSON: {error}: {string!r}") from None
+        for name, value in check.instance(entries, dict, "JSON options", "an object").items():
+            method: Any = self
+            for part in name.split("."):
+                method = getattr(method, part)
+            arguments = value if isinstance(value, list) else [value]
+            method(*map(_choice, arguments))
+        return self
+
+    def loadFromFile(self, filepath: str) -> Self:
+        """Sets options from a file with a call on each line, as in `deviceIterations(4)`.
+
+        Lines that are empty or begin with # are passed over. The name `poptorch` may be used.
+
+        Raises:
+          poptorch.options.ConfigFileError: a line is no Python.
+        """
+        poptorch = sys.modules["ipujax.poptorch"]  # whose names the file's lines use
+
+        check.path(filepath, "filepath")
+        with open(filepath, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        calls = [
+            _compiled(line.strip(), number, filepath)
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.strip().startswith("#")
+        ]
+        for call in calls:
+            exec(call, {}, {"poptorch": poptorch, "options": self})
+        return self
+
+    def toDict(self) -> dict[str, Any]:
+        """All that has been set, by name, without the groups' names.
+
+        Raises:
+          Error: no output mode has been chosen.
+        """
+        if self.defaultOutputMode():
+            raise check.refuse(
+                "An output mode must be picked before serialisation",
+                "call outputMode(...); a wrapped model's own options have one",
+            )
+        values = self._execution_strategy.backendOptions() | self._popart.options
+        for group in (self, self._training, self._distributed, self._tensor_locations):
+            values = group.update(values)
+        return values
+
+    def clone(self) -> Self:
+        """A copy that can be changed, also if the options cannot any more."""
+        return copy.deepcopy(self)
+
+    def _freeze(self) -> None:
+        check_switches(self._popart.options)
+        super()._freeze()
+
+    def __repr__(self) -> str:
+        groups = ("Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
+        named = ", ".join(f"{name}={getattr(self, name)!r}" for name in groups)
+        return f"{super().__repr__()[:-1]}, {named})"
+
+
+def _period(mode: OutputMode | None, period: int | None) -> int:
+    """The period that holds for an output mode."""
+    if mode is not OutputMode.EveryN:
+        return 1
+    if period is None:
+        raise check.refuse("EveryN needs output_return_period, a positive integer")
+    return check.integer(period, "output_return_period", at_least=1)
+
+
+def _choice(value: Any) -> Any:
+    """The choice that "OutputMode.All" names; any other value as it is."""
+    kind, _, name = value.partition(".") if isinstance(value, str) else ("", "", "")
+    return getattr(getattr(enums, kind, None), name, value) if kind and name else value
+
+
+def _compiled(call: str, number: int, file: Any) -> Any:
+    try:
+        return compile(f"options.{call}", str(file), "exec")
+    except SyntaxError as error:
+        raise ConfigFileError(
+            f"SyntaxError at line {number} of {os.path.basename(file)}: {error.msg}\n> {call}",
+            fix="write a method of poptorch.Options and its arguments, as in deviceIterations(4)",
+        ) from None

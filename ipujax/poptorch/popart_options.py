@@ -1,0 +1,50 @@
+"""`Options._Popart`: the switches of the original's compiler, which public programs set as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.option_store import Freezable
+
+
+class PopartOptions(Freezable):
+    """The compiler's switches by name, for those who know them.
+
+    `popart_switches.SWITCHES` says of each what it changes here. They are looked at when a model or
+    a data loader takes the options: a name that PopART never had, a value of a wrong type and what
+    is missing here raise then.
+
+    Attributes:
+      options: the switches that have been set, and two that always are.
+    """
+
+    options: dict[str, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = {
+            "instrumentWithHardwareCycleCounter": False,
+            "rearrangeAnchorsOnHost": False,
+        }
+
+    def set(self, key: str, value: Any) -> PopartOptions:
+        """Sets one switch."""
+        self.checkIsFrozen()
+        self.options[check.text(key, "the name of a PopART option")] = value
+        return self
+
+    def setEngineOptions(self, engine_options: dict[str, str]) -> PopartOptions:
+        """Sets Poplar's engine options, as `POPLAR_ENGINE_OPTIONS` does for all programs."""
+        check.instance(engine_options, dict, "engine_options")
+        return self.set("engineOptions", engine_options)
+
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> PopartOptions:
+        """Which rewritings of graphs PopART does; here nothing: XLA has its own."""
+        check.instance(patterns, dict, "patterns")
+        check.integer(level, "the level of patterns", at_least=0)
+        return self.set("patterns_level", level).set("patterns", patterns)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({values})"

@@ -1,0 +1,76 @@
+"""Names of the original's C++ library that its programs call."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from ipujax.errors import PopTorchError as Error
+from ipujax.errors import RecoverableError as RecoverableError
+from ipujax.errors import UnrecoverableError as UnrecoverableError
+from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.poptorch.enums import OutputMode
+from ipujax.poptorch.options import Options
+from ipujax.poptorch.popart_switches import SWITCHES, check_switches, log_options
+
+__all__ = ["Error", "RecoverableError", "UnrecoverableError", "isCompilingWithDispatcher"]
+
+# Options that are there only once they have been set.
+_OPTIONAL = frozenset(
+    {
+        "ipu_id", "ipu_version", "location_accumulator", "location_activation",
+        "location_optimizer", "location_weight", "model_name", "random_seed", "use_model",
+    }
+)  # fmt: skip
+
+
+def _validateOptions(options: Mapping[str, Any]) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Refuses switches that the compiler never had, and logs all options for debugging.
+
+    Args:
+      options: from `Options.toDict()`.
+
+    Raises:
+      Error: a name or a value is none.
+    """
+    public = _OPTIONAL | Options().outputMode(OutputMode.All).toDict().keys() - SWITCHES.keys()
+    check_switches({name: value for name, value in options.items() if name not in public})
+    log_options(options)
+
+
+def isCompilingWithDispatcher() -> bool:
+    """Whether a module is traced, here and now."""
+    return current_trace() is not None
+
+
+class TestErrorType(enum.Enum):
+    """Kinds of errors that `_throwTestError` raises, and what they call themselves."""
+
+    Poptorch = "poptorch_cpp_error"
+    Popart = "popart_exception"
+    PopartInternal = "popart_internal_exception"
+    Poplibs = "poplibs_exception"
+    PoplarUnrecoverable = UnrecoverableError.type
+    PoplarUnknown = "poplar_exception"
+    PoplarRecoverableFullReset = RecoverableError.type
+    PoplarLinkError = "poplar_link_error"
+
+
+def _throwTestError(kind: TestErrorType) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Raises an error as a device or its compiler would, for programs that test their handlers.
+
+    Raises:
+      Error: always.
+    """
+    where = "throwTestError::bottomLevel, throwTestError::topLevel"
+    what = f"an error of the kind {kind.value}, raised for a test"
+    if kind is TestErrorType.PoplarRecoverableFullReset:
+        raise RecoverableError(what, where=where)
+    if kind is TestErrorType.PoplarUnrecoverable:
+        raise UnrecoverableError(what, where=where)
+    if kind is TestErrorType.PoplarLinkError:
+        what += ": -lfoo not found"
+    error = Error(what, where=where)
+    error.type = kind.value
+    raise error

@@ -1,0 +1,363 @@
+"""A traced module as a program on virtual IPUs: what a wrapper runs when it is called."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses as dc
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+
+from ipujax.all_to_all_op import all_gather
+from ipujax.driver.compiler import compile
+from ipujax.driver.stages import Executable
+from ipujax.frontends.graphs import Evaluation, Ref, filled
+from ipujax.frontends.pytorch.arrays import to_numpy
+from ipujax.frontends.pytorch.capture import Captured
+from ipujax.frontends.pytorch.model import named_values, variables_after
+from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.operators import OPERATORS
+from ipujax.poptorch.optim.rules import Rule
+from ipujax.poptorch.reductions import Reductions
+from ipujax.poptorch.shares import Shares
+from ipujax.poptorch.stages import Staged
+from ipujax.replication_ops import replication_index
+from ipujax.training import (
+    Inference,
+    Pipeline,
+    StageOutput,
+    StepOutput,
+    Training,
+    TrainState,
+)
+from ipujax.training.device_loop import DeviceLoop
+from ipujax.training.state import on_device
+from ipujax.training.step import SelfDifferentiating
+
+Named = dict[str, jax.Array]
+
+_Result = tuple[Any, Named | None, Any, Named]
+"""What is sent, variables, state of the optimizer, and what is new of the untrained state."""
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Forward:
+    """The forward pass of a traced module, as `Training` and `Inference` take models.
+
+    What it sends is the module's outputs, what has become of inputs that it writes to, and the
+    anchors.
+
+    Attributes:
+      module: traced.
+      staged: where its graph runs.
+      loss: the name of the loss in its graph; None in inference.
+      is_scaled: whether the element begins with a factor of the loss.
+      anchors: names of other values of its graph that are sent.
+      gradients_of: names of the trained variables whose gradients are sent.
+      own: names of the buffers of which each replica has its own: `[replicas, ...]`.
+      replicas: how many there are.
+    """
+
+    module: Captured
+    staged: Staged
+    loss: str | None = None
+    is_scaled: bool = False
+    anchors: tuple[str, ...] = ()
+    gradients_of: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    replicas: int = 1
+
+    def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
+        """Loss, outputs and new state of a micro-batch; the element ends with its key's data."""
+        scale, element = (element[0], element[1:]) if self.is_scaled else (None, element)
+        *leaves, key = element
+        before = {**variables, **state}
+        for name in self.own:
+            before[name] = before[name][replication_index()]
+        random = jax.random.wrap_key_data(key)
+        evaluation = Evaluation(OPERATORS, self.staged.scopes)
+        named = named_values(self.module, evaluation, before, leaves, random)
+        after = variables_after(self.module, before, named)
+        for name in self.own:
+            after[name] = all_gather(after[name], self.replicas)
+        outputs = [filled(o, named) for o in self.module.graph.outputs if isinstance(o, Ref)]
+        written = [named[str(self.module.inputs[index])] for index in self.written]
+        send = (*outputs, *written, *(named[name] for name in self.anchors))
+        loss = None if self.loss is None else named[self.loss]
+        if loss is not None:
+            loss = loss.astype("float32") * (1 if scale is None else scale)
+        return StepOutput(loss, send, {name: after[name] for name in state})
+
+    def differentiated(
+        self, variables: Named, optimizer_state: Any, state: Named, *element: Any
+    ) -> tuple[Named, StepOutput]:
+        """Gradients, and what `__call__` gives; the gradients asked for are sent too."""
+        del optimizer_state
+
+        def loss_of(variables: Named) -> tuple[Any, StepOutput]:
+            output = self(variables, state, *element)
+            return output.loss, output
+
+        gradients, output = jax.grad(loss_of, has_aux=True)(variables)
+        anchored = [gradients[name] for name in self.gradients_of]
+        return gradients, output._replace(send=(*output.send, *anchored))
+
+    @functools.cached_property
+    def written(self) -> tuple[int, ...]:
+        """Which inputs the module writes to."""
+        names = written_names(self.module)
+        return tuple(i for i, name in enumerate(self.module.inputs) if name in names)
+
+    def in_stages(self, variables: Named, state: Named, *element: Any) -> StageOutput:
+        """The same, as `Pipeline` takes functions that it cuts; the loss is the first output."""
+        output = self(variables, state, *element)
+        loss = [] if output.loss is None else [output.loss]
+        return StageOutput([*loss, output.send], output.state)
+
+    def pipeline(self, accumulation: int | None = None) -> Pipeline:
+        """Its stages side by side; in training with so many micro-batches in a weight update."""
+        options = self.staged.pipeline_options(accumulation)
+        if self.loss is not None:
+            options["outfeed_mask"] = [True, False]  # it is for the optimizer
+        return Pipeline(self.in_stages, options, count=len(self.staged.ipus))
+
+    def sorted(self, values: Named) -> tuple[Named, Named]:
+        """Variables that are trained, and others; as a program takes them."""
+        trained = self.module.trainable if self.loss is not None else ()
+        others = {name: value for name, value in values.items() if name not in trained}
+        for name in self.own:
+            others[name] = jnp.stack([others[name]] * self.replicas)
+        return {name: values[name] for name in trained}, others
+
+
+def written_names(module: Captured) -> frozenset[str]:
+    """The names in a module's graph that get more than one value."""
+    inputs = {name for name in module.inputs if name is not None}
+    inputs |= {name for names in module.names.values() for name in names}
+    return frozenset(name for n in module.graph.nodes for name in n.results if name in inputs)
+
+
+def written_buffers(module: Captured) -> tuple[str, ...]:
+    """The buffers that a module writes to."""
+    written = written_names(module)
+    return tuple(name for name, own in module.names.items() if not written.isdisjoint(own))
+
+
+class Program(abc.ABC):
+    """A program, and what it has on the device.
+
+    Attributes:
+      forward: the module's.
+      state: variables and the like; as trained so far.
+    """
+
+    def __init__(self, forward: Forward, state: TrainState):
+        self.forward, self.state = forward, state
+
+    @property
+    @abc.abstractmethod
+    def executable(self) -> Executable | None:
+        """As it was compiled last; None before."""
+
+    @abc.abstractmethod
+    def compile(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> Executable:
+        """Makes it ready for inputs of these shapes."""
+
+    @abc.abstractmethod
+    def run(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> list[np.ndarray]:
+        """What each micro-batch gives.
+
+        Args:
+          tensors: of the combined batch.
+          keys: for each micro-batch the data of its key, `uint32[2]`.
+
+        Returns:
+          Leaves `[micro-batch, ...]` in the order of the inputs: see `Forward`.
+        """
+
+    @property
+    def variables(self) -> Named:
+        """The values that all parameters and buffers have on the device; the first replica's."""
+        values = {**self.state.variables, **self.state.state}
+        return values | {name: values[name][0] for name in self.forward.own}
+
+    def load(self, values: Named) -> None:
+        """Gives them others."""
+        variables, state = on_device(self.forward.sorted({**self.variables, **values}))
+        self.state = dc.replace(self.state, variables=variables, state=state)
+
+    @property
+    def optimizer_state(self) -> Any:
+        """What the optimizer's rule keeps; may be set."""
+        return self.state.optimizer_state
+
+    @optimizer_state.setter
+    def optimizer_state(self, state: Any) -> None:
+        self.state = dc.replace(self.state, optimizer_state=on_device(state))
+
+
+class LoopProgram(Program):
+    """Micro-batches in a loop on the device."""
+
+    def __init__(self, forward: Forward, state: TrainState, loop: DeviceLoop, shares: Shares):
+        super().__init__(forward, state)
+        self._loop, self._shares = loop, shares
+
+    @property
+    def executable(self) -> Executable | None:
+        """As `Program.executable`."""
+        return self._loop.executable
+
+    def compile(self, tensors: Sequence[Any], keys: np.ndarray) -> Executable:
+        """As `Program.compile`."""
+        elements = self._shares.elements(tensors, keys)
+        return self._loop.compile(self.state, elements, self._steps)
+
+    def run(self, tensors: Sequence[Any], keys: np.ndarray) -> list[np.ndarray]:
+        """As `Program.run`."""
+        elements = self._shares.elements(tensors, keys)
+        advance = self._loop.advance(self.state, elements, self._steps)
+        self.state = advance.state
+        lead = 2 if self._shares.replicas > 1 else 1
+        leaves = map(np.asarray, jax.tree.leaves(advance.results))
+        return [leaf.reshape(self._shares.count, *leaf.shape[lead:]) for leaf in leaves]
+
+    @property
+    def _steps(self) -> int:
+        return self._shares.iterations
+
+
+class CallProgram(Program):
+    """One micro-batch, without queues: the way with the least between a call and its result.
+
+    Args:
+      forward: the module's.
+      state: to begin with.
+      rule: of the optimizer; None in inference.
+      name: the program's.
+    """
+
+    def __init__(self, forward: Forward, state: TrainState, rule: Rule | None, name: str):
+        super().__init__(forward, state)
+        self._rule = rule
+        step = self._infer if rule is None else self._train
+        self._function = compile(step, name=name, replicas=1)
+        self._executable: Executable | None = None
+
+    def _infer(self, variables: Named, _: None, state: Named, *element: Any) -> _Result:
+        output = self.forward(variables, state, *element)
+        return output.send, None, None, _changed(state, output)
+
+    def _train(self, variables: Named, optimizer: Any, state: Named, *element: Any) -> _Result:
+        gradients, output = self.forward.differentiated(variables, optimizer, state, *element)
+        rule = cast(Rule, self._rule).optimizer
+        updates, optimizer = rule.update(gradients, optimizer, variables)
+        variables = cast(Named, optax.apply_updates(variables, updates))
+        return output.send, variables, optimizer, _changed(state, output)
+
+    @property
+    def executable(self) -> Executable | None:
+        """As `Program.executable`."""
+        return self._executable
+
+    def compile(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> Executable:
+        """As `Program.compile`."""
+        self._executable = self._function.lower(*self._arguments(tensors, keys)).compile()
+        return self._executable
+
+    def run(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> list[np.ndarray]:
+        """As `Program.run`."""
+        executable = self._executable or self.compile(tensors, keys)
+        send, variables, optimizer, changed = executable(*self._arguments(tensors, keys))
+        before = self.state
+        if self._rule is not None:
+            after = {**before.state, **changed}
+            self.state = TrainState(variables, optimizer, after, before.step + 1)
+        elif changed:
+            self.state = dc.replace(before, state={**before.state, **changed})
+        return [np.asarray(leaf)[None] for leaf in send]
+
+    def _arguments(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> tuple[Any, ...]:
+        state = self.state
+        scale = []
+        if self.forward.is_scaled:
+            scale.append(cast(Rule, self._rule).loss_scale(state.optimizer_state))
+        given = [*scale, *map(to_numpy, tensors), keys[0]]
+        return state.variables, state.optimizer_state, state.state, *given
+
+
+def _changed(before: Named, output: StepOutput) -> Named:
+    """What a step has changed of the untrained state."""
+    return {n: x for n, x in cast(Named, output.state).items() if x is not before[n]}
+
+
+def training_program(
+    forward: Forward, rule: Rule, reductions: Reductions, shares: Shares, values: Named, name: str
+) -> Program:
+    """A program that trains.
+
+    Args:
+      forward: the module's.
+      rule: of the optimizer.
+      reductions: of gradients.
+      shares: of a combined batch.
+      values: of its parameters and buffers.
+      name: the program's.
+    """
+    forward = dc.replace(forward, is_scaled=scales_loss(rule))
+    variables, state = forward.sorted(values)
+    given = TrainState(*on_device((variables, rule.optimizer.init(variables), state)))
+    is_pipelined = forward.staged.is_pipelined
+    if shares.count == 1 and not is_pipelined:
+        return CallProgram(forward, given, rule, name)
+    if is_pipelined and forward.gradients_of:
+        raise check.refuse(
+            "gradients cannot be anchored in a pipeline, whose stages have them one after another",
+            "use ShardedExecution, or anchor UpdatedVar___ and the parameter's path",
+        )
+
+    def optimizer(loss: jax.Array, *_: Any) -> OptimizerFunctionOutput:
+        return OptimizerFunctionOutput(rule.optimizer, loss)
+
+    model = SelfDifferentiating(forward.differentiated) if forward.gradients_of else forward
+    loop = Training(
+        forward.pipeline(shares.accumulation) if is_pipelined else model,
+        optimizer if is_pipelined else rule.optimizer,
+        accumulation=shares.accumulation,
+        accumulation_dtype=rule.accumulator,
+        reduction_method=reductions.micro_batches,
+        replica_reduction=reductions.replicas,
+        inputs=(lambda now: [rule.loss_scale(now.optimizer_state)]) if forward.is_scaled else None,
+        name=name,
+        replicas=shares.replicas,
+    )
+    return LoopProgram(forward, given, loop, shares)
+
+
+def inference_program(forward: Forward, shares: Shares, values: Named, name: str) -> Program:
+    """A program that gives outputs; arguments as those of `training_program`."""
+    is_pipelined = forward.staged.is_pipelined
+    if shares.count == 1 and is_pipelined:
+        forward = dc.replace(forward, staged=forward.staged.in_turn())
+    variables, state = forward.sorted(values)
+    given = TrainState(*on_device((variables, None, state)))
+    if shares.count == 1:
+        return CallProgram(forward, given, None, name)
+    if not is_pipelined:
+        loop = Inference(forward, name=name, replicas=shares.replicas)
+        return LoopProgram(forward, given, loop, shares)
+    count = shares.iterations
+    loop = Inference(forward.pipeline(), accumulation=count, name=name, replicas=shares.replicas)
+    return LoopProgram(forward, given, loop, shares._replace(iterations=1, accumulation=count))
+
+
+def scales_loss(rule: Rule) -> bool:
+    """Whether an optimizer wants the loss multiplied by something."""
+    return float(rule.hypers["loss_scaling"]) != 1

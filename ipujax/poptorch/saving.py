@@ -1,0 +1,121 @@
+"""Compiled models in files: what `compileAndExport` writes and `load` reads.
+
+A file holds what the program is made of: the module with its weights, the optimizer with its state,
+the options, the forms of the arguments and the state of random numbers. The program itself is made
+of these again; with `enableExecutableCaching`, or `POPTORCH_CACHE_DIR`, nothing is compiled then.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ipujax.errors import PopTorchError, PopTorchFileError
+from ipujax.host.files import replacing
+from ipujax.poptorch.arguments import Arguments
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import ConnectionType
+from ipujax.poptorch.log import logger
+from ipujax.poptorch.options import Options
+
+_FORMAT = "ipujax.poptorch"
+_VERSION = 1
+_NAME = "model.poptorch"
+
+
+@dc.dataclass(frozen=True)
+class Saved:
+    """What a file holds.
+
+    Attributes:
+      training: whether the model trains.
+      options: its options.
+      arguments: of the call that it was compiled for; the tensors' values do not matter.
+      rng_state: as `PoplarExecutor.rng_state`; None if it was not to be saved.
+      mode: whether the module was in training mode when it was wrapped.
+      module: with its weights; None if it was not to be saved.
+      optimizer: with its state; None as well in inference.
+    """
+
+    training: bool
+    options: Options
+    arguments: Arguments
+    rng_state: list[int] | None
+    mode: bool
+    module: torch.nn.Module | None
+    optimizer: torch.optim.Optimizer | None
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file, whole or not at all; in a folder it is called model.poptorch.
+
+        Raises:
+          PopTorchError: (a `ValueError`) a module, or something else, that cannot be pickled.
+        """
+        file = Path(path)
+        if file.is_dir():
+            logger.warning("save(): %s is a directory, saving model to %s", file, file / _NAME)
+            file = file / _NAME
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fields = {field.name: getattr(self, field.name) for field in dc.fields(self)}
+        fields["arguments"] = tuple(self.arguments)
+        try:
+            with replacing(file) as stream:
+                torch.save({"format": _FORMAT, "version": _VERSION, **fields}, stream)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise PopTorchError(
+                f"the model cannot be saved in {file}: {error}",
+                fix="define its class at the top of a module that can be imported, or save the "
+                "executable alone: export_model=False",
+            ) from error
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Saved:
+        """Reads a file.
+
+        Raises:
+          PopTorchFileError: (an `OSError`) no file, or one that holds no model of PopTorch.
+        """
+        check.path(path, "the name of the file")
+        try:
+            # The file is the user's own, and holds a module of any class.
+            fields = torch.load(path, weights_only=False)
+        except FileNotFoundError as error:
+            raise PopTorchFileError(f"there is no file {os.fspath(path)}") from error
+        except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError) as error:
+            raise _foreign(path, f"cannot be read: {error}") from error
+        except (ImportError, AttributeError) as error:
+            raise _foreign(path, f"needs a class that cannot be imported here: {error}") from error
+        if not isinstance(fields, dict) or fields.pop("format", None) != _FORMAT:
+            raise _foreign(path, "holds no model of PopTorch")
+        if (version := fields.pop("version", None)) != _VERSION:
+            raise _foreign(path, f"has version {version}, and this ipujax reads {_VERSION}")
+        fields["arguments"] = Arguments(*fields["arguments"])
+        return cls(**fields)
+
+
+def editable(options: Options, edit: Callable[[Options], Any] | None) -> Options:
+    """The options of a file, for a model that is to run here and now.
+
+    Those of an offline target are for compiling only, and are left behind.
+
+    Args:
+      options: as they were.
+      edit: changes them.
+    """
+    own = options.clone()
+    own.deleteIfExists("ipu_version")
+    if own.connection_type is ConnectionType.Never:
+        own.connectionType(ConnectionType.Always)
+    if edit is not None:
+        edit(own)
+    return own
+
+
+def _foreign(path: str | os.PathLike[str], what: str) -> PopTorchFileError:
+    return PopTorchFileError(f"Invalid file {os.fspath(path)}: it {what}")

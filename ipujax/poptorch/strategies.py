@@ -1,0 +1,230 @@
+"""How the blocks of a model become stages on IPUs: what `Options.setExecutionStrategy` takes."""
+
+# Stages, strategies and places are parts of one mechanism and look into one another.
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Iterable
+from typing import Any
+
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import AutoStage
+
+BlockId = str
+
+
+class Stage:
+    """One or several blocks that run on one IPU as one step of a pipeline."""
+
+    def __init__(self, *block_ids: BlockId):
+        for block in block_ids:
+            check.text(block, "a block of a Stage")
+        self._blocks = block_ids
+        self._stage_id = -1
+        self._ipu: int | None = None
+
+    @property
+    def blocks(self) -> tuple[BlockId, ...]:
+        """The names of its blocks."""
+        return self._blocks
+
+    def ipu(self, ipu: int) -> Stage:
+        """Has the stage run on this IPU of each replica, whatever its blocks say."""
+        self._ipu = check.integer(ipu, "the IPU of a Stage", at_least=0)
+        return self
+
+    def __repr__(self) -> str:
+        blocks = ", ".join(map(repr, self._blocks))
+        return f"Stage({blocks})" + (f".ipu({self._ipu})" if self._ipu is not None else "")
+
+
+@dc.dataclass(frozen=True)
+class Place:
+    """Where a block runs.
+
+    Attributes:
+      stage: which step of the pipeline, from 0.
+      ipu: on which IPU of the replica, from 0.
+    """
+
+    stage: int
+    ipu: int
+
+
+class Placing:
+    """Gives places to the blocks of one walk through a model, in the order in which they begin.
+
+    The same name gets the same stage again.
+    """
+
+    def __init__(self, strategy: _ExecutionStrategy):
+        self._strategy = strategy
+        self._stages: dict[BlockId, int] = {}
+        self._unnamed = 0
+
+    def begin(self, user_id: BlockId | None = None, ipu_id: int | None = None) -> Place:
+        """The place of a block that begins.
+
+        Args:
+          user_id: the block's name; None for the next number, "0", "1", ..
+          ipu_id: the IPU that the block asks for; a stage that names one has it otherwise, and
+            without both it is the IPU with the stage's number.
+
+        Raises:
+          Error: the strategy lists stages without this block; or its stage is to be that of the
+            IPU, which the block does not say.
+        """
+        if user_id is None:
+            user_id = str(self._unnamed)
+            self._unnamed += 1
+        if not self._strategy._block_map:
+            if user_id not in self._stages:
+                self._stages[user_id] = self._next_stage(user_id, ipu_id)
+            number = self._stages[user_id]
+        else:
+            stage = self._strategy.stage(user_id)
+            number = stage._stage_id
+            ipu_id = ipu_id if stage._ipu is None else stage._ipu
+        return Place(number, number if ipu_id is None else ipu_id)
+
+    def _next_stage(self, block: BlockId, ipu: int | None) -> int:
+        if self._strategy.auto_stage is AutoStage.AutoIncrement:
+            return len(self._stages)
+        if ipu is None:
+            raise check.refuse(
+                f"poptorch.AutoStage.SameAsIpu was selected but no IPU was specified for block "
+                f"{block!r}",
+                "give the block an ipu_id, list the blocks as in PipelinedExecution('A', 'B'), or "
+                "use poptorch.AutoStage.AutoIncrement",
+            )
+        return ipu
+
+
+class _ExecutionStrategy:
+    """What the strategies share.
+
+    Attributes:
+      auto_stage: how blocks get stages if none are listed.
+    """
+
+    auto_stage: AutoStage
+    _block_map: dict[BlockId, Stage]
+
+    def stage(self, block_id: BlockId) -> Stage:
+        """The stage that a block belongs to.
+
+        Raises:
+          Error: no stage has it.
+        """
+        if block_id not in self._block_map:
+            known = ", ".join(map(repr, self._block_map)) or "none"
+            raise check.refuse(
+                f"Unknown Block {block_id!r}: the blocks of the strategy's stages are {known}"
+            )
+        return self._block_map[block_id]
+
+    def stages(self) -> list[Stage]:
+        """The stages that were listed, in their order."""
+        return list(dict.fromkeys(self._block_map.values()))
+
+    def placing(self) -> Placing:
+        """What gives places to the blocks of one walk through a model."""
+        return Placing(self)
+
+    def backendOptions(self) -> dict[str, Any]:
+        """The strategy as entries of `Options.toDict()`."""
+        return {}
+
+
+class PipelinedExecution(_ExecutionStrategy):
+    """Each stage works at another micro-batch: stages of one replica run at the same time.
+
+    Args:
+      args: the stages in order, each a `Stage`, the name of a block or a list of such names; or one
+        `AutoStage`; nothing stands for `AutoStage.SameAsIpu`.
+
+    Raises:
+      Error: an argument is something else, or a block is in two stages.
+    """
+
+    def __init__(self, *args: Stage | BlockId | Iterable[BlockId] | AutoStage):
+        self.auto_stage = AutoStage.SameAsIpu
+        self._block_map = {}
+        if len(args) == 1 and isinstance(args[0], AutoStage):
+            self.auto_stage = args[0]
+            return
+        for number, arg in enumerate(args):
+            stage = _as_stage(arg)
+            stage._stage_id = number
+            for block in stage.blocks:
+                if block in self._block_map:
+                    raise check.refuse(f"block {block!r} is associated with more than one stage")
+                self._block_map[block] = stage
+
+    def backendOptions(self) -> dict[str, Any]:
+        """The strategy as entries of `Options.toDict()`."""
+        return {"execution_mode": 0}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another strategy gives all blocks the same places."""
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - stages can be put on other IPUs
+
+    def __repr__(self) -> str:
+        stages = ", ".join(map(repr, self.stages())) or f"AutoStage.{self.auto_stage.name}"
+        return f"{type(self).__name__}({stages})"
+
+
+class ShardedExecution(PipelinedExecution):
+    """One stage after the other works at each micro-batch: IPUs share memory out, not time."""
+
+    def backendOptions(self) -> dict[str, Any]:
+        """The strategy as entries of `Options.toDict()`."""
+        return {"execution_mode": 1}
+
+
+def _as_stage(arg: Any) -> Stage:
+    if isinstance(arg, Stage):
+        return arg
+    if isinstance(arg, AutoStage):
+        raise check.refuse(
+            "an AutoStage stands beside other stages", "give it alone, or the stages"
+        )
+    names = [arg] if isinstance(arg, str) else check.iterable(arg, "a stage", "names of blocks")
+    return Stage(*names)
+
+
+class _Phased(_ExecutionStrategy):
+    """What there is of phased execution: an error that says what to do instead."""
+
+    def __init__(self, *args: Any):
+        raise check.refuse(
+            f"poptorch.{type(self).__name__}: phased execution is missing",
+            "use poptorch.PipelinedExecution, or ShardedExecution: they compute the same",
+        )
+
+
+class Phase(_Phased):
+    """Stages that run at the same time in phased execution.
+
+    Raises:
+      Error: always: phased execution is missing.
+    """
+
+
+class ParallelPhasedExecution(_Phased):
+    """Phases on two groups of IPUs in turn.
+
+    Raises:
+      Error: always: phased execution is missing.
+    """
+
+
+class SerialPhasedExecution(_Phased):
+    """Phases one after the other on one group of IPUs.
+
+    Raises:
+      Error: always: phased execution is missing.
+    """

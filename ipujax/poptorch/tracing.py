@@ -1,0 +1,114 @@
+"""Traces a module whose arguments and outputs are of any structure."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses as dc
+import traceback
+from collections.abc import Generator
+from typing import Any, TypeGuard
+
+import torch
+
+from ipujax.errors import FrontendError, PopTorchError
+from ipujax.frontends.pytorch.capture import Captured, captured
+from ipujax.frontends.pytorch.errors import is_users
+from ipujax.poptorch.buffers import kept_tensors
+from ipujax.poptorch.control_flow import folded
+from ipujax.poptorch.multi_conv import check_multi_convs
+from ipujax.poptorch.operators import OPERATORS
+from ipujax.poptorch.ops import check_overlaps
+from ipujax.poptorch.stages import Staged, log_places, staged
+from ipujax.poptorch.strategies import PipelinedExecution
+from ipujax.poptorch.structures import flatten, rebuild
+from ipujax.poptorch.weights import unwatched
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Traced:
+    """A module, traced.
+
+    Attributes:
+      captured: with the tensors of the arguments as its inputs, and those of the outputs.
+      staged: its graph, and where that runs.
+      outputs: what the module gave when it was traced.
+    """
+
+    captured: Captured
+    staged: Staged
+    outputs: Any
+
+    def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
+        """The module's outputs, of these tensors."""
+        return rebuild(self.outputs, tensors)
+
+
+def traced(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    strategy: PipelinedExecution,
+    *,
+    training: bool,
+) -> Traced:
+    """Traces a call of a module.
+
+    Raises:
+      FrontendError: (a `ValueError`) it cannot be traced.
+      PopTorchError: (a `ValueError`) blocks that the strategy cannot place, or a module that
+        replaces or removes its own tensors.
+      Exception: what the module's own code raises.
+    """
+    given: list[Any] = []
+    forward = module.forward
+
+    def of_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        own_args, own_kwargs = rebuild((args, kwargs), tensors)
+        with kept_tensors(module):
+            outputs = forward(*own_args, **own_kwargs)
+        given.append(outputs)
+        return flatten(outputs)
+
+    with unwatched(module), _replaced_forward(module, of_tensors), kept_tensors(module):
+        try:
+            found = captured(module, flatten((args, kwargs)), None, OPERATORS)
+        except FrontendError as error:
+            if _is_of_forward(error.__cause__):
+                raise _of_tensors(error.__cause__) from None
+            raise
+    check_multi_convs(found.graph)
+    check_overlaps(found.graph)
+    graph = folded(found.graph, training=training)
+    placed = staged(graph, strategy, found.names)
+    log_places(placed)
+    return Traced(dc.replace(found, graph=placed.graph), placed, given[-1])
+
+
+def _is_of_forward(error: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether the module's own code, or ours around it, raised this, and not PyTorch."""
+    if error is None:
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, PopTorchError) or (bool(frames) and is_users(frames[-1].filename))
+
+
+def _of_tensors(error: BaseException) -> BaseException:
+    """The error, which calls tensors what they are called outside of a trace."""
+    error.args = tuple(
+        arg.replace("FakeTensor", "Tensor") if isinstance(arg, str) else arg for arg in error.args
+    )
+    return error
+
+
+@contextlib.contextmanager
+def _replaced_forward(module: torch.nn.Module, forward: Any) -> Generator[None]:
+    """In the block, the module's own attribute is the `forward` that is called."""
+    before = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before

@@ -1,0 +1,132 @@
+"""`trainingModel` and `inferenceModel`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import OutputMode
+from ipujax.poptorch.executor import PoplarExecutor
+from ipujax.poptorch.held import is_trained
+from ipujax.poptorch.options import Options
+from ipujax.poptorch.popart_switches import log_options
+from ipujax.poptorch.saving import Saved, editable
+
+
+def trainingModel(
+    model: torch.nn.Module | PoplarExecutor,
+    options: Options | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> PoplarExecutor:
+    """A module that is trained on virtual IPUs.
+
+    Each call is a forward and a backward pass of all micro-batches and a weight update for every
+    `gradientAccumulation` of them. The module's own parameters have the trained values whenever
+    they are read.
+
+    Args:
+      model: a module whose `forward` computes the loss.
+      options: frozen from now on; changing them needs a copy.
+      optimizer: of torch or `poptorch.optim`; by default SGD with a learning rate of 0.01.
+
+    Raises:
+      PopTorchError: (a `ValueError`) the model is wrapped already, or the optimizer is not known.
+    """
+    module, own = _module_of(model), _frozen(options, OutputMode.Final)
+    if own.Distributed.numProcesses > 1:
+        raise check.refuse(
+            f"options.Distributed names {own.Distributed.numProcesses} processes, but gradients "
+            "are not averaged over processes",
+            "train in one process, with options.replicationFactor(n); or call "
+            "options.Distributed.disable()",
+        )
+    if is_trained(module):
+        raise check.refuse(
+            "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
+            "the model to unwrap before wrapping again.",
+        )
+    return PoplarExecutor(
+        module,
+        own,
+        optimizer or torch.optim.SGD(module.parameters(), lr=0.01),
+    )
+
+
+def inferenceModel(
+    model: torch.nn.Module | PoplarExecutor, options: Options | None = None
+) -> PoplarExecutor:
+    """A module that is run on virtual IPUs, in the mode that it is in when it is compiled.
+
+    Args:
+      model: any module.
+      options: frozen from now on; changing them needs a copy.
+
+    Raises:
+      PopTorchError: (a `ValueError`) options that only training has.
+    """
+    module, own = _module_of(model), _frozen(options, OutputMode.All)
+    accumulation = own.Training.gradient_accumulation
+    if accumulation != 1:
+        raise check.refuse(
+            "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
+            "default value (1) when running a poptorch.inferenceModel(). Use "
+            "poptorch.Options().deviceIterations to process a sufficient number of batches each "
+            f"run for pipelined execution instead. It is {accumulation}",
+            "leave gradientAccumulation away",
+        )
+    return PoplarExecutor(module, own)
+
+
+def load(
+    filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any] | None = None
+) -> PoplarExecutor:
+    """A model that `compileAndExport` or `save` wrote, compiled again.
+
+    Args:
+      filename: the file. It is unpickled, so that it must come from somebody you trust.
+      edit_opts_fn: changes the options before that.
+
+    Raises:
+      PopTorchFileError: (an `OSError`) no file, or one that holds no model of PopTorch.
+      PopTorchError: (a `ValueError`) the file holds no module.
+    """
+    saved = Saved.read(filename)
+    if saved.module is None:
+        wrapper = "trainingModel" if saved.training else "inferenceModel"
+        raise check.refuse(
+            f"{os.fspath(filename)} holds no module: it was saved with export_model=False",
+            f"make the model with poptorch.{wrapper}, then call its loadExecutable(filename)",
+        )
+    saved.module.training = saved.mode
+    options = editable(saved.options, edit_opts_fn)
+    if saved.training:
+        executor = trainingModel(saved.module, options, saved.optimizer)
+    else:
+        executor = inferenceModel(saved.module, options)
+    executor.loadExecutable(filename)
+    if saved.rng_state is not None:
+        executor.rng_state = saved.rng_state
+    return executor
+
+
+def _module_of(model: torch.nn.Module | PoplarExecutor) -> torch.nn.Module:
+    if isinstance(model, PoplarExecutor):
+        return model.model
+    return check.instance(model, torch.nn.Module, "the model", "a torch.nn.Module")
+
+
+def _frozen(options: Options | None, usual: OutputMode) -> Options:
+    """The options of one wrapper, which nobody can change, with its own usual output mode."""
+    given = Options() if options is None else options
+    check.instance(given, Options, "the options", "poptorch.Options")
+    given._freeze()  # pyright: ignore[reportPrivateUsage]
+    own = given.clone()
+    if own.defaultOutputMode():
+        own.outputMode(usual)
+    own._freeze()  # pyright: ignore[reportPrivateUsage]
+    log_options(own.toDict())
+    return own

@@ -1,0 +1,122 @@
+"""Calls that fail: the module keeps the weights that it had, and the wrapper works on."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ipujax import poptorch  # noqa: E402
+from ipujax.errors import OutOfMemoryError  # noqa: E402
+from tests.ipujax.poptorch.modules import Regression, batch  # noqa: E402
+from tests.ipujax.reporting import configured  # noqa: E402
+
+STEPS = 3
+
+
+class OnHost:
+    """Fails in the second micro-batch while it has to."""
+
+    def __init__(self) -> None:
+        self.fails, self.calls = True, 0
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        if self.fails and self.calls == 2:
+            raise KeyError("no such row")
+        return x.clone()
+
+
+class Asking(torch.nn.Module):
+    """Counts rows, asks the host, and has a layer behind that."""
+
+    def __init__(self, host: OnHost):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.register_buffer("rows", torch.zeros(1))
+        self.ask = poptorch.CPU(host, "asked")
+
+    def forward(self, x: Any) -> Any:
+        with poptorch.Block("in", ipu_id=0):
+            self.rows.add_(x.shape[0])
+            x = self.ask(x)
+        with poptorch.Block("out", ipu_id=1):
+            y = self.layer(x)
+            return y, poptorch.identity_loss((y - 1) ** 2, "mean")
+
+
+def snapshot(module: Any) -> dict[str, Any]:
+    return copy.deepcopy(dict(module.state_dict()))
+
+
+def same(module: Any, before: dict[str, Any]) -> None:
+    torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("is_pipelined", [False, True])
+def test_code_of_the_host_fails_in_a_device_loop(is_pipelined: bool) -> None:
+    host = OnHost()
+    module = Asking(host)
+    reference = copy.deepcopy(module.layer)
+    options = poptorch.Options()
+    if is_pipelined:
+        options.Training.gradientAccumulation(STEPS)
+    else:
+        options.setExecutionStrategy(poptorch.ShardedExecution()).deviceIterations(STEPS)
+    plain = torch.optim.SGD(module.parameters(), lr=0.1)
+    training = poptorch.trainingModel(module, options, plain)
+    before = snapshot(module)
+    x = torch.arange(4.0 * STEPS).reshape(2 * STEPS, 2) / 10
+    with pytest.raises(poptorch.Error, match="KeyError: 'no such row'"):
+        training(x)
+    same(module, before)
+    host.fails = False
+    training(x)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for rows in [x] if is_pipelined else x.split(2):
+        optimizer.zero_grad()
+        ((reference(rows) - 1) ** 2).mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(module.layer.weight.detach(), reference.weight.detach())
+    assert module.rows.item() == 2 * STEPS
+
+
+def test_a_value_that_is_none_ends_a_device_loop() -> None:
+    module = Regression()
+    options = poptorch.Options().deviceIterations(STEPS)
+    options.Precision.enableFloatingPointExceptions(True)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    training = poptorch.trainingModel(module, options, optimizer)
+    x, y = batch()
+    training(x, y)
+    before, momentum = snapshot(module), copy.deepcopy(optimizer.state_dict())
+    bad = x.clone()
+    bad[-1] = float("inf")  # in the last micro-batch
+    with pytest.raises(poptorch.Error, match="invalid in"):
+        training(bad, y)
+    same(module, before)
+    torch.testing.assert_close(optimizer.state_dict(), momentum, rtol=0, atol=0)
+    training(x, y)
+    assert not torch.equal(module.first.weight, before["first.weight"])
+
+
+def test_what_must_fit_and_does_not_is_not_compiled() -> None:
+    forbid = {"debug.allowOutOfMemory": "false"}
+    configured(ipu_model__tiles_per_ipu=1, compilation_poplar_options=forbid)
+    module = Regression()
+    options = poptorch.Options()
+    options._Popart.setEngineOptions(forbid)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    training = poptorch.trainingModel(module, options, optimizer)
+    before = snapshot(module)
+    with pytest.raises(poptorch.Error, match="Out of memory") as caught:
+        training(torch.ones(100_000, 3), torch.ones(100_000, 2))
+    assert isinstance(caught.value.__cause__, OutOfMemoryError)
+    assert not training.isCompiled()
+    same(module, before)
+    expected = module(*batch())[1].item()
+    assert training(*batch())[1].item() == pytest.approx(expected)
+    assert not torch.equal(module.first.weight, before["first.weight"])

@@ -1,0 +1,75 @@
+"""Which stage and IPU the blocks of a model get."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ipujax import poptorch
+from ipujax.poptorch.strategies import Place
+
+
+def test_listed_stages_decide() -> None:
+    strategy = poptorch.PipelinedExecution(poptorch.Stage("a", "b"), ["c", "d"], "e")
+    strategy.stage("e").ipu(5)
+    placing = strategy.placing()
+    assert placing.begin("c") == Place(stage=1, ipu=1)
+    assert placing.begin("b", ipu_id=3) == Place(stage=0, ipu=3)
+    assert placing.begin("e", ipu_id=3) == Place(stage=2, ipu=5)  # what the stage says goes first
+    assert [stage.blocks for stage in strategy.stages()] == [("a", "b"), ("c", "d"), ("e",)]
+    with pytest.raises(poptorch.Error, match=r"Unknown Block 'x': .* 'a', 'b'"):
+        placing.begin("x")
+
+
+def test_blocks_without_names_are_numbered_in_each_walk() -> None:
+    strategy = poptorch.ShardedExecution("0", "1")
+    for _ in range(2):
+        placing = strategy.placing()
+        assert [placing.begin().stage for _ in range(2)] == [0, 1]
+
+
+def test_a_stage_is_its_ipu() -> None:
+    placing = poptorch.PipelinedExecution().placing()
+    places = [placing.begin(ipu_id=ipu) for ipu in (0, 1, 0)]
+    assert places == [Place(0, 0), Place(1, 1), Place(0, 0)]
+    with pytest.raises(poptorch.Error, match="no IPU was specified for block '3'"):
+        placing.begin()
+
+
+def test_stages_count_up() -> None:
+    placing = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement).placing()
+    assert [placing.begin(ipu_id=ipu) for ipu in (0, 1, 0)] == [
+        Place(0, 0),
+        Place(1, 1),
+        Place(2, 0),
+    ]
+    assert placing.begin("named") == Place(3, 3)
+    assert placing.begin("named") == Place(3, 3)
+
+
+def test_what_is_no_stage_is_refused() -> None:
+    with pytest.raises(poptorch.Error, match="'a' is associated with more than one stage"):
+        poptorch.PipelinedExecution("a", ["a", "b"])
+    for wrong in ([1], 2):
+        with pytest.raises(poptorch.Error):
+            poptorch.PipelinedExecution(wrong)
+    with pytest.raises(poptorch.Error, match="beside other stages"):
+        poptorch.PipelinedExecution("a", poptorch.AutoStage.SameAsIpu)
+    with pytest.raises(poptorch.Error):
+        poptorch.Stage("a").ipu(-1)
+
+
+@pytest.mark.parametrize("name", ["ParallelPhasedExecution", "SerialPhasedExecution", "Phase"])
+def test_phased_execution_is_named_as_missing(name: str) -> None:
+    with pytest.raises(poptorch.Error, match=f"{name}: phased execution is missing"):
+        getattr(poptorch, name)("a", "b")
+
+
+def test_strategies_are_equal_that_give_the_same_places() -> None:
+    assert poptorch.PipelinedExecution("a") == poptorch.PipelinedExecution("a")
+    assert poptorch.PipelinedExecution("a") != poptorch.PipelinedExecution("b")
+    assert poptorch.PipelinedExecution() != poptorch.ShardedExecution()
+    assert repr(poptorch.ShardedExecution("a", poptorch.Stage("b").ipu(1))) == (
+        "ShardedExecution(Stage('a'), Stage('b').ipu(1))"
+    )
