@@ -16,6 +16,7 @@ MODULES = (
     "serving",
     "convolutions",
     "keras",
+    "pytorch",
     "engines",
     "pipeline",
     "modelling",

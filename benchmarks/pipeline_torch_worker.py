@@ -43,10 +43,10 @@ class Block(nn.Module):
     def __init__(self, weights: dict[str, np.ndarray], heads: int):
         super().__init__()
         self.heads = heads
-        self.norm1 = nn.LayerNorm(weights["norm1.weight"].shape)
+        self.norm1 = nn.LayerNorm(len(weights["norm1.weight"]))
         self.qkv = _linear(weights, "qkv")
         self.out = _linear(weights, "out")
-        self.norm2 = nn.LayerNorm(weights["norm2.weight"].shape)
+        self.norm2 = nn.LayerNorm(len(weights["norm2.weight"]))
         self.up = _linear(weights, "up")
         self.down = _linear(weights, "down")
 
@@ -72,7 +72,7 @@ class Blocks(nn.Module):
             self.positions = nn.Embedding(*weights["positions.weight"].shape)
         self.block = Block(_below(weights, "block"), heads)
         if "head.weight" in weights:
-            self.norm = nn.LayerNorm(weights["norm.weight"].shape)
+            self.norm = nn.LayerNorm(len(weights["norm.weight"]))
             self.head = _linear(weights, "head")
 
     def forward(self, x: Any) -> Any:
