@@ -43,6 +43,14 @@ class Node:
         """The names of the values that it needs."""
         return names_in((*self.args, *self.kwargs.values()))
 
+    def __str__(self) -> str:
+        return f"{self.operator}{of_module(self.scope)}"
+
+
+def of_module(scope: str) -> str:
+    """What errors say of where an operator is; nothing for the outermost module."""
+    return f" of module {scope!r}" if scope else ""
+
 
 def names_in(tree: Any) -> set[str]:
     """The names in a structure of `Ref`s and other things."""

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.frontends.pytorch.operators.indexing import along, grid_along, rank, row, slice_of
+from ipujax.frontends.pytorch.operators.indexing import (
+    along,
+    grid_along,
+    inside,
+    rank,
+    row,
+    slice_of,
+)
 from ipujax.frontends.pytorch.operators.table import operator
 
 
@@ -100,9 +107,7 @@ def _put_masked(x: jax.Array, mask: jax.Array, values: jax.Array, accumulate: bo
 def masked_index_put(
     x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], values: jax.Array
 ) -> jax.Array:
-    sizes = zip(indices, x.shape, strict=False)
-    inside = [None if one is None else jnp.clip(one, 0, size - 1) for one, size in sizes]
-    return index_put(x, inside, jnp.where(mask, values, 0), accumulate=True)
+    return index_put(x, inside(x, indices), jnp.where(mask, values, 0), accumulate=True)
 
 
 @operator("aten.scatter.value")
