@@ -13,8 +13,10 @@ import torch
 from ipujax.errors import FrontendError, PopTorchError
 from ipujax.frontends.pytorch.capture import Captured, captured
 from ipujax.frontends.pytorch.errors import is_users
+from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
+from ipujax.poptorch.loss import Loss, loss_of
 from ipujax.poptorch.multi_conv import check_multi_convs
 from ipujax.poptorch.operators import OPERATORS
 from ipujax.poptorch.ops import check_overlaps
@@ -32,11 +34,13 @@ class Traced:
       captured: with the tensors of the arguments as its inputs, and those of the outputs.
       staged: its graph, and where that runs.
       outputs: what the module gave when it was traced.
+      loss: of its graph; None in inference.
     """
 
     captured: Captured
     staged: Staged
     outputs: Any
+    loss: Loss | None
 
     def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
         """The module's outputs, of these tensors."""
@@ -53,10 +57,12 @@ def traced(
 ) -> Traced:
     """Traces a call of a module.
 
+    In training, the trainable variables are those that the loss depends on.
+
     Raises:
       FrontendError: (a `ValueError`) it cannot be traced.
-      PopTorchError: (a `ValueError`) blocks that the strategy cannot place, or a module that
-        replaces or removes its own tensors.
+      PopTorchError: (a `ValueError`) blocks that the strategy cannot place, a module that replaces
+        or removes its own tensors, or no loss to train for.
       Exception: what the module's own code raises.
     """
     given: list[Any] = []
@@ -81,7 +87,13 @@ def traced(
     graph = folded(found.graph, training=training)
     placed = staged(graph, strategy, found.names)
     log_places(placed)
-    return Traced(dc.replace(found, graph=placed.graph), placed, given[-1])
+    found = dc.replace(found, graph=placed.graph)
+    if not training:
+        return Traced(found, placed, given[-1], None)
+    loss = loss_of(found.graph, module)
+    return Traced(
+        dc.replace(found, trainable=trained_by(found, [loss.value])), placed, given[-1], loss
+    )
 
 
 def _is_of_forward(error: BaseException | None) -> TypeGuard[BaseException]:
