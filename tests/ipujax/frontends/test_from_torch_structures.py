@@ -85,6 +85,8 @@ def test_inputs_of_another_form_are_refused() -> None:
     for args, message in cases:
         with pytest.raises(FrontendError, match=message):
             model.apply({}, *args)
+    with pytest.raises(FrontendError, match=r"is the constant 2 .*\n.*fix: .* static_argnums"):
+        jax.jit(model.apply)({}, {"a": X}, 2, None)
 
 
 class Holding(torch.nn.Module):
