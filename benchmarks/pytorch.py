@@ -67,16 +67,15 @@ def _training(module: Any, batch: tuple[Any, ...]) -> Callable[[], Any]:
     return lambda: step(*batch)
 
 
-def _eager(module: Any, batch: tuple[Any, ...]) -> Callable[[], Any]:
-    """The same step of PyTorch's, of a module or of a function compiled from one."""
+def _eager(
+    module: Any, batch: tuple[Any, ...], transform: Callable[[Any], Any] | None = None
+) -> Callable[[], Any]:
+    """The same step of PyTorch's, of the module or of a function made of it."""
     import torch
 
-    own = copy.deepcopy(module)
-    return _step(own, own, batch, torch.optim.SGD(own.parameters(), lr=1e-3))
-
-
-def _step(forward: Any, module: Any, batch: tuple[Any, ...], optimizer: Any) -> Callable[[], Any]:
-    module.train()
+    own = copy.deepcopy(module).train()
+    forward = own if transform is None else transform(own)
+    optimizer = torch.optim.SGD(own.parameters(), lr=1e-3)
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -92,9 +91,7 @@ def _against_compiled(training: Any, module: Any, batch: tuple[Any, ...]) -> lis
     """The row against `torch.compile`, which needs a compiler of C++."""
     import torch
 
-    own = copy.deepcopy(module)
-    compiled = torch.compile(own)
-    step = _step(compiled, own, batch, torch.optim.SGD(own.parameters(), lr=1e-3))
+    step = _eager(module, batch, torch.compile)
     try:
         step()
     except Exception as error:

@@ -55,6 +55,7 @@ from ipujax.poptorch.location_settings import TensorLocationSettings
 from ipujax.poptorch.log import setLogLevel
 from ipujax.poptorch.multi_conv import MultiConv
 from ipujax.poptorch.name_scope import NameScope
+from ipujax.poptorch.operators import isRunningOnIpu
 from ipujax.poptorch.ops import (
     ctc_beam_search_decoder,
     dynamic_slice,
@@ -80,7 +81,6 @@ from ipujax.poptorch.strategies import (
 )
 from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
 from ipujax.poptorch.torch_namespace import fill_namespace
-from ipujax.poptorch.traced_operators import isRunningOnIpu
 from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
 from ipujax.version import __version__
 

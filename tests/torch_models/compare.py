@@ -167,7 +167,10 @@ def _trained(example: Example) -> _Trained:
         return loss, gradients, after | stepped
 
     loss, gradients, after = step(model.variables, trained, *_inputs(example))
-    return _Trained({"loss": np.array(loss)}, _named(gradients), _named(after))
+    # Of what no output depends on there are none here, nor in PyTorch.
+    nothing = {name: np.zeros(p.shape) for name, p in example.module.named_parameters()}
+    nothing = {n: z for n, z in nothing.items() if example.module.get_parameter(n).requires_grad}
+    return _Trained({"loss": np.array(loss)}, nothing | _named(gradients), _named(after))
 
 
 def _trained_by_torch(example: Example) -> _Trained:

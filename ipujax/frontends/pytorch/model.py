@@ -19,6 +19,7 @@ from ipujax.frontends.pytorch.capture import Captured, captured
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.frontends.pytorch.operators import ATEN
 from ipujax.frontends.pytorch.structures import leaves_of, plain
+from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
 
 
@@ -93,8 +94,8 @@ def stages_of(graph: Graph) -> Callable[[Node], int | None]:
 
 
 def _block(node: Node) -> Any:
-    """The name of the block that a node is in (see `ipujax.poptorch.blocks`)."""
-    block = node.marks.get("block")
+    """The name of the block that a node is in."""
+    block = node.marks.get(BLOCK)
     return None if block is None else block[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import inspect
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -101,11 +101,6 @@ class Rule:
     names: Mapping[int, str] = dc.field(compare=False, repr=False)
     fresh: tuple[Settings, ...] = dc.field(compare=False, repr=False)
     hypers: dict[str, Any] = dc.field(compare=False, repr=False)
-
-    @property
-    def structure(self) -> Hashable:
-        """What decides the program; equal for rules between which `with_hyper` is enough."""
-        return self.kind, self.groups, self.types, self.clips
 
     @property
     def accumulator(self) -> str:
