@@ -51,7 +51,6 @@ from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.hooks import registerPostCompileHook, registerPreCompileHook
 from ipujax.poptorch.host_calls import CPU
 from ipujax.poptorch.install import install
-from ipujax.poptorch.location_settings import TensorLocationSettings
 from ipujax.poptorch.log import setLogLevel
 from ipujax.poptorch.multi_conv import MultiConv
 from ipujax.poptorch.name_scope import NameScope
@@ -69,6 +68,7 @@ from ipujax.poptorch.ops import (
     set_overlap_for_output,
 )
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.options.locations import TensorLocationSettings
 from ipujax.poptorch.printing import ipu_print_tensor
 from ipujax.poptorch.splitting import splitOverIpus
 from ipujax.poptorch.strategies import (

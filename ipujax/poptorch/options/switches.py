@@ -183,7 +183,7 @@ def check_switches(values: Mapping[str, Any]) -> None:
         if switch is None:
             raise check.refuse(
                 f"Unknown PopART option {name!r} of value {value!r}",
-                "see ipujax.poptorch.popart_switches.SWITCHES for those that there are",
+                "see ipujax.poptorch.options.switches.SWITCHES for those that there are",
             )
         _check_kind(name, value, switch.kinds)
         if switch.neutral is not None and value not in switch.neutral:

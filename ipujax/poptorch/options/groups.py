@@ -10,8 +10,8 @@ import torch
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.option_store import OptionsDict
-from ipujax.poptorch.popart_options import PopartOptions
+from ipujax.poptorch.options.popart import PopartOptions
+from ipujax.poptorch.options.store import OptionsDict
 
 _REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
 
