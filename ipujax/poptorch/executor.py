@@ -319,11 +319,13 @@ class PoplarExecutor(Held):
 
 
 def _warn_of_gradients(inputs: Sequence[torch.Tensor]) -> None:
-    if any(tensor.requires_grad for tensor in inputs):
-        logger.warning(
-            "Input tensor has requires_grad=True set. This tensor will be detached because "
-            "backward pass via inputs is not supported."
-        )
+    for tensor in inputs:
+        if tensor.requires_grad:
+            logger.warning(
+                "Input tensor has requires_grad=True set. This tensor will be detached because "
+                "backward pass via inputs is not supported."
+            )
+            return
 
 
 def _refuse_backward(*_: Any, **__: Any) -> None:
