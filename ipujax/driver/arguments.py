@@ -89,7 +89,7 @@ class Static:
 
 @dc.dataclass(frozen=True, eq=False)
 class Settings:
-    """What `ipu.compile` was told about a function."""
+    """What `ipu.compile` was told about a function; without `replicas`, the device decides."""
 
     device: str
     engine: str

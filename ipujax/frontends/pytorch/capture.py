@@ -124,7 +124,7 @@ def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -
     """Sorts the inputs of a traced graph."""
     first = first_names(module)
     named = dict(module.named_parameters()) | dict(module.named_buffers())
-    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
+    tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= dict(module.named_buffers(remove_duplicate=False))
     names: dict[str, tuple[str, ...]] = {}
     constants: Tensors = {}
@@ -147,7 +147,10 @@ def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -
         elif isinstance(held := program.constants.get(str(spec.target)), torch.Tensor):
             constants[str(name)] = held
         else:
-            raise check.refuse(f"the module holds {spec.target!r}, which is no tensor")
+            raise check.refuse(
+                f"the module holds {spec.target!r}, which is no tensor",
+                "compute with tensors, numbers and what is made of them alone",
+            )
     variables = {name: named[name] for name in named if first[id(named[name])] == name}
     trainable = tuple(n for n, p in module.named_parameters() if p.requires_grad)
     specs = program.call_spec
