@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from benchmarks import pytorch_calls
 from benchmarks.measure import Row, row
 
 THREADS = 2
@@ -44,13 +45,7 @@ def rows() -> list[Row]:
             pairs=7,
         ),
         *_against_compiled(training, transformer, sentences),
-        row(
-            "pytorch: inference call of a small MLP / torch eager",
-            1.0,
-            *_calls(),
-            pairs=9,
-            times=200,
-        ),
+        *pytorch_calls.rows(),
     ]
     return [*found, *_conversions(transformer, sentences, "a 4-layer transformer"),
             *_conversions(resnet, images, "ResNet-18")]  # fmt: skip
@@ -99,25 +94,6 @@ def _against_compiled(training: Any, module: Any, batch: tuple[Any, ...]) -> lis
         return []
     what = "pytorch: training step of a 4-layer transformer / torch.compile, 2 threads"
     return [row(what, 1.1, training, step, pairs=9)]
-
-
-def _calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """A call of a small model: ours, and PyTorch's without gradients."""
-    import torch
-    from torch import nn
-
-    from ipujax import poptorch
-
-    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
-                           nn.Linear(64, 10)).eval()  # fmt: skip
-    x = torch.randn(16, 64)
-    wrapped = poptorch.inferenceModel(copy.deepcopy(module))
-
-    def eager() -> Any:
-        with torch.no_grad():
-            return module(x)
-
-    return lambda: wrapped(x), eager
 
 
 def _conversions(module: Any, batch: tuple[Any, ...], what: str) -> list[Row]:
