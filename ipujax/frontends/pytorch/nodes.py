@@ -80,11 +80,12 @@ def _refuse_what_depends_on_values(node: Any) -> None:
 
 def _refuse_memory_in_another_order(node: Any) -> None:
     """Strides speak of memory, and arrays of JAX are only in the order of their axes."""
-    if not str(node.target).startswith("aten.as_strided"):
+    if not str(node.target).startswith(("aten.as_strided", "aten.resize")):
         return
     if not node.args[0].meta["val"].is_contiguous():
+        name = _name_of(node.target)
         raise FrontendError(
-            "as_strided is given a tensor whose memory is not in the order of its axes",
+            f"{name} is given a tensor whose memory is not in the order of its axes",
             where=_user_line(node),
             fix="call .clone(memory_format=torch.contiguous_format) before it",
         )

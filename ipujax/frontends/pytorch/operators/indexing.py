@@ -122,3 +122,10 @@ def rank(mask: jax.Array, count: int) -> jax.Array:
 @operator("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", "aten.isin.Scalar_Tensor")
 def isin(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> jax.Array:
     return jnp.isin(x, among, invert=invert)
+
+
+@operator("aten.nonzero_static.default")
+def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Array:
+    if not x.ndim:
+        return jnp.zeros((size, 0), jnp.int32)
+    return jnp.stack(jnp.nonzero(x, size=size, fill_value=fill_value), -1)

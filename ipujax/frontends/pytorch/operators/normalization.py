@@ -96,6 +96,15 @@ def _batch_norm(
     return result, own_mean.reshape(-1), factor.reshape(-1), mean, variance
 
 
+@operator("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_update(
+    x: Array, weight: Optional, bias: Optional, mean: Array, variance: Array, *args: float
+) -> tuple[Any, ...]:
+    """In training. What cuDNN would reserve for the derivative is empty."""
+    *results, mean, variance = _batch_norm(x, weight, bias, mean, variance, True, *args)
+    return *results, jnp.zeros((0,), jnp.uint8), mean, variance
+
+
 @operator("aten.native_batch_norm.default")
 def native_batch_norm(x: Array, *args: Any) -> tuple[Any, ...]:
     """In evaluation: what changes moving statistics has been made functional."""

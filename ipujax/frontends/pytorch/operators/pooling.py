@@ -104,6 +104,25 @@ def _largest(x: jax.Array, windows: Sequence[_Windows]) -> jax.Array:
     return _reduced(x, windows, _lowest(x.dtype), jax.lax.max)
 
 
+@operator("aten.max_pool2d_with_indices_backward.default")
+def max_pool_backward(
+    cotangents: jax.Array,
+    x: jax.Array,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    indices: jax.Array,
+) -> jax.Array:
+    """The sums of the cotangents of all windows that have an element as their largest."""
+    images = math.prod(x.shape[:-2])
+    lines = (images, math.prod(indices.shape[-2:]))
+    sums = jnp.zeros((images, math.prod(x.shape[-2:])), x.dtype)
+    where = jnp.arange(images)[:, None], indices.reshape(lines)
+    return sums.at[where].add(cotangents.reshape(lines)).reshape(x.shape)
+
+
 def _unpools(count: int) -> None:
     """Registers those over `count` dimensions."""
 
