@@ -81,7 +81,7 @@ DTYPES = ("float32", "float16", "bfloat16", "int32", "uint8", "bool", "complex64
 # What PyTorch says once in a process, to whichever variant comes first.
 @pytest.mark.filterwarnings("ignore:Casting complex values to real discards:UserWarning")
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 def test_dtypes_are_promoted_as_by_pytorch(one: str, other: str) -> None:
     every = Functions(
         lambda x, y: x + y, lambda x, y: x * 2, lambda x, y: x[0] * y, lambda x, y: y * 0.5 + x,

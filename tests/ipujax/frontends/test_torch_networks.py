@@ -122,6 +122,7 @@ NORMS = [
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("layer", "shape"), NORMS, ids=str)
+@pytest.mark.sampled(12)
 def test_norms(layer: Any, shape: tuple[int, ...], training: bool) -> None:
     for number, tensor in enumerate((*layer.parameters(), *layer.buffers())):
         if tensor.is_floating_point():
@@ -180,6 +181,7 @@ def test_resampling() -> None:
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.sampled(1)
 def test_grids(mode: str) -> None:
     functions = [
         lambda x, g, p=padding, a=align: F.grid_sample(x, g, mode, p, a)
