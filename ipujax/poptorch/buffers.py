@@ -9,8 +9,8 @@ import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.capture import Captured
+from ipujax.poptorch.forward import written_buffers
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.programs import written_buffers
 
 _KINDS = {"_parameters": "Parameter", "_buffers": "Buffer"}
 

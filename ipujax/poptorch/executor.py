@@ -23,13 +23,13 @@ from ipujax.poptorch.counters import Run, moved_steps
 from ipujax.poptorch.devices import provide
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import as_poptorch
+from ipujax.poptorch.forward import Forward
 from ipujax.poptorch.held import Held, own_values
 from ipujax.poptorch.hooks import after_compilation, before_compilation
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import (
-    Forward,
     Program,
     inference_program,
     training_program,

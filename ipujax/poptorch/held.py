@@ -21,6 +21,7 @@ from ipujax.poptorch.counters import Measured, Run
 from ipujax.poptorch.enums import ConnectionType
 from ipujax.poptorch.optim.link import Link, only
 from ipujax.poptorch.optim.log import OptimizerLog
+from ipujax.poptorch.optim.loss_scaling import loss_scaling_of
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import Program, scales_loss
@@ -198,7 +199,8 @@ class Held(Measured):
         names = first_names(self._user_model)
         if self._program is not None:
             names = only(self._program.forward.module.trainable, names)
-        return Link(optimizer, names, current, self._optimizer_log)
+        scaling = loss_scaling_of(self._options._Popart.options)  # pyright: ignore[reportPrivateUsage]
+        return Link(optimizer, names, current, self._optimizer_log, scaling)
 
     def _load_optimizer_state(self) -> None:
         """Gives the program what the optimizer has loaded, if anything."""

@@ -6,13 +6,17 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from ipujax.errors import PopTorchError
+from ipujax.poptorch.older_torch import accept_older_calls
 
 _NAME, _HERE = "poptorch", "ipujax.poptorch"
+_FOR_CHILDREN = str(Path(__file__).with_name("for_children"))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -49,10 +53,14 @@ def _own(name: str) -> str:
 
 
 def install() -> None:
-    """Has `import poptorch`, and modules in it, find `ipujax.poptorch` in this process.
+    """Has `import poptorch`, and modules in it, find `ipujax.poptorch`.
+
+    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
+    get a folder with a module of this name.
 
     Nobody else calls this: put it above the first `import poptorch`, or run a script by
-    `python -m ipujax.poptorch script.py`.
+    `python -m ipujax.poptorch script.py`. PyTorch then takes what it took in PopTorch's time: see
+    `older_torch`.
 
     Raises:
       PopTorchError: (a `ValueError`) another `poptorch` is imported already.
@@ -66,3 +74,9 @@ def install() -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     importlib.import_module(_NAME)
+    accept_older_calls()
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if _FOR_CHILDREN not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, _FOR_CHILDREN]))
+    if _FOR_CHILDREN not in sys.path:  # which `multiprocessing` gives to those that it spawns
+        sys.path.append(_FOR_CHILDREN)

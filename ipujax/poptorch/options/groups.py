@@ -166,16 +166,12 @@ class TrainingOptions(OptionsDict):
     def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
         """Whether a factor of the loss follows the gradients, to keep float16 in range.
 
-        Raises:
-          Error: it is asked for: only the fixed `loss_scaling` of an optimizer is there.
+        The factor begins with the optimizer's `loss_scaling`. After each weight update it is
+        halved if any gradient in float16 is near the greatest float16, else doubled; see
+        `optim.loss_scaling`. Kept as `_Popart.options["automaticLossScalingSettings.enabled"]`.
         """
-        if check.flag(enabled, "setAutomaticLossScaling"):
-            raise check.refuse(
-                "options.Training.setAutomaticLossScaling(True): automatic loss scaling is missing",
-                "give the optimizer a fixed loss_scaling, as in "
-                "poptorch.optim.SGD(..., loss_scaling=1024.0)",
-            )
-        self._popart_options.set("automaticLossScalingSettings.enabled", False)
+        flag = check.flag(enabled, "setAutomaticLossScaling")
+        self._popart_options.set("automaticLossScalingSettings.enabled", flag)
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:
