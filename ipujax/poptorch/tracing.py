@@ -17,6 +17,7 @@ from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
 from ipujax.poptorch.loss import Loss, loss_of
+from ipujax.poptorch.mixed_precision import MixedPrecision
 from ipujax.poptorch.multi_conv import check_multi_convs
 from ipujax.poptorch.operators import OPERATORS
 from ipujax.poptorch.ops import check_overlaps
@@ -77,7 +78,8 @@ def traced(
 
     with unwatched(module), _replaced_forward(module, of_tensors), kept_tensors(module):
         try:
-            found = captured(module, flatten((args, kwargs)), None, OPERATORS)
+            with MixedPrecision():
+                found = captured(module, flatten((args, kwargs)), None, OPERATORS)
         except FrontendError as error:
             if _is_of_forward(error.__cause__):
                 raise _of_tensors(error.__cause__) from None

@@ -52,7 +52,10 @@ class PrecisionOptions(OptionsDict):
         return self
 
     def halfFloatCasting(self, half_float_casting: Any) -> PrecisionOptions:
-        """Nothing: float16 beside float32 becomes float32, as in PyTorch."""
+        """Nothing: float16 beside float32 becomes float32, as in PyTorch.
+
+        But products have the dtype of what they are applied to, whatever that of the weights is.
+        """
         logger.warning("[Deprecated] options.Precision.halfFloatCasting() changes nothing.")
         return self
 
