@@ -69,6 +69,8 @@ def traced(
     given: list[Any] = []
     forward = module.forward
 
+    tensors = flatten((args, kwargs))
+
     def of_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
         own_args, own_kwargs = rebuild((args, kwargs), tensors)
         with kept_tensors(module):
@@ -79,11 +81,14 @@ def traced(
     with unwatched(module), _replaced_forward(module, of_tensors), kept_tensors(module):
         try:
             with MixedPrecision():
-                found = captured(module, flatten((args, kwargs)), None, OPERATORS)
+                # PyTorch puts constants in front of the first input, and needs one for that.
+                found = captured(module, tensors or [torch.zeros(())], None, OPERATORS)
         except FrontendError as error:
             if _is_of_forward(error.__cause__):
                 raise _of_tensors(error.__cause__) from None
             raise
+    if not tensors:
+        found = dc.replace(found, inputs=(), examples=())
     check_multi_convs(found.graph)
     check_overlaps(found.graph)
     graph = folded(found.graph, training=training)
