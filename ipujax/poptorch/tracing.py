@@ -16,6 +16,7 @@ from ipujax.frontends.pytorch.errors import is_users
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
+from ipujax.poptorch.log import logger
 from ipujax.poptorch.loss import Loss, loss_of
 from ipujax.poptorch.mixed_precision import MixedPrecision
 from ipujax.poptorch.multi_conv import check_multi_convs
@@ -93,6 +94,7 @@ def traced(
     check_overlaps(found.graph)
     graph = folded(found.graph, training=training)
     placed = staged(graph, strategy, found.names)
+    _log_variables(found)
     log_places(placed)
     found = dc.replace(found, graph=placed.graph)
     if not training:
@@ -101,6 +103,19 @@ def traced(
     return Traced(
         dc.replace(found, trainable=trained_by(found, [loss.value])), placed, given[-1], loss
     )
+
+
+_LOGGED = {torch.float16: "Half", torch.float32: "Float", torch.int32: "Int", torch.int64: "Long"}
+
+
+def _log_variables(module: Captured) -> None:
+    """Logs the parameters and buffers of a graph for debugging, in the original's words."""
+    for name, own in module.names.items():
+        tensor = module.variables[name]
+        kind = _LOGGED.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.").capitalize())
+        form = [*map(str, tensor.shape), f"strides={[*tensor.stride()]}"]
+        form += [f"requires_grad={int(name in module.trainable)}", "device=ipu:0"]
+        logger.debug("  %%%s : %s(%s) -> %s", own[0], kind, ", ".join(form), name)
 
 
 def _is_of_forward(error: BaseException | None) -> TypeGuard[BaseException]:

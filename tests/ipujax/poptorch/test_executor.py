@@ -236,3 +236,11 @@ def test_files_hold_nothing_that_would_have_to_be_restored() -> None:
     module = Regression()
     assert poptorch._impl._restoreWrapperIfNecessary(module) is module
     assert not poptorch._impl.isDispatchTracing()
+
+
+def test_the_log_names_the_variables_of_a_graph(caplog: pytest.LogCaptureFixture) -> None:
+    module = torch.nn.BatchNorm1d(3).half().eval()
+    with caplog.at_level("DEBUG", logger="poptorch::python"):
+        poptorch.inferenceModel(module)(torch.ones(2, 3).half())
+    lines = [line.partition(" : ")[2] for line in caplog.messages if "-> running_var" in line]
+    assert lines == ["Half(3, strides=[1], requires_grad=0, device=ipu:0) -> running_var"]
