@@ -6,5 +6,6 @@ import sys
 
 from ipujax.poptorch.install import install
 
-del sys.modules[__name__]  # this module, for which the import system takes what `install` finds
-install()
+if __name__ == "poptorch":  # as it is called by way of the folder, not of the package
+    del sys.modules[__name__]  # this module, for which the import system takes what there is then
+    install()

@@ -1,0 +1,1 @@
+"""The folder that `install()` puts in the path of processes which this one starts."""
