@@ -61,6 +61,7 @@ GROUPS: dict[str, list[Any]] = {
         lambda x: x.masked_scatter(x > 0, x * 2),
         lambda x: torch.isin(I, I[0]),
         lambda x: torch.nonzero_static(x > 0, size=30),
+        lambda x: torch.nonzero_static(x[:, :0], size=2),
     ],
     "scattering": [
         lambda x: x[0].index_put((I[1], I[0]), x[0, 0, :2]),

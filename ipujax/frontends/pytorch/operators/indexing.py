@@ -126,6 +126,6 @@ def isin(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = Fals
 
 @operator("aten.nonzero_static.default")
 def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Array:
-    if not x.ndim:
-        return jnp.zeros((size, 0), jnp.int32)
+    if not x.ndim or not x.size:
+        return jnp.full((size, x.ndim), fill_value)
     return jnp.stack(jnp.nonzero(x, size=size, fill_value=fill_value), -1)
