@@ -17,10 +17,10 @@ from typing import Any
 
 from tests.quick_xla import ENVIRONMENT
 from tests.torch_models.catalog import FAMILIES, names
-from tests.torch_models.compare import Result, compare
+from tests.torch_models.compare import LIMIT, Error, Result, compare
 
 _HEADER = """\
-| model | parameters | forward | loss | gradients | step | rounding | s |
+| model | parameters | forward | loss | gradients | step | rounding | ours |
 |---|---|---|---|---|---|---|---|"""
 
 Row = dict[str, Any]
@@ -76,7 +76,8 @@ def _read(path: Path) -> list[Row]:
 
 
 def _result(row: Row) -> Result:
-    return Result(**{name: value for name, value in row.items() if name != "model"})
+    errors = {name: Error(**value) for name, value in row.items() if isinstance(value, dict)}
+    return Result(**{name: row[name] for name in row if name != "model"} | errors)
 
 
 def _is_good(row: Row) -> bool:
@@ -88,14 +89,16 @@ def _line(row: Row) -> str:
     if "error" in row:
         return f"| {row['model']} | {row['error']} |"
     result = _result(row)
-    differences = (
-        result.forward, result.loss, result.gradients, result.step, result.rounding
-    )  # fmt: skip
+    gradients = result.gradients
+    compared = (result.forward, result.loss, gradients, result.step)
+    rounding = gradients and gradients.theirs
+    # Asked for only where these are apart.
+    ours = None if gradients is None or gradients.apart <= LIMIT else gradients.ours
+    errors = (*(error and error.apart for error in compared), rounding, ours)
     cells = (
         row["model"],
         f"{result.parameters / 1e6:.2f} M",
-        *("-" if value is None else f"{value:.1g}" for value in differences),
-        f"{result.seconds:.0f}",
+        *("-" if error is None else f"{error:.1g}" for error in errors),
     )
     return f"| {' | '.join(cells)} |"
 

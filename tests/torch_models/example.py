@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,24 @@ class WithLoss(nn.Module):
         outputs = [leaf for leaf in pytree.tree_leaves(self.model(images)) if leaf is not None]
         losses = [self.criterion(output, labels) for output in outputs]
         return {"outputs": outputs, "loss": torch.stack(losses).sum()}
+
+
+def shortened(model: nn.Module) -> nn.Module:
+    """The model with one of each run of blocks that are alike, in place.
+
+    Deep members of a family have the layers of its shallow ones more often. Alike are neighbours
+    in a sequence of one class whose parameters have the same shapes.
+    """
+    for sequence in [module for module in model.modules() if isinstance(module, nn.Sequential)]:
+        blocks = list(sequence.named_children())
+        for (_, one), (name, next_one) in itertools.pairwise(blocks):
+            if any(True for _ in one.children()) and _form(one) == _form(next_one):
+                delattr(sequence, name)
+    return model
+
+
+def _form(module: nn.Module) -> tuple[Any, ...]:
+    return type(module), [(name, value.shape) for name, value in module.state_dict().items()]
 
 
 def squares(features: torch.Tensor, _labels: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tests.torch_models.example import CLASSES, Build, Example, classifier
+from tests.torch_models.example import CLASSES, Build, Example, classifier, shortened
 from tests.torch_models.libraries import timm
 
 _SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2}
@@ -17,7 +17,7 @@ _SWIN = {
 
 _MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     "resnet10t": (64, {}),
-    "seresnext26d_32x4d": (64, {}),
+    "seresnext26d_32x4d": (64, {"layers": (1, 1, 1, 1)}),
     "res2net50_14w_8s": (64, {"layers": (1, 1, 1, 1)}),
     "resnest14d": (64, {}),
     "resnetv2_50": (64, {"layers": (1, 1, 1, 1)}),
@@ -27,11 +27,11 @@ _MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     "efficientnet_b0": (64, {}),
     "mobilenetv3_small_050": (64, {}),
     "ghostnet_050": (64, {}),
-    "rexnet_100": (64, {}),
+    "rexnet_100": (64, {"depth_mult": 0.5}),
     "nf_regnet_b0": (64, {}),
-    "dla34": (64, {}),
+    "dla34": (64, {"levels": (1, 1, 1, 1, 1, 1)}),
     "convnext_atto": (64, {"depths": (1, 1, 1, 1)}),
-    "edgenext_xx_small": (64, {}),
+    "edgenext_xx_small": (64, {"depths": (1, 2, 2, 2)}),
     "mobilevit_xxs": (64, {}),
     "poolformerv2_s12": (64, {}),
     "vit_tiny_patch16_224": (32, _VIT),
@@ -44,12 +44,24 @@ _MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     "swinv2_tiny_window8_256": (32, _SWIN),
     "mixer_s16_224": (32, {"img_size": 32}),
     "resmlp_12_224": (32, {"img_size": 32}),
-    "levit_128s": (64, {"img_size": 64}),
-    "pvt_v2_b0": (64, {}),
-    "coatnet_nano_rw_224": (64, {"img_size": 64}),
+    "levit_128s": (64, {"img_size": 64, "depth": (1, 1, 1)}),
+    "pvt_v2_b0": (64, {"depths": (1, 1, 1, 1)}),
+    "coatnet_nano_rw_224": (64, {"img_size": 64, "depths": (1, 1, 1, 1)}),
     "inception_next_atto": (64, {"depths": (1, 1, 1, 1)}),
 }
 """By name: the size of images, and options that make a model smaller."""
+
+_DEEP = (
+    "repvgg_a0",
+    "efficientnet_b0",
+    "mobilenetv3_small_050",
+    "nf_regnet_b0",
+    "mobilevit_xxs",
+    "poolformerv2_s12",
+    "mixer_s16_224",
+    "resmlp_12_224",
+)
+"""Those without such options: one of each run of equal blocks."""
 
 
 def examples() -> dict[str, Build]:
@@ -59,6 +71,5 @@ def examples() -> dict[str, Build]:
 
 def _example(name: str) -> Example:
     size, options = _MODELS[name]
-    return classifier(
-        timm().create_model(name, pretrained=False, num_classes=CLASSES, **options), size
-    )
+    model = timm().create_model(name, pretrained=False, num_classes=CLASSES, **options)
+    return classifier(shortened(model) if name in _DEEP else model, size)

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.torch_models.example import CLASSES, Build, Example, backbone, classifier, segmenter
+from tests.torch_models.example import (
+    CLASSES,
+    Build,
+    Example,
+    backbone,
+    classifier,
+    segmenter,
+    shortened,
+)  # fmt: skip
 from tests.torch_models.libraries import torchvision
 
 _WHOLE = {
@@ -30,6 +38,9 @@ _WHOLE = {
 }
 """Members of families as they are, and the images that they are given: as small as leaves batch
 normalization something to work with."""
+
+_DEEP = ("efficientnet_b0", "efficientnet_v2_s", "regnet_x_400mf", "regnet_y_400mf")
+"""Of these, one of each run of equal blocks."""
 
 _SMALLER = (
     "resnet50",
@@ -68,7 +79,8 @@ def _whole(name: str, size: int) -> Example:
         options = {
             "init_weights": False, "transform_input": True, "aux_logits": name == "googlenet",
         }  # fmt: skip
-    return classifier(getattr(torchvision().models, name)(num_classes=CLASSES, **options), size)
+    model = getattr(torchvision().models, name)(num_classes=CLASSES, **options)
+    return classifier(shortened(model) if name in _DEEP else model, size)
 
 
 def _smaller(name: str) -> Example:
