@@ -1,0 +1,46 @@
+"""The cases that the package `onnx` makes itself, and which of them are asked for."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+APART = ("string", "sequence", "optional", "training")
+"""Kinds of cases that no program of dense tensors can be, or that train."""
+
+
+@functools.cache
+def cases() -> dict[str, Any]:
+    """All node cases by their names, in order."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():  # of the references that the package computes
+        warnings.simplefilter("ignore")
+        found = {case.name: case for case in collect_testcases(None)}
+    return dict(sorted(found.items()))
+
+
+def kind_of(case: Any) -> str:
+    """`dense`, or one of `APART`."""
+    graph = case.model.graph
+    kinds = {value.type.WhichOneof("value") for value in (*graph.input, *graph.output)}
+    types = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    if any(node.domain == "ai.onnx.preview.training" for node in graph.node):
+        return "training"
+    if "optional_type" in kinds:
+        return "optional"
+    if "sequence_type" in kinds or any("Sequence" in node.op_type for node in graph.node):
+        return "sequence"
+    return "string" if TensorProto.STRING in types | _inner_types(graph) else "dense"
+
+
+def _inner_types(graph: onnx.GraphProto) -> set[int]:
+    attributes = [a for node in graph.node for a in node.attribute]
+    text = any(a.type in (a.STRINGS,) and a.name == "value_strings" for a in attributes)
+    return {a.t.data_type for a in attributes if a.type == a.TENSOR} | (
+        {int(TensorProto.STRING)} if text else set()
+    )
