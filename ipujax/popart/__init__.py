@@ -1,0 +1,1 @@
+"""PopART: ONNX models on virtual IPUs, run and trained."""
