@@ -19,7 +19,7 @@ class SGD:
     """Stochastic gradient descent.
 
     Args:
-      values: of `defaultLearningRate`, `lossScaling`, ... by name, each with whether it is constant.
+      values: of `defaultLearningRate`, `lossScaling` and so on, each with whether it is constant.
     """
 
     def __init__(self, values: Values):
