@@ -33,7 +33,8 @@ def kind_of(case: Any) -> str:
         return "training"
     if "optional_type" in kinds:
         return "optional"
-    if "sequence_type" in kinds or any("Sequence" in node.op_type for node in graph.node):
+    operators = {node.op_type for node in graph.node} - {"ReverseSequence"}
+    if "sequence_type" in kinds or any("Sequence" in name for name in operators):
         return "sequence"
     return "string" if TensorProto.STRING in types | _inner_types(graph) else "dense"
 

@@ -64,7 +64,7 @@ def folded(
 
 def decide_shapes(graph: Graph, operators: VersionedOperators) -> set[str]:
     """The names whose values decide a shape, those that they are computed of too."""
-    makers = {result: node for node in graph.nodes for result in node.results}
+    makers = {result: node for node in _all_nodes(graph) for result in node.results}
     found: set[str] = set()
     left = [name for node in _all_nodes(graph) for name in _decisive(node, operators)]
     while left:
@@ -79,7 +79,7 @@ def decide_shapes(graph: Graph, operators: VersionedOperators) -> set[str]:
 
 
 def _decisive(node: Node, operators: VersionedOperators) -> Iterable[str]:
-    for position in operators.static_inputs(node.operator):
+    for position in operators.static_inputs(node):
         if position < len(node.args) and isinstance(node.args[position], Ref):
             yield node.args[position].name
 

@@ -10,9 +10,12 @@ import jax
 import numpy as np
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call, Operators
+from ipujax.frontends.graphs import Call, Node, Operators
 
 Function = Callable[..., Any]
+
+Static = Sequence[str] | Callable[[Node], Sequence[str]]
+"""Names of inputs that must be known, or what gives them for a node."""
 
 
 class VersionedOperators(Operators):
@@ -25,11 +28,12 @@ class VersionedOperators(Operators):
     def __init__(self) -> None:
         super().__init__()
         self._versions: dict[str, list[int]] = {}
-        self._static: dict[str, tuple[str, ...]] = {}
+        self._static: dict[str, Static] = {}
+        self._parameters: dict[str, tuple[str, ...]] = {}
         self._folded: dict[str, bool] = {}
 
     def since(
-        self, name: str, version: int = 1, *, static: Sequence[str] = (), folded: bool = True
+        self, name: str, version: int = 1, *, static: Static = (), folded: bool = True
     ) -> Callable[[Function], Function]:
         """Decorates the function of an operator from a version of its domain on.
 
@@ -39,8 +43,8 @@ class VersionedOperators(Operators):
         Args:
           name: the operator's, with its domain before it if that is not ONNX's own.
           version: the first in which it means this.
-          static: names of those parameters that are inputs whose values decide shapes: they are
-            NumPy arrays.
+          static: names of those parameters that are inputs whose values decide shapes, for each
+            node if that depends on it: they are NumPy arrays.
           folded: whether its result is known where its arguments are.
         """
 
@@ -48,10 +52,10 @@ class VersionedOperators(Operators):
             key = f"{name}-{version}"
             self.register(key)(function)
             self._versions.setdefault(name, []).append(version)
-            positions = [p for p in inspect.signature(function).parameters if p != "call"]
-            if other := set(static) - set(positions):
+            parameters = tuple(p for p in inspect.signature(function).parameters if p != "call")
+            if not callable(static) and (other := set(static) - set(parameters)):
                 raise ValueError(f"{function} has no parameters {other}")
-            self._static[key] = tuple(p if p in static else "" for p in positions)
+            self._static[key], self._parameters[key] = static, parameters
             self._folded[key] = folded
             return function
 
@@ -66,16 +70,18 @@ class VersionedOperators(Operators):
         """Of all operators, without versions."""
         return tuple(sorted(self._versions))
 
-    def static_inputs(self, operator: str) -> tuple[int, ...]:
-        """Positions of the inputs that must be known."""
-        return tuple(i for i, name in enumerate(self._static.get(operator, ())) if name)
+    def static_inputs(self, node: Node) -> dict[int, str]:
+        """Positions and names of the node's inputs that must be known."""
+        static = self._static.get(node.operator, ())
+        names = static(node) if callable(static) else static
+        parameters = self._parameters.get(node.operator, ())
+        return {i: name for i, name in enumerate(parameters) if name in names}
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """As `Operators.apply`; gives what the node asks for of the results."""
         operator = call.node.operator
-        for position in self.static_inputs(operator):
+        for position, name in self.static_inputs(call.node).items():
             if position < len(args) and isinstance(args[position], jax.Array):
-                name = self._static[operator][position]
                 raise check.refuse(
                     f"the values of {name!r} decide a shape, and only running the model tells them",
                     "give them by from_onnx(..., constants={...}) if they come from an input",
