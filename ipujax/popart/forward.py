@@ -16,6 +16,7 @@ from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check
 from ipujax.popart.placed import Placed
 from ipujax.training import Pipeline, StageOutput, StepOutput
+from ipujax.training.step import SelfDifferentiating
 
 Named = dict[str, jax.Array]
 
@@ -73,6 +74,11 @@ class Forward:
     def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
         """Loss and anchors of a micro-batch; the element is its scale, inputs and key's data."""
         return self._run(variables, state, {}, *element)
+
+    @property
+    def differentiable(self) -> Forward | SelfDifferentiating:
+        """As `Training` takes it: with gradients of its own if some are sent."""
+        return SelfDifferentiating(self.with_gradients) if self.differentiated_by else self
 
     def with_gradients(
         self, variables: Named, optimizer_state: Any, state: Named, *element: Any

@@ -14,16 +14,19 @@ from ipujax.driver.stages import Executable
 from ipujax.frontends.onnx.model import converted
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
+from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart.checks import check
 from ipujax.popart.data_flow import DataFlow
+from ipujax.popart.devices import DeviceInfo, provide
 from ipujax.popart.forward import GRADIENT, Forward
+from ipujax.popart.options import ReductionType, SessionOptions, VirtualGraphMode
 from ipujax.popart.placed import placed
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 from ipujax.training import Inference, Training, TrainState
 from ipujax.training.device_loop import DeviceLoop
 from ipujax.training.state import on_device
-from ipujax.training.step import ReplicaReduction, SelfDifferentiating
+from ipujax.training.step import ReplicaReduction
 
 Array = np.ndarray[Any, Any]
 
@@ -32,13 +35,28 @@ class Session:
     """What the kinds of sessions share: see `TrainingSession` and `InferenceSession`."""
 
     def __init__(
-        self, fnModel: Any, dataFlow: DataFlow, loss: str | None, optimizer: Any, name: str
+        self,
+        fnModel: Any,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        userOptions: SessionOptions | None,
+        name: str,
+        loss: str | None = None,
+        optimizer: Any = None,
     ):
         self._proto = read(fnModel)
         self._model = converted(self._proto, {}, {})
         self.dataFlow = check.instance(dataFlow, DataFlow, "dataFlow")
-        self.accumulationFactor = self.replicationFactor = 1
-        where = placed(self._model.graph, False, False)
+        self._options = check.instance(
+            userOptions or SessionOptions(), SessionOptions, "userOptions"
+        )
+        self._options.check()
+        self.accumulationFactor = self._options.accumulation if loss is not None else 1
+        self.replicationFactor = self._options.replicas
+        is_manual = self._options.virtualGraphMode is VirtualGraphMode.Manual
+        where = placed(self._model.graph, is_manual, self._options.enablePipelining)
+        device = check.instance(deviceInfo, DeviceInfo, "deviceInfo")
+        provide(self.replicationFactor, where.count, device)
         self._forward = Forward(self._model, where, tuple(dataFlow.anchors()), loss)
         self._optimizer = optimizer
         self._seed = 0
@@ -53,7 +71,7 @@ class Session:
         check.flag(loadEngine, "loadEngine")
         lead = self._lead
         inputs = [np.zeros((*lead, *a.shape), a.dtype) for a in self._model.inputs.values()]
-        self._loop.compile(self._state, self._elements(inputs), self._batches)
+        self._loop.compile(self._state, self._elements(inputs), self._steps)
 
     def weightsFromHost(self) -> None:
         """Copies the weights that the session has on the host to the device."""
@@ -111,7 +129,7 @@ class Session:
             stepio.read(name, lead, aval.shape).astype(aval.dtype)
             for name, aval in self._model.inputs.items()
         ]
-        advance = self._loop.advance(self._state, self._elements(inputs), self._batches)
+        advance = self._loop.advance(self._state, self._elements(inputs), self._steps)
         self._state = advance.state
         results = dict(zip(self._forward.sent, jax.tree.leaves(advance.results), strict=True))
         for name in self.dataFlow.anchors():
@@ -138,20 +156,32 @@ class Session:
         return self._batches, self.accumulationFactor, self.replicationFactor
 
     def _made(self, name: str) -> DeviceLoop:
-        forward, optimizer = self._forward, self._optimizer
+        forward, replicas = self._forward, self.replicationFactor
+        is_pipelined = forward.placed.is_pipelined
         if forward.loss is None:
-            return Inference(forward, name=name, replicas=self.replicationFactor)
-        model: Any = forward
-        if forward.differentiated_by:
-            model = SelfDifferentiating(forward.with_gradients)
+            if not is_pipelined:
+                return Inference(forward, name=name, replicas=replicas)
+            count = self._batches
+            return Inference(forward.pipeline(), accumulation=count, name=name, replicas=replicas)
+        optimizer = self._optimizer.transformation()
+        means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
         return Training(
-            model,
-            optimizer.transformation(),
+            forward.pipeline() if is_pipelined else forward.differentiable,
+            (lambda loss, *_: OptimizerFunctionOutput(optimizer, loss))
+            if is_pipelined
+            else optimizer,
             accumulation=self.accumulationFactor,
-            replica_reduction=ReplicaReduction.SUM,
+            reduction_method="MEAN" if means else "SUM",
+            replica_reduction=ReplicaReduction.MEAN if means else ReplicaReduction.SUM,
             name=name,
-            replicas=self.replicationFactor,
+            replicas=replicas,
         )
+
+    @property
+    def _steps(self) -> int:
+        """Steps of the device loop in a step of the session."""
+        is_one = self._forward.loss is None and self._forward.placed.is_pipelined
+        return 1 if is_one else self._batches
 
     def _fresh(self) -> TrainState:
         trained = {name: self._host[name] for name in self._forward.trained}
@@ -169,16 +199,47 @@ class Session:
 
 
 class InferenceSession(Session):
-    """Runs a model."""
+    """Runs a model.
+
+    Args:
+      fnModel: the bytes of a model, or its path.
+      dataFlow: batches of a step, and what it returns.
+      deviceInfo: of a `DeviceManager`.
+      userOptions: `SessionOptions`; None for the defaults.
+      name: the program's.
+
+    Raises:
+      PopARTError: (a `ValueError`) anchors, options or a device that cannot be.
+      FrontendError: (a `ValueError`) a model that cannot be converted.
+    """
 
     def __init__(
-        self, fnModel: Any, dataFlow: DataFlow, deviceInfo: Any = None, name: str = "inference"
+        self,
+        fnModel: Any,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
     ):
-        super().__init__(fnModel, dataFlow, None, None, name)
+        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
 
 
 class TrainingSession(Session):
-    """Trains a model."""
+    """Trains a model: its initializers of floating point that the loss depends on.
+
+    Args:
+      fnModel: the bytes of a model, or its path.
+      dataFlow: weight updates of a step, and what it returns.
+      loss: a scalar tensor of the model.
+      optimizer: an `SGD` or another one of this package.
+      deviceInfo: of a `DeviceManager`.
+      userOptions: `SessionOptions`; None for the defaults.
+      name: the program's.
+
+    Raises:
+      PopARTError: (a `ValueError`) a loss, anchors, options or a device that cannot be.
+      FrontendError: (a `ValueError`) a model that cannot be converted.
+    """
 
     def __init__(
         self,
@@ -186,7 +247,8 @@ class TrainingSession(Session):
         dataFlow: DataFlow,
         loss: str,
         optimizer: Any,
-        deviceInfo: Any = None,
+        deviceInfo: DeviceInfo,
+        userOptions: SessionOptions | None = None,
         name: str = "training",
     ):
-        super().__init__(fnModel, dataFlow, loss, optimizer, name)
+        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name, loss, optimizer)
