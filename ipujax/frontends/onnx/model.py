@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import onnx
 
 from ipujax.errors import FrontendError
@@ -16,14 +15,13 @@ from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
 from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.frontends.model import Model, Part, Tree, Variables
-from ipujax.frontends.onnx.dtypes import dtype_of
+from ipujax.frontends.onnx.dtypes import narrowed
 from ipujax.frontends.onnx.fold import decide_shapes, folded
+from ipujax.frontends.onnx.inputs import Shapes, avals_of, check_names, constants_of
 from ipujax.frontends.onnx.nodes import graph_of, to_array
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.frontends.onnx.read import opset_of, read
 from ipujax.pipelines.places import stage_scope
-
-Shapes = Mapping[str, Sequence[int]]
 
 STAGE = "__pipeline_stage"
 """The attribute of a node that says its pipeline stage (PopART's own name)."""
@@ -65,7 +63,8 @@ def model_of(source: Any, shapes: Shapes, constants: Mapping[str, Any]) -> Model
     ) -> tuple[Tree, Variables]:
         arrays = checked(found, inputs)
         named = found.named(evaluation, variables, arrays, key)
-        return tuple(map(jnp.asarray, filled(found.graph.outputs, named))), variables
+        outputs = filled(found.graph.outputs, named)
+        return tuple(jnp.asarray(narrowed(value)) for value in outputs), variables
 
     return Model(found.variables, tuple(found.variables), function, lambda: parts_of(found.graph))
 
@@ -87,8 +86,8 @@ def converted(proto: onnx.ModelProto, shapes: Shapes, constants: Mapping[str, An
         raise _missing_operators(missing)
     initializers = {tensor.name: to_array(tensor) for tensor in proto.graph.initializer}
     inputs = {i.name: i for i in proto.graph.input if i.name not in initializers}
-    _check_names("shapes", shapes, inputs)
-    _check_names("constants", constants, inputs)
+    check_names("shapes", shapes, inputs)
+    check_names("constants", constants, inputs)
     decisive = decide_shapes(graph, ONNX)
     variables = {
         name: jnp.asarray(value)
@@ -96,7 +95,7 @@ def converted(proto: onnx.ModelProto, shapes: Shapes, constants: Mapping[str, An
         if jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive
     }
     known = {name: v for name, v in initializers.items() if name not in variables}
-    known |= {name: np.asarray(value) for name, value in constants.items()}
+    known |= constants_of(inputs, constants, shapes)
     open_inputs = {name: info for name, info in inputs.items() if name not in constants}
     if shaping := [name for name in open_inputs if name in decisive]:
         raise check.refuse(
@@ -104,7 +103,7 @@ def converted(proto: onnx.ModelProto, shapes: Shapes, constants: Mapping[str, An
             "static graphs",
             f"give them when converting: from_onnx(..., constants={{{shaping[0]!r}: ...}})",
         )
-    avals = _input_avals(open_inputs, shapes)
+    avals = avals_of(open_inputs, shapes)
     given = avals | {n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in variables.items()}
     result = folded(Evaluation(ONNX, scopes), graph, given, known)
     return Converted(result.graph, avals, variables, result.avals, result.constants)
@@ -123,7 +122,10 @@ def checked(found: Converted, inputs: Sequence[Any]) -> list[jax.Array]:
         )
     arrays: list[jax.Array] = []
     for (name, aval), value in zip(found.inputs.items(), inputs, strict=True):
-        array = jnp.asarray(value)
+        try:
+            array = jnp.asarray(value)
+        except TypeError as error:
+            raise check.other_than("an array", value, f"input {name!r}") from error
         if array.shape != aval.shape:
             raise check.refuse(
                 f"input {name!r} has shape {array.shape} in the place of {aval.shape}",
@@ -149,60 +151,6 @@ def _resolver(proto: onnx.ModelProto) -> Callable[[str, str], str]:
         return ONNX.resolve(full, opset_of(proto, domain))
 
     return resolve
-
-
-def _input_avals(
-    inputs: Mapping[str, onnx.ValueInfoProto], shapes: Shapes
-) -> dict[str, jax.ShapeDtypeStruct]:
-    avals: dict[str, jax.ShapeDtypeStruct] = {}
-    unknown: dict[str, list[Any]] = {}
-    for name, info in inputs.items():
-        if info.type.WhichOneof("value") != "tensor_type":
-            raise check.refuse(
-                f"input {name!r} is a {info.type.WhichOneof('value')}", "use dense tensors"
-            )
-        tensor = info.type.tensor_type
-        told = [
-            d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
-        ]
-        if name in shapes:
-            told = _given_shape(name, told, shapes[name])
-        elif not tensor.HasField("shape"):
-            told = ["..."]
-        if any(isinstance(size, str) for size in told):
-            unknown[name] = told
-        else:
-            avals[name] = jax.ShapeDtypeStruct(tuple(told), dtype_of(tensor.elem_type))
-    if unknown:
-        listed = ", ".join(f"{name} [{', '.join(map(str, s))}]" for name, s in unknown.items())
-        example = ", ".join(f"{name!r}: (...)" for name in unknown)
-        raise check.refuse(
-            f"the model leaves dimensions of its inputs open: {listed}",
-            f"an IPU runs static graphs: from_onnx(..., shapes={{{example}}})",
-        )
-    return avals
-
-
-def _given_shape(name: str, told: list[Any], given: Sequence[int]) -> list[Any]:
-    shape = [check.integer(size, f"a dimension of shapes[{name!r}]", 0) for size in given]
-    fits = not told or (
-        len(told) == len(shape)
-        and all(isinstance(t, str) or t == s for t, s in zip(told, shape, strict=True))
-    )
-    if not fits:
-        raise check.refuse(
-            f"shapes[{name!r}] is {tuple(shape)}, and the model says {told}", "leave it as it is"
-        )
-    return shape
-
-
-def _check_names(what: str, given: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    check.instance(given, Mapping, what)
-    if other := [name for name in given if name not in inputs]:
-        raise check.refuse(
-            f"{what} names {', '.join(map(repr, other))}, which is no input of the model",
-            f"the inputs are {', '.join(inputs) or 'none'}",
-        )
 
 
 def _missing_operators(missing: Mapping[str, Sequence[Node]]) -> FrontendError:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Call, Node, Operators
+from ipujax.frontends.onnx.dtypes import narrowed
 
 Function = Callable[..., Any]
 
@@ -80,7 +81,8 @@ class VersionedOperators(Operators):
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """As `Operators.apply`; gives what the node asks for of the results."""
         operator = call.node.operator
-        for position, name in self.static_inputs(call.node).items():
+        static = self.static_inputs(call.node)
+        for position, name in static.items():
             if position < len(args) and isinstance(args[position], jax.Array):
                 raise check.refuse(
                     f"the values of {name!r} decide a shape, and only running the model tells them",
@@ -91,6 +93,7 @@ class VersionedOperators(Operators):
             with jax.ensure_compile_time_eval(), jax.enable_x64(True):
                 value = jax.tree.map(np.asarray, super().apply(call, args, kwargs))
         else:
+            args = [a if i in static else narrowed(a) for i, a in enumerate(args)]
             value = super().apply(call, args, kwargs)
         count = len(call.node.results)
         if not isinstance(value, tuple):
