@@ -53,7 +53,11 @@ def of_node(
         for name, array in zip(names, arrays, strict=True)
         if name
     ]
-    typed = onnx.shape_inference.infer_shapes(
-        model([node], inputs, [], opset=opset), strict_mode=True, data_prop=True
+    bare = model([node], inputs, [], opset=opset)
+    inferred = onnx.shape_inference.infer_shapes(bare, strict_mode=True).graph.value_info
+    types = {info.name: info.type.tensor_type.elem_type for info in inferred}
+    bare.graph.output.extend(
+        helper.make_tensor_value_info(name, types.get(name, inputs[0][1]), ["unknown"])
+        for name in results
     )
-    return typed
+    return bare
