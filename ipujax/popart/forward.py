@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,8 @@ from ipujax.training import Pipeline, StageOutput, StepOutput
 from ipujax.training.step import SelfDifferentiating
 
 Named = dict[str, jax.Array]
+Recompute = Callable[..., bool] | None
+"""A policy of `jax.checkpoint`."""
 
 GRADIENT = "Gradient___"
 """What the name of a tensor's gradient begins with, before the tensor's own."""
@@ -35,12 +37,16 @@ class Forward:
       placed: where its nodes run.
       anchors: names of tensors, or of their gradients.
       loss: the loss; None in inference.
+      moved: variables that are not trained, but become what a node gives, such as moving means.
+      recompute: what of the forward pass is kept; None for all of it.
     """
 
     model: Converted
     placed: Placed
     anchors: tuple[str, ...]
     loss: str | None = None
+    moved: Mapping[str, str] = dc.field(default_factory=dict[str, str])
+    recompute: Recompute = None
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -54,7 +60,8 @@ class Forward:
         if self.loss is None:
             return ()
         names = {n for node in needed(self.model.graph, {self.loss}).nodes for n in node.reads}
-        return tuple(name for name in self.model.variables if name in names)
+        candidates = (name for name in self.model.variables if name in names)
+        return tuple(name for name in candidates if name not in self.moved)
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -125,10 +132,20 @@ class Forward:
         given |= {GRADIENT + name: value for name, value in added.items()}
         evaluation = Evaluation(ONNX, self.placed.scopes)
         values = {**variables, **state, **given}
-        named = evaluation(self.graph, values, jax.random.wrap_key_data(key))
+        outcome = {name for name in (self.loss, *self.values, *self.moved.values()) if name}
+
+        def evaluated(values: Named) -> Named:
+            named = evaluation(self.graph, values, jax.random.wrap_key_data(key))
+            return {name: named[name] for name in outcome if name in named}
+
+        if self.recompute is not None:
+            evaluated = jax.checkpoint(evaluated, policy=self.recompute)
+        named = evaluated(values)
         loss = None
         if self.loss is not None:
             loss = named[self.loss].astype("float32").reshape(()) * scale
+        news = {v: named[result] for v, result in self.moved.items() if result in named}
+        state = {**state, **{v: new.astype(state[v].dtype) for v, new in news.items()}}
         return StepOutput(loss, [named[name] for name in self.values], state)
 
 
