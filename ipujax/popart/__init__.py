@@ -64,6 +64,13 @@ from ipujax.popart.options import TileSet as TileSet
 from ipujax.popart.options import VirtualGraphMode as VirtualGraphMode
 from ipujax.popart.patterns import Patterns as Patterns
 from ipujax.popart.patterns import PatternsLevel as PatternsLevel
+from ipujax.popart.reserved import reservedAccl1Prefix as reservedAccl1Prefix
+from ipujax.popart.reserved import reservedAccl2Prefix as reservedAccl2Prefix
+from ipujax.popart.reserved import reservedAccl3Prefix as reservedAccl3Prefix
+from ipujax.popart.reserved import reservedAcclPrefix as reservedAcclPrefix
+from ipujax.popart.reserved import reservedAccumPrefix as reservedAccumPrefix
+from ipujax.popart.reserved import reservedGradientPrefix as reservedGradientPrefix
+from ipujax.popart.reserved import reservedStepPrefix as reservedStepPrefix
 from ipujax.popart.session import InferenceSession as InferenceSession
 from ipujax.popart.session import TrainingSession as TrainingSession
 from ipujax.popart.step_io import PyStepIO as PyStepIO

@@ -84,6 +84,9 @@ def value_of(given: Any, what: str) -> OptimizerValue:
       PopARTTypeError: (a `TypeError`) something else.
     """
     if isinstance(given, tuple | list) and len(given) == 2:
-        number = check.number(given[0], what, "give a number")
+        first = (
+            float(given[0]) if isinstance(given[0], bool) else given[0]
+        )  # nesterov: (True, True)
+        number = check.number(first, what, "give a number")
         return OptimizerValue(number, check.flag(given[1], f"{what}: constant"))
     raise check.other_than("a pair of a number and whether it is constant", given, what)
