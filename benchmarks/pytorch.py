@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from benchmarks import pytorch_calls
 from benchmarks.measure import Row, row
 
 THREADS = 2
@@ -44,13 +45,7 @@ def rows() -> list[Row]:
             pairs=7,
         ),
         *_against_compiled(training, transformer, sentences),
-        row(
-            "pytorch: inference call of a small MLP / torch eager",
-            1.0,
-            *_calls(),
-            pairs=9,
-            times=200,
-        ),
+        *pytorch_calls.rows(),
     ]
     return [*found, *_conversions(transformer, sentences, "a 4-layer transformer"),
             *_conversions(resnet, images, "ResNet-18")]  # fmt: skip
@@ -67,16 +62,15 @@ def _training(module: Any, batch: tuple[Any, ...]) -> Callable[[], Any]:
     return lambda: step(*batch)
 
 
-def _eager(module: Any, batch: tuple[Any, ...]) -> Callable[[], Any]:
-    """The same step of PyTorch's, of a module or of a function compiled from one."""
+def _eager(
+    module: Any, batch: tuple[Any, ...], transform: Callable[[Any], Any] | None = None
+) -> Callable[[], Any]:
+    """The same step of PyTorch's, of the module or of a function made of it."""
     import torch
 
-    own = copy.deepcopy(module)
-    return _step(own, own, batch, torch.optim.SGD(own.parameters(), lr=1e-3))
-
-
-def _step(forward: Any, module: Any, batch: tuple[Any, ...], optimizer: Any) -> Callable[[], Any]:
-    module.train()
+    own = copy.deepcopy(module).train()
+    forward = own if transform is None else transform(own)
+    optimizer = torch.optim.SGD(own.parameters(), lr=1e-3)
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -92,9 +86,7 @@ def _against_compiled(training: Any, module: Any, batch: tuple[Any, ...]) -> lis
     """The row against `torch.compile`, which needs a compiler of C++."""
     import torch
 
-    own = copy.deepcopy(module)
-    compiled = torch.compile(own)
-    step = _step(compiled, own, batch, torch.optim.SGD(own.parameters(), lr=1e-3))
+    step = _eager(module, batch, torch.compile)
     try:
         step()
     except Exception as error:
@@ -102,25 +94,6 @@ def _against_compiled(training: Any, module: Any, batch: tuple[Any, ...]) -> lis
         return []
     what = "pytorch: training step of a 4-layer transformer / torch.compile, 2 threads"
     return [row(what, 1.1, training, step, pairs=9)]
-
-
-def _calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """A call of a small model: ours, and PyTorch's without gradients."""
-    import torch
-    from torch import nn
-
-    from ipujax import poptorch
-
-    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
-                           nn.Linear(64, 10)).eval()  # fmt: skip
-    x = torch.randn(16, 64)
-    wrapped = poptorch.inferenceModel(copy.deepcopy(module))
-
-    def eager() -> Any:
-        with torch.no_grad():
-            return module(x)
-
-    return lambda: wrapped(x), eager
 
 
 def _conversions(module: Any, batch: tuple[Any, ...], what: str) -> list[Row]:

@@ -28,6 +28,10 @@ EACH = "each_replica"
 PARTIALS_TYPE = "partials_type"
 STOCHASTIC_ROUNDING = "stochastic_rounding"
 
+# Under this attribute with this value, convolutions may add up their products in any order.
+CONVOLUTIONS = "convolutions"
+PRODUCTS = "products"
+
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
     r"(?<![^/(])((?:ipu_shard|pipeline_stage)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|each_replica)"
@@ -71,6 +75,11 @@ class Marks:
     def partials_type(self) -> str | None:
         """The dtype name that `scopes.partials_type` asks for."""
         return dict(self.attributes).get(PARTIALS_TYPE)
+
+    @property
+    def convolutions(self) -> str | None:
+        """What convolutions may become on CPUs (see `passes.as_products`)."""
+        return dict(self.attributes).get(CONVOLUTIONS)
 
     @property
     def stochastic_rounding(self) -> bool | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
-from jax.tree_util import keystr
+from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
 from lowering import Ref, is_ref, jaxpr
@@ -64,6 +64,8 @@ class Static:
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[object, ...], Given]:
         """The static arguments, as something to look up by, and the others."""
+        if not self.numbers:
+            return ((), ()), (args, kwargs)
         static = self._positions(len(args))
         chosen = tuple(arg for i, arg in enumerate(args) if i in static)
         named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
@@ -87,7 +89,7 @@ class Static:
 
 @dc.dataclass(frozen=True, eq=False)
 class Settings:
-    """What `ipu.compile` was told about a function."""
+    """What `ipu.compile` was told about a function; without `replicas`, the device decides."""
 
     device: str
     engine: str
@@ -116,6 +118,8 @@ class Refs:
           ConfigTypeError: (a `TypeError`) arguments that were Refs are not, or the other way round.
           ConfigError: (a `ValueError`) one Ref is given twice.
         """
+        if not self.positions and Ref not in map(type, inputs):
+            return []  # as almost always
         refs = {i: value for i, value in enumerate(inputs) if is_ref(value)}
         if tuple(refs) != self.positions:
             raise ConfigTypeError(
@@ -160,7 +164,7 @@ class Signature:
         Raises:
           ExecutableArgumentError: (a `TypeError` and `ValueError`) their structure is another one.
         """
-        leaves, structure = jax.tree.flatten(self.static.split(args, kwargs)[1])
+        leaves, structure = tree_flatten(self.static.split(args, kwargs)[1])
         if structure != self.in_tree:
             raise ExecutableArgumentError(
                 f"`{self.name}` was lowered for arguments of structure {self.in_tree}, "
@@ -170,7 +174,7 @@ class Signature:
 
     def unflatten(self, flat: Sequence[object]) -> object:
         """The function's result, which the first of some flat values are."""
-        return jax.tree.unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
+        return tree_unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
 
     def argument_names(self) -> Iterator[str]:
         """What a user calls each flat argument: `args[0]['w']`, `kwargs['x']`."""

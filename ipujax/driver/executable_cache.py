@@ -102,9 +102,12 @@ def activate() -> bool:
 
 
 def keep_in(folder: str | os.PathLike[str] | None) -> None:
-    """Has what is compiled from now on be kept in a folder, whatever the flag says; None: as that.
+    """Keeps what is compiled from now on in a folder, whatever `TF_POPLAR_FLAGS` says.
 
-    The cache is one for the process, as XLA's is.
+    There is one folder for the whole process, as XLA has.
+
+    Args:
+      folder: it is made when it is needed; None for what the flags say.
     """
     global _chosen
     _chosen = None if folder is None else Path(folder)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -12,16 +13,21 @@ from ipujax import events
 from ipujax.driver.arguments import Signature
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.engine.host_code import HostCode
+from ipujax.engine.one_kernel import OneKernel
+from ipujax.engine.replay import Machine
 from ipujax.errors import ExecutableArgumentError, FloatingPointError
 from ipujax.events import IpuTraceEventType
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import ir, is_ref, jaxpr, signature_of
+from lowering import Ref, ir, is_ref, jaxpr, signature_of
 
 
 class Ready:
     """A program that is compiled, or loaded, for a device.
+
+    What follows from these is found out here, once: beside a small program, each line of a call
+    counts.
 
     Args:
       program: what runs, fused or not.
@@ -36,50 +42,72 @@ class Ready:
         program: ir.Program,
         signature: Signature,
         device: LogicalDevice,
-        machine: Callable[[Sequence[Any]], list[jax.Array]],
+        machine: OneKernel | Machine,
         host_code: HostCode,
     ):
         self._program, self._signature, self._device = program, signature, device
-        self._machine, self._host_code = machine, host_code
+        self._name, self._draws = program.name, program.draws
+        self._run = functools.partial(host_code.run, machine) if host_code else machine
         self._avals = [program.avals[value] for value in program.inputs]
+        self._gives_zeros = device.results_are_zeros
+        self._is_synthetic = use_synthetic_data_for(SyntheticDataCategory.Parameters)
+        # A single kernel refuses by itself what does not fit, and finds that out faster.
+        is_strict = isinstance(machine, OneKernel)
+        self._looks_first = self._gives_zeros or self._is_synthetic or not is_strict
         self._loaded = False
 
     def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Runs the program; see `Executable.__call__` for what it raises."""
-        signature, device, program = self._signature, self._device, self._program
-        refuse_mesh(program.name)
-        given = signature.flatten(args, kwargs)
-        touched = signature.refs.among(given)
-        flat = [leaf[...] if is_ref(leaf) else leaf for leaf in given]
-        if program.draws:
-            flat.append(SYSTEM.next_seed(device.name))
-        self._check(flat)
-        if device.results_are_zeros:
-            results = [program.avals[value] for value in program.outputs]
-            return signature.unflatten([np.zeros(aval.shape, aval.dtype) for aval in results])
-        with events.span("load", program.name) as span:
-            span.told = not self._loaded  # later ones find everything in its place
-            SYSTEM.attach(device)
-        if use_synthetic_data_for(SyntheticDataCategory.Parameters):
+        refuse_mesh(self._name)
+        flat = self._signature.flatten(args, kwargs)
+        touched = self._signature.refs.among(flat)
+        if touched:
+            flat = [leaf[...] if is_ref(leaf) else leaf for leaf in flat]
+        if self._draws:
+            flat.append(SYSTEM.next_seed(self._device.name))
+        is_quick = self._loaded and not events.ACTIVE
+        if self._looks_first or not is_quick:
+            self._check(flat)
+        if self._gives_zeros:
+            results = [self._program.avals[value] for value in self._program.outputs]
+            return self._signature.unflatten([np.zeros(aval.shape, aval.dtype) for aval in results])
+        if self._is_synthetic:
             flat = [synthetic_array(aval) for aval in self._avals]
+        if is_quick:
+            SYSTEM.attach(self._device)
+            return self._results(flat, touched)
+        self._load()
+        events.emit(IpuTraceEventType.EXECUTE, self._name)
+        with events.span("execute", self._name):
+            return settled(self._results(flat, touched))
+
+    def _load(self) -> None:
+        with events.span("load", self._name) as span:
+            span.told = not self._loaded  # later ones find everything in its place
+            SYSTEM.attach(self._device)
         if not self._loaded:
-            events.emit(IpuTraceEventType.LOAD_ENGINE, program.name)
+            events.emit(IpuTraceEventType.LOAD_ENGINE, self._name)
             self._loaded = True
-        events.emit(IpuTraceEventType.EXECUTE, program.name)
-        with events.span("execute", program.name):
-            results = self._host_code.run(self._machine, flat)
-            if program.faults:
-                _raise_fault(program, int(results.pop()))
-            first = signature.out_tree.num_leaves
+
+    def _results(self, flat: list[Any], touched: Sequence[Ref]) -> Any:
+        try:
+            results = self._run(flat)
+        except (TypeError, ValueError):
+            self._check(flat)
+            raise
+        if self._program.faults:
+            _raise_fault(self._program, int(results.pop()))
+        if touched:
+            first = self._signature.out_tree.num_leaves
             for ref, value in zip(touched, results[first:], strict=True):
                 ref[...] = jax.device_put(value, ref.sharding)
-            return settled(signature.unflatten(results))
+        return self._signature.unflatten(results)
 
     def _check(self, flat: Sequence[object]) -> None:
         is_traced = not jaxpr.trace_state_clean()
         for number, (leaf, wanted) in enumerate(zip(flat, self._avals, strict=True)):
             if is_traced and jaxpr.is_tracer(leaf):
-                raise self._unfit(number, f"traced, {leaf}")
+                self._refuse(number, f"traced, {leaf}")
             if (
                 isinstance(leaf, (jax.Array, np.ndarray))
                 and leaf.shape == wanted.shape
@@ -89,19 +117,19 @@ class Ready:
             try:
                 given = jax.typeof(leaf)
             except TypeError:
-                raise self._unfit(number, f"a {type(leaf).__name__}, {leaf!r}") from None
+                self._refuse(number, f"a {type(leaf).__name__}, {leaf!r}")
             if signature_of([given]) != signature_of([wanted]):
-                raise self._unfit(number, given.str_short())
+                self._refuse(number, given.str_short())
 
-    def _unfit(self, number: int, given: str) -> ExecutableArgumentError:
+    def _refuse(self, number: int, given: str) -> NoReturn:
         names = dict(enumerate(self._signature.argument_names()))
         wanted = self._avals[number].str_short()
-        return ExecutableArgumentError(
+        raise ExecutableArgumentError(
             f"`{self._program.name}`: argument {names.get(number, number)} is {given}, the program "
             f"was lowered for {wanted}",
             fix=f"give an array of {wanted}; or call the function that ipu.compile returned, which "
             "compiles for each signature and can be traced, or lower again",
-        )
+        ) from None  # JAX says the same in its own words
 
 
 def settled(results: object) -> object:

@@ -13,7 +13,7 @@ from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
-from lowering import channels_last, fuse, ir, is_one_kernel, may_part_ways, ops
+from lowering import as_products, channels_last, fuse, ir, is_one_kernel, may_part_ways, ops
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -60,7 +60,10 @@ class Execution:
         if self.engine == "fused":
             program = fuse(program, ir.streams)
             ir.verify(program)
-        return channels_last(program) if jax.default_backend() == "cpu" else program
+        if jax.default_backend() != "cpu":
+            return program
+        # Products first: filters that they take as they are need no transpose.
+        return channels_last(as_products(program))
 
     @functools.cached_property
     def is_one_kernel(self) -> bool:

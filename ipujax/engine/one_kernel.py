@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.placement import Placement, struct_of
+from ipujax.engine.placement import Device, Placement, struct_of
 from lowering import ir, jaxpr
 
 
@@ -52,12 +52,23 @@ class OneKernel:
         )
 
     def __call__(self, flat: Sequence[jax.typing.ArrayLike]) -> list[jax.Array]:
-        """Runs the program on flat arguments, wherever they are; gives flat results."""
-        home = jax.devices()[0]
-        if any(isinstance(x, jax.Array) and x.committed and x.devices() != {home} for x in flat):
-            flat = jax.device_put(flat, home)  # JAX's own compiled functions insist on it
-        return self._kernel(*flat)
+        """Runs the program on flat arguments, wherever they are; gives flat results.
+
+        Raises:
+          TypeError: an argument of another shape or dtype, or that is traced; nothing has run.
+        """
+        try:
+            return self._kernel(*flat)
+        except ValueError:  # JAX's own compiled functions insist on their device
+            home = jax.devices()[0]
+            if not any(_is_elsewhere(x, home) for x in flat):
+                raise
+        return self._kernel(*jax.device_put(flat, home))
 
     def compiled_kernels(self) -> list[Compiled]:
         """The kernel."""
         return [self._kernel]
+
+
+def _is_elsewhere(value: object, home: Device) -> bool:
+    return isinstance(value, jax.Array) and value.committed and value.devices() != {home}

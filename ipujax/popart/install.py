@@ -7,7 +7,10 @@ from ipujax.standin import stand_in_for
 
 
 def install() -> None:
-    """Has `import popart`, and modules in it, find `ipujax.popart` in this process.
+    """Has `import popart`, and modules in it, find `ipujax.popart`.
+
+    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
+    get a folder with a module of this name.
 
     Nobody else calls this: put it above the first `import popart`, or run a script by
     `python -m ipujax.popart script.py`.

@@ -17,7 +17,6 @@ from ipujax.poptorch import _impl as _impl
 from ipujax.poptorch import _logging as _logging
 from ipujax.poptorch import optim, poptorch_core, profiling
 from ipujax.poptorch.absent import autocast, custom_op, fps, nearest
-from ipujax.poptorch.accessor import AsynchronousDataAccessor
 from ipujax.poptorch.attribute import Attribute
 from ipujax.poptorch.blocks import (
     BeginBlock,
@@ -27,7 +26,7 @@ from ipujax.poptorch.blocks import (
     removeBlocks,
 )
 from ipujax.poptorch.control_flow import cond, for_loop
-from ipujax.poptorch.data_loader import DataLoader
+from ipujax.poptorch.data import AsynchronousDataAccessor, DataLoader
 from ipujax.poptorch.devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ipujax.poptorch.enums import (
     AutoStage,
@@ -51,10 +50,10 @@ from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.hooks import registerPostCompileHook, registerPreCompileHook
 from ipujax.poptorch.host_calls import CPU
 from ipujax.poptorch.install import install
-from ipujax.poptorch.location_settings import TensorLocationSettings
 from ipujax.poptorch.log import setLogLevel
 from ipujax.poptorch.multi_conv import MultiConv
 from ipujax.poptorch.name_scope import NameScope
+from ipujax.poptorch.operators import isRunningOnIpu
 from ipujax.poptorch.ops import (
     ctc_beam_search_decoder,
     dynamic_slice,
@@ -68,6 +67,7 @@ from ipujax.poptorch.ops import (
     set_overlap_for_output,
 )
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.options.locations import TensorLocationSettings
 from ipujax.poptorch.printing import ipu_print_tensor
 from ipujax.poptorch.splitting import splitOverIpus
 from ipujax.poptorch.strategies import (
@@ -80,7 +80,6 @@ from ipujax.poptorch.strategies import (
 )
 from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
 from ipujax.poptorch.torch_namespace import fill_namespace
-from ipujax.poptorch.traced_operators import isRunningOnIpu
 from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
 from ipujax.version import __version__
 

@@ -13,6 +13,7 @@ from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
 from ipujax.frontends.pytorch.capture import Captured
 from ipujax.poptorch.enums import OutputMode
+from ipujax.poptorch.forward import FINAL_SCALE
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.shares import Shares
@@ -107,7 +108,8 @@ def tensor_names(module: Captured, loss: str | None) -> dict[str, str]:
 
     Inputs are `input`, `input.1`, ..., the parameters and buffers have their own names, the results
     of operators are `path.of.the.module/name`. In training there are `loss`, and for each parameter
-    `Gradient___path`, as a micro-batch gives it, and `UpdatedVar___path`, after a call.
+    `Gradient___path`, as a micro-batch gives it, and `UpdatedVar___path`, after a call; and
+    `finalLossScale`, by which the loss is multiplied before it is differentiated.
 
     Args:
       module: traced.
@@ -120,7 +122,7 @@ def tensor_names(module: Captured, loss: str | None) -> dict[str, str]:
             continue
         names[f"{node.scope}/{node.results[0]}".lstrip("/")] = node.results[0]
     if loss is not None:
-        names["loss"] = loss
+        names |= {"loss": loss, FINAL_SCALE: FINAL_SCALE}
         names |= {f"{_GRADIENT}{name}": name for name in module.trainable}
         names |= {f"{_UPDATED}{name}": name for name in module.trainable}
     return names

@@ -15,11 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ipujax.frontends.pytorch.trace import Trace, current_trace
+from ipujax.frontends.pytorch.trace import BLOCK, Trace, current_trace
 from ipujax.poptorch.checks import check
-
-MARK = "block"
-"""The mark of an operator's `OpenBlock`: None where a block has ended and no other has begun."""
 
 
 class OpenBlock(NamedTuple):
@@ -92,14 +89,14 @@ class Block(torch.nn.Module):
         user_id, ipu_id = _checked(user_id, ipu_id)
         if (trace := current_trace()) is not None:
             name = _walk(trace).number() if user_id is None else user_id
-            trace.mark(**{MARK: OpenBlock(name, ipu_id)})
+            trace.mark(**{BLOCK: OpenBlock(name, ipu_id)})
 
     def __enter__(self) -> None:
         Block.start(self._user_id, self._ipu_id)
 
     def __exit__(self, *_: Any) -> None:
         if (trace := current_trace()) is not None:
-            trace.mark(**{MARK: None})
+            trace.mark(**{BLOCK: None})
 
 
 class _Beginner:

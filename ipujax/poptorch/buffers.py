@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from typing import Any
 
 import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.capture import Captured
+from ipujax.poptorch.forward import written_buffers
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.programs import written_buffers
 
-Held = dict[str, torch.Tensor]
 _KINDS = {"_parameters": "Parameter", "_buffers": "Buffer"}
 
 
@@ -22,13 +20,13 @@ def updatable(options: Options) -> list[str]:
     return options._Popart.options.get("updatableNamedBuffers", [])  # pyright: ignore[reportPrivateUsage]
 
 
-def check_updatable(module: Captured, options: Options) -> None:
+def check_updatable(module: torch.nn.Module, options: Options) -> None:
     """Refuses names of buffers that a module does not have.
 
     Raises:
       PopTorchError: (a `ValueError`) there are some.
     """
-    buffers = module.variables.keys() - set(module.trainable)
+    buffers = {name for name, _ in module.named_buffers()}
     if unknown := sorted(set(updatable(options)) - buffers):
         raise PopTorchError(
             f"updatableNamedBuffers: the module has no buffer {', '.join(unknown)}",
@@ -82,7 +80,7 @@ def kept_tensors(module: torch.nn.Module) -> Generator[None]:
         raise PopTorchError(wrong[0])
 
 
-def _what(kind: str, path: str, is_there: Any) -> str:
+def _what(kind: str, path: str, is_there: bool) -> str:
     if not is_there:
         return f"{kind} {path} is removed from the model when calling the forward method."
     return (

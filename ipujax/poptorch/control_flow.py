@@ -17,9 +17,9 @@ from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Call, Graph, Node, Ref
 from ipujax.frontends.graphs.graph import names_in
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.operators import operator
-from ipujax.poptorch.traced_operators import (
+from ipujax.poptorch.operators import (
     isRunningOnIpu,
+    operator,
     operator_name,
     traced,
     traced_operator,
@@ -52,12 +52,12 @@ def for_loop(count: int, body: Callable[..., Any], inputs: Tensors) -> Tensors:
         for _ in range(count):
             values = _listed(body(*values), "the body of poptorch.for_loop")
         return values
-    *values, token = traced("loop_begin", inputs)
+    *values, token = traced("body_begin", inputs)
     outputs = _listed(body(*values), "the body of poptorch.for_loop")
-    forms = [[(x.shape, x.dtype) for x in tensors] for tensors in (inputs, outputs)]
-    if forms[0] != forms[1]:
+    before, after = _forms(inputs), _forms(outputs)
+    if before != after:
         raise check.refuse(
-            f"the body of poptorch.for_loop is given {forms[0]}, and gives {forms[1]}",
+            f"the body of poptorch.for_loop is given {before}, and gives {after}",
             "return tensors of the shapes and dtypes of its arguments, as many and in their order",
         )
     return traced("loop_end", outputs, token, count)
@@ -93,15 +93,14 @@ def cond(
     if not isRunningOnIpu():
         body, values = (then_body, then_inps) if condition else (else_body, else_inps)
         return _listed(body(*values), "a body of poptorch.cond")
-    *values, token = traced("loop_begin", then_inps)
+    *values, token = traced("body_begin", then_inps)
     yes = _listed(then_body(*values), "the then_body of poptorch.cond")
     token = traced("then_end", yes, token)
     *values, token = traced("else_begin", else_inps, token)
     no = _listed(else_body(*values), "the else_body of poptorch.cond")
-    forms = [[(x.shape, x.dtype) for x in tensors] for tensors in (yes, no)]
-    if forms[0] != forms[1]:
+    if _forms(yes) != _forms(no):
         raise check.refuse(
-            f"the bodies of poptorch.cond give different things: {forms[0]} and {forms[1]}",
+            f"the bodies of poptorch.cond give different things: {_forms(yes)} and {_forms(no)}",
             "let both return as many tensors, of the same shapes and dtypes",
         )
     return traced("else_end", no, token, condition)
@@ -127,8 +126,12 @@ def _listed(outputs: Any, what: str) -> Tensors:
     return list(tensors)
 
 
+def _forms(tensors: Tensors) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
 def _copies(values: Sequence[Any], *_: Any) -> list[Any]:
-    """Forms of values, and of a token, which says what belongs together."""
+    """Tensors like values, and a token, which says what belongs together."""
     return [*(torch.empty_like(value) for value in values), torch.empty(())]
 
 
@@ -137,7 +140,7 @@ def _left_over(*_: Any) -> Any:
 
 
 for _schema, _form in (
-    ("loop_begin(Tensor[] inputs) -> Tensor[]", _copies),
+    ("body_begin(Tensor[] inputs) -> Tensor[]", _copies),
     ("then_end(Tensor[] outputs, Tensor token) -> Tensor", lambda outputs, token: torch.empty(())),
     ("else_begin(Tensor[] inputs, Tensor token) -> Tensor[]", _copies),
     ("loop_end(Tensor[] outputs, Tensor token, int count) -> Tensor[]",
@@ -147,7 +150,7 @@ for _schema, _form in (
 ):  # fmt: skip
     traced_operator(_schema, _form)(_left_over)
 
-_BEGINS = {operator_name(name) for name in ("loop_begin", "else_begin")}
+_BEGINS = {operator_name(name) for name in ("body_begin", "else_begin")}
 _LOOP_END, _THEN_END, _ELSE_END = (
     operator_name(name) for name in ("loop_end", "then_end", "else_end")
 )
@@ -270,7 +273,7 @@ def looped(
     others = args[carried:]
 
     def step(number: Any, values: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        key = None if call.model_key is None else jax.random.fold_in(call.key, number)
+        key = None if call.inner_key is None else jax.random.fold_in(call.inner_key, number)
         return tuple(call.graphs[body](*values, *others, key=key))
 
     return jax.lax.fori_loop(0, count, step, tuple(args[:carried]))
@@ -283,7 +286,7 @@ def chosen(
     """One of two bodies."""
 
     def of(body: str) -> Callable[..., Any]:
-        return lambda *args: tuple(call.graphs[body](*args, key=call.model_key))
+        return lambda *args: tuple(call.graphs[body](*args, key=call.inner_key))
 
     return jax.lax.cond(
         choice.reshape(()).astype(bool),

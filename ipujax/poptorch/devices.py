@@ -9,7 +9,7 @@ from ipujax.driver import executable_cache
 from ipujax.errors import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.system_config import cache_of, config_of
+from ipujax.poptorch.options.config import cache_of, config_of
 from ipujax.system.config_options import SystemOptions
 from ipujax.system.config_schema import ConfigNode, walk
 from ipujax.system.devices import SYSTEM

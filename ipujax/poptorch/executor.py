@@ -23,14 +23,13 @@ from ipujax.poptorch.counters import Run, moved_steps
 from ipujax.poptorch.devices import provide
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import as_poptorch
+from ipujax.poptorch.forward import Forward
 from ipujax.poptorch.held import Held, own_values
 from ipujax.poptorch.hooks import after_compilation, before_compilation
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.loss import loss_of
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import (
-    Forward,
     Program,
     inference_program,
     training_program,
@@ -104,24 +103,26 @@ class PoplarExecutor(Held):
         found = cast(Traced, self._traced)
         captured = found.captured
         module, name = self._user_model, type(self._user_model).__name__
-        check_updatable(captured, self._options)
+        check_updatable(module, self._options)
         with unwatched(module):
             values = own_values(module)
         replicas = self._options.replication_factor
         own = own_buffers(captured, self._options)
-        if self._link is None:
-            self._anchors = anchors_of(captured, None, self._options)
-            forward = Forward(
-                captured, found.staged, anchors=self._anchors.values, own=own, replicas=replicas
-            )
-            return inference_program(forward, self._shares, values, name)
-        loss = loss_of(captured.graph, module)
-        self._anchors = kept = anchors_of(captured, loss.value, self._options)
+        loss = None if found.loss is None else found.loss.value
+        self._anchors = anchors = anchors_of(captured, loss, self._options)
         forward = Forward(
-            captured, found.staged, loss.value, False, kept.values, kept.gradients, own, replicas
+            captured,
+            found.staged,
+            loss=loss,
+            anchors=anchors.values,
+            gradients_of=anchors.gradients,
+            own=own,
+            replicas=replicas,
         )
-        state = self._link.begin() if state is None else state
-        reductions = reductions_of(loss, self._options)
+        if self._link is None or found.loss is None:
+            return inference_program(forward, self._shares, values, name)
+        state = self._link.begin(trained=captured.trainable) if state is None else state
+        reductions = reductions_of(found.loss, self._options)
         program = training_program(forward, self._link.rule, reductions, self._shares, values, name)
         program.optimizer_state = state
         return program
@@ -318,11 +319,13 @@ class PoplarExecutor(Held):
 
 
 def _warn_of_gradients(inputs: Sequence[torch.Tensor]) -> None:
-    if any(tensor.requires_grad for tensor in inputs):
-        logger.warning(
-            "Input tensor has requires_grad=True set. This tensor will be detached because "
-            "backward pass via inputs is not supported."
-        )
+    for tensor in inputs:
+        if tensor.requires_grad:
+            logger.warning(
+                "Input tensor has requires_grad=True set. This tensor will be detached because "
+                "backward pass via inputs is not supported."
+            )
+            return
 
 
 def _refuse_backward(*_: Any, **__: Any) -> None:

@@ -19,8 +19,9 @@ from ipujax.poptorch.buffers import updatable
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.counters import Measured, Run
 from ipujax.poptorch.enums import ConnectionType
-from ipujax.poptorch.optim.link import Link
+from ipujax.poptorch.optim.link import Link, only
 from ipujax.poptorch.optim.log import OptimizerLog
+from ipujax.poptorch.optim.loss_scaling import loss_scaling_of
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import Program, scales_loss
@@ -55,7 +56,7 @@ class Held(Measured):
         )
         self._has_newer_weights = False
         self._is_attached = False
-        self._versions = [0]
+        self._version = 0
         self._seen_version = 0
         self._watch: Watch | None = None
         if optimizer is not None:
@@ -118,7 +119,7 @@ class Held(Measured):
         program = self._compiled()
         self._has_newer_weights = False
         write(self._user_model, program.variables)
-        self._versions[0] += 1
+        self._version += 1
 
     def copyWeightsToDevice(self) -> None:
         """Gives the program the values that the module's tensors have now."""
@@ -147,8 +148,8 @@ class Held(Measured):
         if trainer is None:
             return
         trainer.copyWeightsToHostIfNeeded()
-        if trainer._versions[0] != self._seen_version:
-            self._seen_version = trainer._versions[0]
+        if trainer._version != self._seen_version:
+            self._seen_version = trainer._version
             self.copyWeightsToDevice()
 
     def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
@@ -195,7 +196,11 @@ class Held(Measured):
             program = None if (executor := own()) is None else executor._program
             return None if program is None else program.optimizer_state
 
-        return Link(optimizer, first_names(self._user_model), current, self._optimizer_log)
+        names = first_names(self._user_model)
+        if self._program is not None:
+            names = only(self._program.forward.module.trainable, names)
+        scaling = loss_scaling_of(self._options._Popart.options)  # pyright: ignore[reportPrivateUsage]
+        return Link(optimizer, names, current, self._optimizer_log, scaling)
 
     def _load_optimizer_state(self) -> None:
         """Gives the program what the optimizer has loaded, if anything."""

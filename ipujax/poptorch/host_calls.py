@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import (
 
 from ipujax.frontends.pytorch.arrays import aval_of
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.traced_operators import isRunningOnIpu, traced, traced_operator
+from ipujax.poptorch.operators import isRunningOnIpu, traced, traced_operator
 
 _calls: weakref.WeakValueDictionary[int, CPU] = weakref.WeakValueDictionary()
 _numbers = itertools.count()

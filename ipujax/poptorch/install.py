@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from ipujax.errors import PopTorchError
+from ipujax.poptorch.older_torch import accept_older_calls
 from ipujax.standin import stand_in_for
 
 
 def install() -> None:
-    """Has `import poptorch`, and modules in it, find `ipujax.poptorch` in this process.
+    """Has `import poptorch`, and modules in it, find `ipujax.poptorch`.
+
+    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
+    get a folder with a module of this name.
 
     Nobody else calls this: put it above the first `import poptorch`, or run a script by
-    `python -m ipujax.poptorch script.py`.
+    `python -m ipujax.poptorch script.py`. PyTorch then takes what it took in PopTorch's time: see
+    `older_torch`.
 
     Raises:
       PopTorchError: (a `ValueError`) another `poptorch` is imported already.
@@ -21,3 +26,4 @@ def install() -> None:
             f"poptorch is imported already, from {getattr(there, '__file__', 'elsewhere')}",
             fix="call ipujax.poptorch.install() before anything imports poptorch",
         )
+    accept_older_calls()

@@ -1,4 +1,4 @@
-"""Which value of a module's graph is its loss."""
+"""`identity_loss`, which marks a loss, and what finds the loss of a module's graph."""
 
 from __future__ import annotations
 
@@ -8,12 +8,49 @@ import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Graph, Node, Ref
-from ipujax.poptorch.operators import MEAN, SUM
+from ipujax.frontends.pytorch.operators.losses import MEAN, SUM
+from ipujax.poptorch.checks import check
+from ipujax.poptorch.enums import ReductionType
+from ipujax.poptorch.operators import isRunningOnIpu, operator_name, traced, traced_operator
 
-_IDENTITY = "ipujax_poptorch.identity_loss.default"
+_IDENTITY = operator_name("identity_loss")
 
-# Of PyTorch's own number for the reduction "sum".
-_TORCH_SUM = 2
+
+def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+    """Marks a value as the loss that training minimizes, or as a part of it.
+
+    Args:
+      x: the value.
+      reduction: "sum", "mean" or "none" of its elements; it decides, too, whether gradients are
+        summed or averaged over micro-batches.
+
+    Raises:
+      Error: another reduction, or no tensor.
+    """
+    check.instance(x, torch.Tensor, "an argument of identity_loss", "a torch.Tensor")
+    check.one_of(reduction, _REDUCTIONS, "the reduction of identity_loss")
+    number = int(_REDUCTIONS[reduction])
+    return traced("identity_loss", x, number) if isRunningOnIpu() else _reduced(x, number)
+
+
+_REDUCTIONS = {
+    "sum": ReductionType.Sum,
+    "mean": ReductionType.Mean,
+    "none": ReductionType.NoReduction,
+}
+
+
+def _reduced(x: Any, reduction: int) -> Any:
+    """What becomes of a tensor, or of an array."""
+    if reduction == ReductionType.NoReduction:
+        return x
+    return x.mean() if reduction == ReductionType.Mean else x.sum()
+
+
+traced_operator(
+    "identity_loss(Tensor x, int reduction) -> Tensor",
+    lambda x, reduction: _reduced(torch.empty_like(x), reduction),
+)(_reduced)
 
 
 class Loss(NamedTuple):
@@ -47,9 +84,9 @@ def loss_of(graph: Graph, module: torch.nn.Module) -> Loss:
         )
     for node in final:
         if node.operator == _IDENTITY:
-            return Loss(node.results[0], _argument(node, 1, "reduction", MEAN) == SUM)
-        reduction = _argument(node, _REDUCTION_AT.get(node.operator, 2), "reduction", 1)
-        return Loss(node.results[0], reduction == _TORCH_SUM)
+            return Loss(node.results[0], node.args[1] == ReductionType.Sum)
+        reduction = _argument(node, _REDUCTION_AT.get(node.operator, 2), "reduction", MEAN)
+        return Loss(node.results[0], reduction == SUM)
     scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar(graph, o.name)]
     if scalars:
         return Loss(scalars[-1].name, is_sum=False)

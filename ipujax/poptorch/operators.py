@@ -1,53 +1,52 @@
-"""PopTorch's own operators: what they are for PyTorch, and what they compute."""
+"""The table of PyTorch's operators and of PopTorch's, which exist in traces alone.
+
+Outside of a trace, PopTorch's functions compute what they mean.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import torch
 
 from ipujax.frontends.graphs import Operators
 from ipujax.frontends.pytorch.operators import ATEN
+from ipujax.frontends.pytorch.trace import current_trace
+
+_NAMESPACE = "ipujax_poptorch"
 
 OPERATORS = Operators(ATEN)
-"""The table of PyTorch's operators and PopTorch's."""
+"""By their names, such as `aten.add.Tensor` and `ipujax_poptorch.nop.default`."""
 
 operator = OPERATORS.register
 
-SUM, MEAN, NONE = 0, 1, 2
-REDUCTIONS = {"sum": SUM, "mean": MEAN, "none": NONE}
+Function = Callable[..., Any]
 
 
-@torch.library.custom_op("ipujax_poptorch::identity_loss", mutates_args=())
-def identity_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
-    """Marks a value as the loss, reduced in a way."""
-    if reduction == NONE:
-        return x.clone()
-    return x.mean() if reduction == MEAN else x.sum()
+def traced_operator(schema: str, form: Function) -> Callable[[Function], Function]:
+    """Declares an operator to PyTorch, and decorates what it computes with JAX.
+
+    Args:
+      schema: its name and arguments, such as `nop(Tensor x) -> Tensor`.
+      form: gives tensors of the shapes and dtypes of its results, from its arguments.
+    """
+    name = schema.partition("(")[0]
+    torch.library.define(f"{_NAMESPACE}::{name}", schema.removeprefix(name))
+    torch.library.register_fake(f"{_NAMESPACE}::{name}")(form)
+    return operator(operator_name(name))
 
 
-@identity_loss.register_fake
-def _(x: torch.Tensor, reduction: int) -> torch.Tensor:
-    return torch.empty_like(x) if reduction == NONE else x.new_empty(())
+def operator_name(name: str) -> str:
+    """An operator's name in the table."""
+    return f"{_NAMESPACE}.{name}.default"
 
 
-def _save_shape(ctx: Any, inputs: Any, output: Any) -> None:
-    del output
-    ctx.shape, ctx.reduction = inputs[0].shape, inputs[1]
+def traced(name: str, *args: Any) -> Any:
+    """Puts an operator into the trace that is under way."""
+    return getattr(getattr(torch.ops, _NAMESPACE), name)(*args)
 
 
-def _spread(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-    share = ctx.shape.numel() if ctx.reduction == MEAN else 1
-    return gradient.expand(ctx.shape) / share, None
-
-
-identity_loss.register_autograd(_spread, setup_context=_save_shape)
-
-
-@operator("ipujax_poptorch.identity_loss.default")
-def reduced(x: jax.Array, reduction: int) -> jax.Array:
-    """What `identity_loss` gives."""
-    if reduction == NONE:
-        return x
-    return x.mean() if reduction == MEAN else x.sum()
+def isRunningOnIpu() -> bool:
+    """Whether a module is traced for virtual IPUs, here and now."""
+    return current_trace() is not None

@@ -17,35 +17,19 @@ from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Graph
 from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.pytorch.arrays import dtype_of
-from ipujax.poptorch import operators
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MatMulSerializationMode, OverlapMode
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.structures import flatten, rebuild
-from ipujax.poptorch.traced_operators import (
+from ipujax.poptorch.loss import identity_loss as identity_loss
+from ipujax.poptorch.operators import (
     isRunningOnIpu,
     operator_name,
     traced,
     traced_operator,
 )
+from ipujax.poptorch.structures import flatten, rebuild
 
 _Structure = TypeVar("_Structure")
-
-
-def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
-    """Marks a value as the loss that training minimizes, or as a part of it.
-
-    Args:
-      x: the value.
-      reduction: "sum", "mean" or "none" of its elements; it decides, too, whether gradients are
-        summed or averaged over micro-batches.
-
-    Raises:
-      Error: another reduction, or no tensor.
-    """
-    _check_tensor(x, "identity_loss")
-    check.one_of(reduction, operators.REDUCTIONS, "the reduction of identity_loss")
-    return operators.identity_loss(x, operators.REDUCTIONS[reduction])
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from ipujax.errors import UnrecoverableError as UnrecoverableError
 from ipujax.frontends.pytorch.trace import current_trace
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.popart_switches import SWITCHES, check_switches, log_options
+from ipujax.poptorch.options.switches import SWITCHES, check_switches, log_options
 
 __all__ = ["Error", "RecoverableError", "UnrecoverableError", "isCompilingWithDispatcher"]
 

@@ -12,7 +12,7 @@ import torch
 
 from ipujax.operators.printing import print_array
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.traced_operators import isRunningOnIpu, traced, traced_operator
+from ipujax.poptorch.operators import isRunningOnIpu, traced, traced_operator
 
 _FORMATS = ("auto", "fixed", "scientific", "none")
 

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import abc
 import dataclasses as dc
-import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import torch
 
-from ipujax.all_to_all_op import all_gather
 from ipujax.driver.compiler import compile
 from ipujax.driver.stages import Executable
-from ipujax.frontends.graphs import Evaluation, Ref, filled
 from ipujax.frontends.pytorch.arrays import to_numpy
-from ipujax.frontends.pytorch.capture import Captured
-from ipujax.frontends.pytorch.model import named_values, variables_after
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.operators import OPERATORS
+from ipujax.poptorch.forward import Forward, Named
+from ipujax.poptorch.gradient_statistics import check_half
+from ipujax.poptorch.optim.loss_scaling import Scale, factors_in
 from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.reductions import Reductions
 from ipujax.poptorch.shares import Shares
-from ipujax.poptorch.stages import Staged
-from ipujax.replication_ops import replication_index
 from ipujax.training import (
     Inference,
-    Pipeline,
-    StageOutput,
     StepOutput,
     Training,
     TrainState,
@@ -41,113 +33,8 @@ from ipujax.training.device_loop import DeviceLoop
 from ipujax.training.state import on_device
 from ipujax.training.step import SelfDifferentiating
 
-Named = dict[str, jax.Array]
-
 _Result = tuple[Any, Named | None, Any, Named]
 """What is sent, variables, state of the optimizer, and what is new of the untrained state."""
-
-
-@dc.dataclass(frozen=True, eq=False)
-class Forward:
-    """The forward pass of a traced module, as `Training` and `Inference` take models.
-
-    What it sends is the module's outputs, what has become of inputs that it writes to, and the
-    anchors.
-
-    Attributes:
-      module: traced.
-      staged: where its graph runs.
-      loss: the name of the loss in its graph; None in inference.
-      is_scaled: whether the element begins with a factor of the loss.
-      anchors: names of other values of its graph that are sent.
-      gradients_of: names of the trained variables whose gradients are sent.
-      own: names of the buffers of which each replica has its own: `[replicas, ...]`.
-      replicas: how many there are.
-    """
-
-    module: Captured
-    staged: Staged
-    loss: str | None = None
-    is_scaled: bool = False
-    anchors: tuple[str, ...] = ()
-    gradients_of: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    replicas: int = 1
-
-    def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
-        """Loss, outputs and new state of a micro-batch; the element ends with its key's data."""
-        scale, element = (element[0], element[1:]) if self.is_scaled else (None, element)
-        *leaves, key = element
-        before = {**variables, **state}
-        for name in self.own:
-            before[name] = before[name][replication_index()]
-        random = jax.random.wrap_key_data(key)
-        evaluation = Evaluation(OPERATORS, self.staged.scopes)
-        named = named_values(self.module, evaluation, before, leaves, random)
-        after = variables_after(self.module, before, named)
-        for name in self.own:
-            after[name] = all_gather(after[name], self.replicas)
-        outputs = [filled(o, named) for o in self.module.graph.outputs if isinstance(o, Ref)]
-        written = [named[str(self.module.inputs[index])] for index in self.written]
-        send = (*outputs, *written, *(named[name] for name in self.anchors))
-        loss = None if self.loss is None else named[self.loss]
-        if loss is not None:
-            loss = loss.astype("float32") * (1 if scale is None else scale)
-        return StepOutput(loss, send, {name: after[name] for name in state})
-
-    def differentiated(
-        self, variables: Named, optimizer_state: Any, state: Named, *element: Any
-    ) -> tuple[Named, StepOutput]:
-        """Gradients, and what `__call__` gives; the gradients asked for are sent too."""
-        del optimizer_state
-
-        def loss_of(variables: Named) -> tuple[Any, StepOutput]:
-            output = self(variables, state, *element)
-            return output.loss, output
-
-        gradients, output = jax.grad(loss_of, has_aux=True)(variables)
-        anchored = [gradients[name] for name in self.gradients_of]
-        return gradients, output._replace(send=(*output.send, *anchored))
-
-    @functools.cached_property
-    def written(self) -> tuple[int, ...]:
-        """Which inputs the module writes to."""
-        names = written_names(self.module)
-        return tuple(i for i, name in enumerate(self.module.inputs) if name in names)
-
-    def in_stages(self, variables: Named, state: Named, *element: Any) -> StageOutput:
-        """The same, as `Pipeline` takes functions that it cuts; the loss is the first output."""
-        output = self(variables, state, *element)
-        loss = [] if output.loss is None else [output.loss]
-        return StageOutput([*loss, output.send], output.state)
-
-    def pipeline(self, accumulation: int | None = None) -> Pipeline:
-        """Its stages side by side; in training with so many micro-batches in a weight update."""
-        options = self.staged.pipeline_options(accumulation)
-        if self.loss is not None:
-            options["outfeed_mask"] = [True, False]  # it is for the optimizer
-        return Pipeline(self.in_stages, options, count=len(self.staged.ipus))
-
-    def sorted(self, values: Named) -> tuple[Named, Named]:
-        """Variables that are trained, and others; as a program takes them."""
-        trained = self.module.trainable if self.loss is not None else ()
-        others = {name: value for name, value in values.items() if name not in trained}
-        for name in self.own:
-            others[name] = jnp.stack([others[name]] * self.replicas)
-        return {name: values[name] for name in trained}, others
-
-
-def written_names(module: Captured) -> frozenset[str]:
-    """The names in a module's graph that get more than one value."""
-    inputs = {name for name in module.inputs if name is not None}
-    inputs |= {name for names in module.names.values() for name in names}
-    return frozenset(name for n in module.graph.nodes for name in n.results if name in inputs)
-
-
-def written_buffers(module: Captured) -> tuple[str, ...]:
-    """The buffers that a module writes to."""
-    written = written_names(module)
-    return tuple(name for name, own in module.names.items() if not written.isdisjoint(own))
 
 
 class Program(abc.ABC):
@@ -200,7 +87,12 @@ class Program(abc.ABC):
 
     @optimizer_state.setter
     def optimizer_state(self, state: Any) -> None:
-        self.state = dc.replace(self.state, optimizer_state=on_device(state))
+        variables = self.state.variables
+        if "scale" in state:
+            variables = variables | dict.fromkeys(factors_in(variables), state["scale"].factor)
+        self.state = dc.replace(
+            self.state, variables=on_device(variables), optimizer_state=on_device(state)
+        )
 
 
 class LoopProgram(Program):
@@ -311,7 +203,10 @@ def training_program(
       values: of its parameters and buffers.
       name: the program's.
     """
-    forward = dc.replace(forward, is_scaled=scales_loss(rule))
+    forward = dc.replace(forward, is_scaled=scales_loss(rule), scaling=rule.scaling)
+    if rule.scaling is not None:
+        check_half(forward.module)
+        values = values | dict.fromkeys(forward.factors, Scale.begin().factor)
     variables, state = forward.sorted(values)
     given = TrainState(*on_device((variables, rule.optimizer.init(variables), state)))
     is_pipelined = forward.staged.is_pipelined

@@ -12,20 +12,20 @@ from ipujax import schedules
 from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Graph, Node, Ref
 from ipujax.frontends.graphs.evaluate import module_scope
+from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
 from ipujax.pipelining_ops import RecomputationMode, recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
-from ipujax.poptorch.blocks import MARK
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.operators import operator
+from ipujax.poptorch.operators import operator, operator_name
 from ipujax.poptorch.strategies import AutoStage, PipelinedExecution, Place, ShardedExecution
 from lowering import marks
 
 # What gives a value another name, so that it is wherever its operand is.
 _NAMES_ONLY = frozenset({"assign", "constant", "getitem"})
 
-_HANDED_ON = "ipujax_poptorch.handed_on"
+_HANDED_ON = operator_name("handed_on")
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ def _places(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
     of_blocks: dict[Any, Place] = {}
     places: dict[int, Place] = {}
     for node in graph.nodes:
-        block = node.marks.get(MARK)
+        block = node.marks.get(BLOCK)
         if block is not None:
             if block not in of_blocks:
                 of_blocks[block] = placing.begin(*block)
@@ -156,7 +156,7 @@ def _places(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
     for node in graph.nodes:
         if id(node) in places or node.operator in _NAMES_ONLY:
             continue
-        if MARK in node.marks:
+        if BLOCK in node.marks:
             raise PopTorchError(
                 f"No active Block, all the ops must belong to a Block: {node.operator} comes after "
                 "the end of one",
@@ -227,7 +227,7 @@ def _stage(node: Node) -> int:
 
 
 def _described(node: Node) -> str:
-    block = node.marks.get(MARK)
+    block = node.marks.get(BLOCK)
     parts = [
         f"block {block.user_id!r}" if block else "what comes before all blocks",
         f"({node.operator} in {node.scope})" if node.scope else f"({node.operator})",

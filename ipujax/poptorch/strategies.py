@@ -61,13 +61,12 @@ class Placing:
     def __init__(self, strategy: _ExecutionStrategy):
         self._strategy = strategy
         self._stages: dict[BlockId, int] = {}
-        self._unnamed = 0
 
-    def begin(self, user_id: BlockId | None = None, ipu_id: int | None = None) -> Place:
+    def begin(self, user_id: BlockId, ipu_id: int | None = None) -> Place:
         """The place of a block that begins.
 
         Args:
-          user_id: the block's name; None for the next number, "0", "1", ..
+          user_id: the block's name.
           ipu_id: the IPU that the block asks for; a stage that names one has it otherwise, and
             without both it is the IPU with the stage's number.
 
@@ -75,9 +74,6 @@ class Placing:
           Error: the strategy lists stages without this block; or its stage is to be that of the
             IPU, which the block does not say.
         """
-        if user_id is None:
-            user_id = str(self._unnamed)
-            self._unnamed += 1
         if not self._strategy._block_map:
             if user_id not in self._stages:
                 self._stages[user_id] = self._next_stage(user_id, ipu_id)

@@ -13,8 +13,12 @@ import torch
 from ipujax.errors import FrontendError, PopTorchError
 from ipujax.frontends.pytorch.capture import Captured, captured
 from ipujax.frontends.pytorch.errors import is_users
+from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
+from ipujax.poptorch.log import logger
+from ipujax.poptorch.loss import Loss, loss_of
+from ipujax.poptorch.mixed_precision import MixedPrecision
 from ipujax.poptorch.multi_conv import check_multi_convs
 from ipujax.poptorch.operators import OPERATORS
 from ipujax.poptorch.ops import check_overlaps
@@ -32,11 +36,13 @@ class Traced:
       captured: with the tensors of the arguments as its inputs, and those of the outputs.
       staged: its graph, and where that runs.
       outputs: what the module gave when it was traced.
+      loss: of its graph; None in inference.
     """
 
     captured: Captured
     staged: Staged
     outputs: Any
+    loss: Loss | None
 
     def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
         """The module's outputs, of these tensors."""
@@ -53,14 +59,18 @@ def traced(
 ) -> Traced:
     """Traces a call of a module.
 
+    In training, the trainable variables are those that the loss depends on.
+
     Raises:
       FrontendError: (a `ValueError`) it cannot be traced.
-      PopTorchError: (a `ValueError`) blocks that the strategy cannot place, or a module that
-        replaces or removes its own tensors.
+      PopTorchError: (a `ValueError`) blocks that the strategy cannot place, a module that replaces
+        or removes its own tensors, or no loss to train for.
       Exception: what the module's own code raises.
     """
     given: list[Any] = []
     forward = module.forward
+
+    tensors = flatten((args, kwargs))
 
     def of_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
         own_args, own_kwargs = rebuild((args, kwargs), tensors)
@@ -71,17 +81,41 @@ def traced(
 
     with unwatched(module), _replaced_forward(module, of_tensors), kept_tensors(module):
         try:
-            found = captured(module, flatten((args, kwargs)), None, OPERATORS)
+            with MixedPrecision():
+                # PyTorch puts constants in front of the first input, and needs one for that.
+                found = captured(module, tensors or [torch.zeros(())], None, OPERATORS)
         except FrontendError as error:
             if _is_of_forward(error.__cause__):
                 raise _of_tensors(error.__cause__) from None
             raise
+    if not tensors:
+        found = dc.replace(found, inputs=(), examples=())
     check_multi_convs(found.graph)
     check_overlaps(found.graph)
     graph = folded(found.graph, training=training)
     placed = staged(graph, strategy, found.names)
+    _log_variables(found)
     log_places(placed)
-    return Traced(dc.replace(found, graph=placed.graph), placed, given[-1])
+    found = dc.replace(found, graph=placed.graph)
+    if not training:
+        return Traced(found, placed, given[-1], None)
+    loss = loss_of(found.graph, module)
+    return Traced(
+        dc.replace(found, trainable=trained_by(found, [loss.value])), placed, given[-1], loss
+    )
+
+
+_LOGGED = {torch.float16: "Half", torch.float32: "Float", torch.int32: "Int", torch.int64: "Long"}
+
+
+def _log_variables(module: Captured) -> None:
+    """Logs the parameters and buffers of a graph for debugging, in the original's words."""
+    for name, own in module.names.items():
+        tensor = module.variables[name]
+        kind = _LOGGED.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.").capitalize())
+        form = [*map(str, tensor.shape), f"strides={[*tensor.stride()]}"]
+        form += [f"requires_grad={int(name in module.trainable)}", "device=ipu:0"]
+        logger.debug("  %%%s : %s(%s) -> %s", own[0], kind, ", ".join(form), name)
 
 
 def _is_of_forward(error: BaseException | None) -> TypeGuard[BaseException]:

@@ -93,11 +93,7 @@ class Watch:
         }
         for kind in self._kinds.values():
             _refreshes[kind] = weakref.WeakMethod(refresh)  # pyright: ignore[reportArgumentType]
-        self.begin()
-
-    def begin(self) -> None:
-        """Watches all tensors that the module has now."""
-        for tensor in tensors_of(self._module).values():
+        for tensor in tensors_of(module).values():
             if type(tensor) in self._kinds:
                 tensor.__class__ = self._kinds[type(tensor)]
 

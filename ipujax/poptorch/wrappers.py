@@ -13,7 +13,7 @@ from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.held import is_trained
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.popart_switches import log_options
+from ipujax.poptorch.options.switches import log_options
 from ipujax.poptorch.saving import Saved, editable
 
 

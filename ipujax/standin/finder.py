@@ -6,9 +6,14 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
+
+
+_FOR_CHILDREN = Path(__file__).with_name("for_children")
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -45,7 +50,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in_for(name: str, own: str) -> ModuleType | None:
-    """Has `import name`, and modules in it, find `own` in this process.
+    """Has `import name`, and modules in it, find `own`.
+
+    That holds for this process, and for those of Python that it starts, by way of a folder that
+    `PYTHONPATH` and `sys.path` get.
 
     Args:
       name: of the original package.
@@ -61,4 +69,13 @@ def stand_in_for(name: str, own: str) -> ModuleType | None:
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(name, own))
     importlib.import_module(name)
+    _tell_children(str(_FOR_CHILDREN / name))
     return None
+
+
+def _tell_children(folder: str) -> None:
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, folder]))
+    if folder not in sys.path:  # which `multiprocessing` gives to those that it spawns
+        sys.path.append(folder)

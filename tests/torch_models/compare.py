@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses as dc
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -138,7 +139,8 @@ def _largest(array: np.ndarray) -> float:
 def _evaluated(example: Example) -> Arrays:
     example.module.eval()
     model = ipu.frontends.from_torch(example.module, (), example.inputs)
-    outputs, _ = jax.jit(model.apply)(model.variables, *_inputs(example))
+    apply = jax.jit(model.apply, static_argnums=_constants(example, 1))
+    outputs, _ = apply(model.variables, *_inputs(example))
     return _named(outputs)
 
 
@@ -154,7 +156,7 @@ def _trained(example: Example) -> _Trained:
     trained, _ = model.split(model.variables)
     key = jax.random.key(0)
 
-    @jax.jit
+    @functools.partial(jax.jit, static_argnums=_constants(example, 2))
     def step(variables: dict[str, Any], trained: dict[str, Any], *inputs: Any) -> Any:
         def loss_of(trained: dict[str, Any]) -> Any:
             outputs, after = model.apply(variables | trained, *inputs, key=key)
@@ -165,7 +167,10 @@ def _trained(example: Example) -> _Trained:
         return loss, gradients, after | stepped
 
     loss, gradients, after = step(model.variables, trained, *_inputs(example))
-    return _Trained({"loss": np.array(loss)}, _named(gradients), _named(after))
+    # Of what no output depends on there are none here, nor in PyTorch.
+    nothing = {name: np.zeros(p.shape) for name, p in example.module.named_parameters()}
+    nothing = {n: z for n, z in nothing.items() if example.module.get_parameter(n).requires_grad}
+    return _Trained({"loss": np.array(loss)}, nothing | _named(gradients), _named(after))
 
 
 def _trained_by_torch(example: Example) -> _Trained:
@@ -175,18 +180,13 @@ def _trained_by_torch(example: Example) -> _Trained:
     optimizer.zero_grad()
     loss = module(**example.inputs)["loss"]
     loss.backward()
-    gradients = {
+    # PyTorch has none of what the loss does not depend on; JAX has zeros.
+    gradients = _named({
         n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in parameters.items()
-    }
-    gradients = _named(gradients)
+    })  # fmt: skip
     optimizer.step()
     variables = dict(module.named_parameters()) | dict(module.named_buffers())
     return _Trained({"loss": _array(loss)}, gradients, _named(variables))
-
-
-def _gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """PyTorch has none of what the loss does not depend on; JAX has zeros."""
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def _with_64_bits(example: Example) -> _Trained | None:
@@ -206,6 +206,12 @@ def _inputs(example: Example) -> list[Any]:
         jax.numpy.asarray(value.numpy()) if torch.is_tensor(value) else value
         for value in example.inputs.values()
     ]
+
+
+def _constants(example: Example, before: int) -> tuple[int, ...]:
+    """Which arguments are no tensors, behind so many others: JAX must not make arrays of them."""
+    values = example.inputs.values()
+    return tuple(number for number, v in enumerate(values, before) if not torch.is_tensor(v))
 
 
 def _named(tree: Any, name: str = "") -> Arrays:

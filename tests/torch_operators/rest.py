@@ -1,4 +1,4 @@
-"""Operators that are left out, with the reasons."""
+"""What is left out: operators, derivatives and indices, with the reasons."""
 
 from __future__ import annotations
 
@@ -36,5 +36,13 @@ REST: dict[str, str] = {
     "linalg.ldl_factor": _FORM,
     "linalg.ldl_factor_ex": _FORM,
     "linalg.ldl_solve": _FORM,
+    "chalf": "complex numbers of 32 bits, which JAX does not have",
 }
 """By their names in the database. They are counted apart."""
+
+NO_DERIVATIVE = frozenset({"as_strided_scatter"})
+"""PyTorch's derivative fails PyTorch's own test of it: the database expects that."""
+
+ANY_OF_EQUALS = frozenset({"argsort", "kthvalue", "sort", "topk"})
+"""Which of equal numbers they give the index of, PyTorch leaves open, unless it is
+told to be stable; integers often are equal."""

@@ -11,6 +11,8 @@ import torch
 from torch.testing._internal import common_methods_invocations as database
 from torch.utils import _pytree as pytree
 
+from tests.torch_operators.rest import ANY_OF_EQUALS, NO_DERIVATIVE
+
 DTYPES = {
     "float32": torch.float32,
     "int64": torch.int64,
@@ -90,6 +92,7 @@ def samples(entry: Any, dtype: str, limit: int | None) -> Iterator[Sample]:
     if DTYPES[dtype] not in entry.dtypes:
         return
     differentiates = entry.supports_autograd and entry.supports_dtype(DTYPES[dtype], "cpu")
+    differentiates = differentiates and entry.name not in NO_DERIVATIVE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = entry.sample_inputs(
@@ -98,27 +101,45 @@ def samples(entry: Any, dtype: str, limit: int | None) -> Iterator[Sample]:
             requires_grad=differentiates and DTYPES[dtype].is_floating_point,
             set_seed=True,
         )
-        yield from (_sample(entry, one) for one in itertools.islice(found, limit))
+        operation = _operation(entry, DTYPES[dtype])
+        yield from (_sample(entry, operation, one) for one in itertools.islice(found, limit))
 
 
-def _sample(entry: Any, found: Any) -> Sample:
+def _operation(entry: Any, dtype: torch.dtype) -> Any:
+    """What applies the operator; with values in the place of indices that PyTorch leaves open."""
+    if entry.name not in ANY_OF_EQUALS or dtype.is_floating_point:
+        return entry.op
+
+    def values_alone(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = entry.op(x, *args, **kwargs)
+        if kwargs.get("stable"):
+            return result
+        if not isinstance(result, torch.Tensor):
+            return result.values
+        return x.gather(args[0] if args else kwargs.get("dim", -1), result)
+
+    return values_alone
+
+
+def _sample(entry: Any, operation: Any, found: Any) -> Sample:
     leaves, tree = pytree.tree_flatten((found.input, found.args, found.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = tuple(leaves[i].detach() for i in positions)
     tensors = tuple(
         t.requires_grad_(leaves[i].requires_grad) for i, t in zip(positions, tensors, strict=True)
     )
-    return Sample(_Applied(entry, found, leaves, tree, positions), tensors, "empty" in entry.name)
+    module = _Applied(operation, found, leaves, tree, positions)
+    return Sample(module, tensors, "empty" in entry.name)
 
 
 class _Applied(torch.nn.Module):
     """An operator and what it is applied to, but for the tensors."""
 
     def __init__(
-        self, entry: Any, found: Any, leaves: list[Any], tree: Any, positions: list[int]
+        self, op: Any, found: Any, leaves: list[Any], tree: Any, positions: list[int]
     ) -> None:
         super().__init__()
-        self.op, self.process = entry.op, found.output_process_fn_grad
+        self.op, self.process = op, found.output_process_fn_grad
         self.constants = [None if isinstance(v, torch.Tensor) else v for v in leaves]
         self.tree, self.positions = tree, positions
 

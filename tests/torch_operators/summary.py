@@ -79,7 +79,7 @@ def summary(rows: Sequence[Row]) -> str:
     missing: collections.Counter[str] = collections.Counter()
     for row in rows:
         for reason in row.get("why", {}).get(compare.MISSING, ()):
-            if word_of(row) == compare.MISSING and ": case: " not in reason:
+            if word_of(row) == compare.MISSING:
                 missing.update(set(reason.split(": ", 1)[1].split()))
     lines += [f"missing in {count}: {name}" for name, count in missing.most_common()]
     lines += [line_of(row) for row in rows if not is_good(row)]

@@ -75,13 +75,14 @@ class Evaluation:
             values = value if len(node.results) > 1 else (value,)
             for name, aval, one in zip(node.results, node.avals, values, strict=True):
                 named[name] = one if aval is None else _of_form(one, aval)
-        except (IPUError, NotImplementedError):
+        except IPUError:
             raise
         except Exception as error:
-            module = f" of module {node.scope!r}" if node.scope else ""
             raise FrontendError(
-                f"{node.operator}{module} cannot be computed: {type(error).__name__}: {error}",
+                f"{node} cannot be computed: {type(error).__name__}: {error}",
                 where=node.where,
+                fix="see whether the library itself can compute it; if so, write this part with "
+                "other operators",
             ) from error
 
     def _inner(self, graph: Graph, *args: Any, key: jax.Array | None = None) -> tuple[Any, ...]:

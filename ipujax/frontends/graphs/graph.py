@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -43,6 +43,14 @@ class Node:
         """The names of the values that it needs."""
         return names_in((*self.args, *self.kwargs.values()))
 
+    def __str__(self) -> str:
+        return f"{self.operator}{of_module(self.scope)}"
+
+
+def of_module(scope: str) -> str:
+    """What errors say of where an operator is; nothing for the outermost module."""
+    return f" of module {scope!r}" if scope else ""
+
 
 def names_in(tree: Any) -> set[str]:
     """The names in a structure of `Ref`s and other things."""
@@ -68,6 +76,22 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Any, ...]
     graphs: Mapping[str, Graph] = dc.field(default_factory=dict[str, "Graph"])
+
+    def sources(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
+        """The inputs that some values are made of.
+
+        Args:
+          names: of the values, as they are in the end.
+          is_cut: whether what a node gives does not count as made of what it reads.
+        """
+        wanted = set(names)
+        for node in reversed(self.nodes):
+            if wanted.isdisjoint(node.results):
+                continue
+            wanted.difference_update(node.results)
+            if not is_cut(node):
+                wanted |= node.reads
+        return wanted.intersection(self.inputs)
 
     def operators(self) -> dict[str, list[Node]]:
         """All nodes by their operators, those of inner graphs too."""

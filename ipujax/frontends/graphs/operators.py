@@ -1,10 +1,10 @@
-"""Tables of operators: what each of another library's computes, as a function of JAX arrays."""
+"""Tables of operators: functions of JAX for what another library's operators compute."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -45,13 +45,13 @@ class Call:
         Raises:
           FrontendError: (a `ValueError`) the model was given none.
         """
-        if self.model_key is None:
-            module = f" of module {self.node.scope!r}" if self.node.scope else ""
+        key = self.inner_key
+        if key is None:
             raise check.refuse(
-                f"{self.node.operator}{module} draws random numbers, and there is no key",
+                f"{self.node} draws random numbers, and there is no key",
                 "call model.apply(..., key=jax.random.key(0)), or put the model in evaluation mode",
             )
-        return jax.random.fold_in(self.model_key, self.number)
+        return key
 
     @property
     def inner_key(self) -> jax.Array | None:
@@ -91,7 +91,7 @@ class Operators:
     def __contains__(self, name: str) -> bool:
         return name in self._functions
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._functions)
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

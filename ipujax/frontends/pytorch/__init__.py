@@ -7,7 +7,7 @@ import importlib.util
 from typing import Any
 
 from ipujax.errors import MissingExtraError
-from ipujax.frontends.model import Model, Tree
+from ipujax.frontends.model import Model
 
 
 def from_torch(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:
@@ -18,6 +18,7 @@ def from_torch(module: Any, example_args: Any, example_kwargs: Any = None) -> Mo
     memory can be used as it is, nothing is copied: a module that is trained further with PyTorch
     changes `variables`, too. The module's mode decides whether it trains: what batch normalization
     leaves in its buffers is in the second result of `apply`, and dropout draws from its key.
+    Parameters that no output depends on are not trained, as PyTorch's optimizers skip them.
     Integers and floats of 64 bits have 32 in JAX. Shapes are those of the example.
 
     Args:
@@ -54,6 +55,3 @@ def check_installed() -> None:
             fix="pip install 'ipujax[torch]'; for a build without CUDA, torch from PyTorch's own "
             "index of CPU wheels first",
         )
-
-
-__all__ = ["Model", "Tree", "check_installed", "from_torch"]

@@ -49,6 +49,12 @@ _PLAIN = frozenset(
 )  # fmt: skip
 """Those that are the same here, in PyTorch and in NumPy."""
 
+_UNKNOWN_TO_NUMPY: dict[Any, tuple[Any, torch.dtype]] = {
+    jnp.dtype(jnp.bfloat16): (np.uint16, torch.bfloat16),
+    **{own: (np.uint8, dtype) for dtype, own in _FLOATS_OF_8_BITS.items()},
+}
+"""By dtypes that NumPy has from elsewhere: integers of as many bits, and PyTorch's own."""
+
 EXTREMES = {2**63 - 1: 2**31 - 1, -(2**63): -(2**31)}
 """The greatest and least integers of 64 bits, and those of 32: they often mean just that."""
 
@@ -114,10 +120,8 @@ def to_numpy(tensor: torch.Tensor) -> Any:
 
 def to_torch(array: Any) -> torch.Tensor:
     """A tensor of its own with the values of an array."""
-    array = np.asarray(array)
-    if array.dtype == jnp.bfloat16:
-        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
-    if array.dtype in _FLOATS_OF_8_BITS.values():
-        (dtype,) = (t for t, own in _FLOATS_OF_8_BITS.items() if own == array.dtype)
-        return torch.from_numpy(array.view(np.uint8).copy()).view(dtype)
-    return torch.from_numpy(array.copy())
+    own = np.asarray(array).copy()
+    if own.dtype in _UNKNOWN_TO_NUMPY:
+        bits, dtype = _UNKNOWN_TO_NUMPY[own.dtype]
+        return torch.from_numpy(own.view(bits)).view(dtype)
+    return torch.from_numpy(own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,8 +73,7 @@ def captured(
     with torch.enable_grad():
         program = _exported(module, tuple(args), dict(kwargs or {}))
     make_explicit(program)
-    program = _with_known_operators(program, operators)
-    graph = graph_of(program)
+    program, graph = _with_known_operators(program, operators)
     if missing := operators.missing(graph):
         raise missing_operators(missing)
     return _captured(module, program, graph)
@@ -92,31 +91,40 @@ def _exported(
         raise untraceable(module, error) from error
 
 
-def _with_known_operators(program: ExportedProgram, operators: Operators) -> ExportedProgram:
+def _with_known_operators(
+    program: ExportedProgram, operators: Operators
+) -> tuple[ExportedProgram, Graph]:
     """The program without views that are written to, and in terms of known operators if it can be.
 
     Operators of a table keep their form, as that of a convolution or a norm is what the machine
-    model knows; the others are decomposed.
+    model knows; the others are decomposed, until nothing gets better.
     """
     is_functional = not mutates_views(program.graph_module)
-    table = torch.export.default_decompositions()
+    graph = graph_of(program)
     while True:
-        missing = operators.missing(graph_of(program))
-        known = {op: rule for op, rule in table.items() if str(op) in missing} if missing else {}
+        missing = operators.missing(graph).keys()
+        known = _decompositions(missing)
         if is_functional and not known:
-            return program
+            return program, graph
         with quiet():
-            program, before = program.run_decompositions(known), missing
-        is_functional = True
-        if known and operators.missing(graph_of(program)).keys() == before.keys():
-            return program
+            program = program.run_decompositions(known)
+        is_functional, graph = True, graph_of(program)
+        if operators.missing(graph).keys() == missing:
+            return program, graph
+
+
+def _decompositions(names: Iterable[str]) -> dict[Any, Any]:
+    """Those of PyTorch's decompositions that are of these operators."""
+    wanted = set(names)
+    table = torch.export.default_decompositions() if wanted else {}
+    return {op: rule for op, rule in table.items() if str(op) in wanted}
 
 
 def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -> Captured:
     """Sorts the inputs of a traced graph."""
     first = first_names(module)
     named = dict(module.named_parameters()) | dict(module.named_buffers())
-    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
+    tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= dict(module.named_buffers(remove_duplicate=False))
     names: dict[str, tuple[str, ...]] = {}
     constants: Tensors = {}
@@ -139,7 +147,10 @@ def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -
         elif isinstance(held := program.constants.get(str(spec.target)), torch.Tensor):
             constants[str(name)] = held
         else:
-            raise check.refuse(f"the module holds {spec.target!r}, which is no tensor")
+            raise check.refuse(
+                f"the module holds {spec.target!r}, which is no tensor",
+                "compute with tensors, numbers and what is made of them alone",
+            )
     variables = {name: named[name] for name in named if first[id(named[name])] == name}
     trainable = tuple(n for n, p in module.named_parameters() if p.requires_grad)
     specs = program.call_spec

@@ -6,12 +6,12 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ipujax.errors import FrontendError
 from ipujax.frontends.graphs import Node
+from ipujax.frontends.graphs.graph import of_module
 
 _TORCH = f"{Path(str(torch.__file__)).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
@@ -44,12 +44,13 @@ def untraceable(module: torch.nn.Module, error: Exception) -> FrontendError:
     return FrontendError(
         f"torch.export cannot trace module {name}: {kind}: {lines[0] if lines else ''}",
         where=where,
+        fix="torch.export.export(module, args) alone shows the same, and PyTorch's explanation",
     )
 
 
 def depends_on_values(what: str, scope: str, where: str | None) -> FrontendError:
-    """The error of an operator whose result only the values of tensors tell how to compute on."""
-    module = f" of module {scope!r}" if scope else ""
+    """The error of an operator whose result has a shape, or is a number, that values decide."""
+    module = of_module(scope)
     if what.startswith(("aten.item.", "aten._local_scalar_dense.")):
         return FrontendError(
             f"a number in Python{module} is one that the model computes, and an IPU runs static "
@@ -74,7 +75,7 @@ def missing_operators(missing: Mapping[str, Sequence[Node]]) -> FrontendError:
     )
 
 
-def _one_missing(name: str, nodes: Sequence[Any]) -> str:
+def _one_missing(name: str, nodes: Sequence[Node]) -> str:
     scopes = list(dict.fromkeys(node.scope or "the outermost module" for node in nodes))
     where = next((f" ({node.where})" for node in nodes if node.where), "")
     return f"{name} in {', '.join(scopes)}{where}"

@@ -12,11 +12,14 @@ from torch.utils import _pytree as pytree
 from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
 from ipujax.frontends.graphs.evaluate import module_scope
+from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.frontends.pytorch.capture import Captured, captured
+from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.frontends.pytorch.operators import ATEN
 from ipujax.frontends.pytorch.structures import leaves_of, plain
+from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
 
 
@@ -48,7 +51,8 @@ def model_of(module: Any, example_args: Any, example_kwargs: Any = None) -> Mode
         return parts_of(found, stage_of)
 
     variables = {name: to_jax(tensor) for name, tensor in found.variables.items()}
-    return Model(variables, found.trainable, function, find_parts)
+    trainable = trained_by(found, names_in(found.graph.outputs))
+    return Model(variables, trainable, function, find_parts)
 
 
 def named_values(
@@ -90,8 +94,8 @@ def stages_of(graph: Graph) -> Callable[[Node], int | None]:
 
 
 def _block(node: Node) -> Any:
-    """The name of the block that a node is in (see `ipujax.poptorch.blocks`)."""
-    block = node.marks.get("block")
+    """The name of the block that a node is in."""
+    block = node.marks.get(BLOCK)
     return None if block is None else block[0]
 
 

@@ -75,18 +75,18 @@ def _refuse_what_depends_on_values(node: Any) -> None:
     values = value if isinstance(value, list | tuple) else (value,)
     sizes = [size for v in values if isinstance(v, torch.Tensor) for size in v.shape]
     if any(isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool) for v in (*values, *sizes)):
-        where = _user_line(node.meta.get("stack_trace"))
-        raise depends_on_values(_name_of(node.target), _scope(node), where)
+        raise depends_on_values(_name_of(node.target), _scope(node), _user_line(node))
 
 
 def _refuse_memory_in_another_order(node: Any) -> None:
     """Strides speak of memory, and arrays of JAX are only in the order of their axes."""
-    if not str(node.target).startswith("aten.as_strided"):
+    if not str(node.target).startswith(("aten.as_strided", "aten.resize")):
         return
     if not node.args[0].meta["val"].is_contiguous():
+        name = _name_of(node.target)
         raise FrontendError(
-            "as_strided is given a tensor whose memory is not in the order of its axes",
-            where=_user_line(node.meta.get("stack_trace")),
+            f"{name} is given a tensor whose memory is not in the order of its axes",
+            where=_user_line(node),
             fix="call .clone(memory_format=torch.contiguous_format) before it",
         )
 
@@ -104,10 +104,9 @@ def _nodes_of(node: Any, graphs: dict[str, Graph], whole: dict[str, list[str]]) 
         changed = args[position] if position < len(args) else None
         if isinstance(changed, Ref):
             results, avals = (*results, changed.name), (*avals, None)
-    where = _user_line(node.meta.get("stack_trace"))
     call = Node(
         _functional(name) if writes_in_place(node.target) else name,
-        args, kwargs, results, avals, _scope(node), where, node.meta.get("custom") or {},
+        args, kwargs, results, avals, _scope(node), _user_line(node), node.meta.get("custom") or {},
     )  # fmt: skip
     if not writes_in_place(node.target):
         return [call]
@@ -138,9 +137,9 @@ def _scope(node: Any) -> str:
     return str(path).removeprefix("L['self'].")
 
 
-def _user_line(trace: str | None) -> str | None:
+def _user_line(node: Any) -> str | None:
     """The innermost line that is the user's."""
-    frames = [f for f in _FRAME.findall(trace or "") if is_users(f[0])]
+    frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if is_users(f[0])]
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from torch.utils import _pytree as pytree
 
 from ipujax.frontends.checks import check
@@ -38,7 +39,8 @@ def _check_leaf(path: Any, leaf: Any, example: Any) -> None:
     if not isinstance(example, jax.ShapeDtypeStruct):
         if type(leaf) is not type(example) or leaf != example:
             said = f"{name} is the constant {example!r} in the traced model, and {leaf!r} is given"
-            raise check.refuse(said, again)
+            static = "give the constant as it is: name it in jax.jit's static_argnums"
+            raise check.refuse(said, static if isinstance(leaf, Tracer) else again)
         return
     if leaf is None:
         raise check.refuse(f"{name} is a tensor in the traced model, and None is given", again)

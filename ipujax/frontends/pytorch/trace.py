@@ -9,6 +9,10 @@ from typing import Any
 
 import torch.fx.traceback as fx_traceback
 
+BLOCK = "block"
+"""The mark of the block that an operator is in, a tuple that begins with its name; None where a
+block has ended and no other has begun."""
+
 _current: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -90,6 +91,20 @@ def _bincount(
     return weights.new_zeros(minlength).scatter_add(0, input.long(), weights)
 
 
+def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    """By their indices; PyTorch masks a grid, and does not know how many are left."""
+    if r == 0:
+        return input.new_empty(0)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = torch.tensor(list(choose(range(len(input)), r)), dtype=torch.int64)
+    return input[chosen.reshape(-1, r)]
+
+
+def _linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """All at once: the options say how to compute it in chunks, gradients included."""
+    return F.linear_cross_entropy(*args, **kwargs)
+
+
 def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Whether a caller says that a mask is causal: a hint, and the mask is applied anyway."""
     return bool(is_causal)
@@ -100,7 +115,10 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll,
     torch.bincount: _bincount,
     torch.Tensor.bincount: _bincount,
+    torch.combinations: _combinations,
 }
+if hasattr(F, "linear_cross_entropy"):  # which older releases do not have
+    _SUBSTITUTES[F.linear_cross_entropy] = _linear_cross_entropy
 
 
 class _Substituting(TorchFunctionMode):

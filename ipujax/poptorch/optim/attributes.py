@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +25,6 @@ class VariableAttributes:
     Args:
       variable_attributes: the names of those that may change.
       allowed_attributes: all names.
-
     """
 
     def __init__(
@@ -67,6 +67,24 @@ class VariableAttributes:
             raise check.refuse(f"the optimizer has no attribute {attr!r}", f"use one of: {listed}")
 
 
+def arguments_of(names: Mapping[str, Any]) -> dict[str, Any]:
+    """A constructor's arguments but for the parameters, from its `locals()` at its beginning.
+
+    PopTorch's constructors have fifteen of them, which would else be written three times each.
+    """
+    return {name: value for name, value in names.items() if name not in ("self", "params")}
+
+
+def given(arguments: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Those of some names that are not None."""
+    return {k: value for k, value in arguments.items() if k in names and value is not None}
+
+
+def taken_by(kind: type[torch.optim.Optimizer], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are given, and that the constructor of a class of torch's takes."""
+    return given(arguments, inspect.signature(kind).parameters)
+
+
 class Optimizer(torch.optim.Optimizer):
     """What all optimizers of `poptorch.optim` are, beside being one of torch's.
 
@@ -83,15 +101,15 @@ class Optimizer(torch.optim.Optimizer):
     own_defaults: ClassVar[Mapping[str, Any]] = {}
     """What PopTorch adds to the attributes of torch's class, with its defaults."""
 
-    def _set_own(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    def _set_own(self, arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         """Sets what PopTorch adds, and notes what was given.
 
         Args:
-          given: all arguments but the parameters; None for those that were not given.
+          arguments: all but the parameters; None for those that were not given.
           defaults: torch's own.
         """
         for name, default in self.own_defaults.items():
-            value = given[name] if given[name] is not None else default
+            value = default if arguments[name] is None else arguments[name]
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
                 raise check.refuse(
                     f"{name} of {type(self).__name__} is {value}, but an IPU keeps float16 or "
@@ -103,7 +121,7 @@ class Optimizer(torch.optim.Optimizer):
                     f"{name} of {type(self).__name__} is {value}", "give a positive number"
                 )
             setattr(self, name, value)
-        variable = [name for name, value in given.items() if value is not None]
+        variable = [name for name, value in arguments.items() if value is not None]
         self.variable_attrs = VariableAttributes(variable, [*defaults, "loss_scaling"])
         self._state_dict: dict[str, Any] = dict.fromkeys(_IPU)
         self._loaded: tuple[Mapping[str, Any], Any] = {}, None

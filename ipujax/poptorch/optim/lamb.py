@@ -7,9 +7,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from ipujax.poptorch.optim.attributes import Optimizer
+from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, given
 from ipujax.poptorch.optim.host import direction, stepped
-from ipujax.poptorch.optim.optimizers import MOMENTS, given
+from ipujax.poptorch.optim.optimizers import MOMENTS
+
+_DEFAULTS: dict[str, Any] = {
+    "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2,
+    "max_weight_norm": 65500.0,
+}  # fmt: skip
 
 
 class LAMB(Optimizer):
@@ -48,24 +53,10 @@ class LAMB(Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        groups: dict[str, Any] = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "max_weight_norm": max_weight_norm,
-        }
-        own = {
-            "bias_correction": bias_correction,
-            "loss_scaling": loss_scaling,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-        }
-        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2}
-        defaults = {**defaults, "max_weight_norm": 65500.0, **given(groups)}
+        arguments = arguments_of(locals())
+        defaults = {**_DEFAULTS, **given(arguments, _DEFAULTS)}
         torch.optim.Optimizer.__init__(self, params, defaults)
-        self._set_own({**groups, **own}, self.defaults)
+        self._set_own(arguments, self.defaults)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """One step on the host, of parameters that have gradients."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
@@ -10,7 +10,14 @@ from ipujax.errors import OptimizerStateError
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.log import OptimizerLog
+from ipujax.poptorch.optim.loss_scaling import LossScaling
 from ipujax.poptorch.optim.rules import Rule, State, rule_of, with_hyper
+
+
+def only(wanted: Iterable[str], names: Mapping[int, str]) -> dict[int, str]:
+    """Those of the names, by the `id` of torch's parameters, that are wanted."""
+    kept = frozenset(wanted)
+    return {key: name for key, name in names.items() if name in kept}
 
 
 class Link:
@@ -24,6 +31,7 @@ class Link:
       names: of the variables, by the `id` of torch's parameters.
       current: gives the program's state; None where there is no program any more.
       log: that is told what the program works with.
+      scaling: how the loss is scaled automatically; None for not at all.
 
     Raises:
       PopTorchError: (a `ValueError`) as `rule_of`.
@@ -39,8 +47,9 @@ class Link:
         names: Mapping[int, str],
         current: Callable[[], State | None],
         log: OptimizerLog,
+        scaling: LossScaling | None = None,
     ):
-        self.optimizer, self.rule = optimizer, rule_of(optimizer, names)
+        self.optimizer, self.rule = optimizer, rule_of(optimizer, names, scaling)
         self._current, self._log = current, log
         self._newer_there = self._newer_here = self._has_begun = False
         self._hooks = [
@@ -49,15 +58,23 @@ class Link:
         ]
         log.given(optimizer)
 
-    def begin(self, before: State | None = None, rule: Rule | None = None) -> State:
+    def begin(
+        self,
+        before: State | None = None,
+        rule: Rule | None = None,
+        trained: Iterable[str] | None = None,
+    ) -> State:
         """The state to train with from here on, with the numbers that the optimizer has now.
 
         Args:
           before: what a program has kept until now, which goes on, unless the optimizer brings a
             state of its own.
           rule: with which it was kept.
+          trained: the names of the variables that are trained from here on; None for those of
+            before. Of the others nothing is kept, as torch keeps nothing of what has no gradient.
         """
-        self.rule = rule_of(self.optimizer, self.rule.names)
+        names = self.rule.names if trained is None else only(trained, self.rule.names)
+        self.rule = rule_of(self.optimizer, names, self.rule.scaling)
         brings = self._newer_here or (not self._has_begun and self._has_state())
         if before is not None and not brings and self.rule == rule:
             state = with_hyper(before, self.rule.hyper(self.optimizer))
@@ -79,7 +96,7 @@ class Link:
         """
         if not self._newer_here:
             return state
-        if rule_of(self.optimizer, self.rule.names) != self.rule:
+        if rule_of(self.optimizer, self.rule.names, self.rule.scaling) != self.rule:
             raise OptimizerStateError(
                 "the state that the optimizer loaded has settings that need another program",
                 fix="call setOptimizer(optimizer) after load_state_dict",

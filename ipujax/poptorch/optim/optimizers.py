@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import torch
 
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.optim.attributes import Optimizer
+from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, taken_by
 from ipujax.poptorch.optim.host import direction, stepped
 
 MOMENTS = {
@@ -36,11 +36,6 @@ MOMENTS = {
     "second_order_momentum_accum_type": torch.float32,
 }
 """What PopTorch adds to optimizers that keep two moments."""
-
-
-def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not None."""
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -93,25 +88,8 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        theirs: dict[str, Any] = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-        }
-        own = {
-            "loss_scaling": loss_scaling,
-            "velocity_scaling": velocity_scaling,
-            "use_combined_accum": use_combined_accum,
-            "accum_type": accum_type,
-            "velocity_accum_type": velocity_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        torch.optim.SGD.__init__(self, params, **given(theirs))
+        arguments = arguments_of(locals())
+        torch.optim.SGD.__init__(self, params, **taken_by(torch.optim.SGD, arguments))
         if velocity_scaling is not None and not use_combined_accum:
             logger.warning("velocity_scaling is ignored, because use_combined_accum is False")
         if use_combined_accum:
@@ -119,7 +97,7 @@ class SGD(Optimizer, torch.optim.SGD):
             self.defaults["velocity_scaling"] = scaling
             for group in self.param_groups:
                 group.setdefault("velocity_scaling", scaling)
-        self._set_own({**theirs, **own}, self.defaults)
+        self._set_own(arguments, self.defaults)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -165,27 +143,9 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        theirs: dict[str, Any] = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "foreach": foreach,
-            "maximize": maximize,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        own = {
-            "loss_scaling": loss_scaling,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        torch.optim.Adam.__init__(self, params, **given(theirs))
-        self._set_own({**theirs, **own}, self.defaults)
+        arguments = arguments_of(locals())
+        torch.optim.Adam.__init__(self, params, **taken_by(torch.optim.Adam, arguments))
+        self._set_own(arguments, self.defaults)
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -239,28 +199,9 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        theirs: dict[str, Any] = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        own = {
-            "loss_scaling": loss_scaling,
-            "bias_correction": bias_correction,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "max_grad_norm": max_grad_norm,
-        }
-        torch.optim.AdamW.__init__(self, params, **given(theirs))
-        self._set_own({**theirs, **own}, self.defaults)
+        arguments = arguments_of(locals())
+        torch.optim.AdamW.__init__(self, params, **taken_by(torch.optim.AdamW, arguments))
+        self._set_own(arguments, self.defaults)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """One step on the host; torch's, but that it knows `bias_correction=False`."""
@@ -320,23 +261,6 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        theirs: dict[str, Any] = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-        }
-        own = {
-            "loss_scaling": loss_scaling,
-            "accum_type": accum_type,
-            "first_order_momentum_accum_type": first_order_momentum_accum_type,
-            "second_order_momentum_accum_type": second_order_momentum_accum_type,
-            "use_tf_variant": use_tf_variant,
-        }
-        torch.optim.RMSprop.__init__(self, params, **given(theirs))
-        self._set_own({**theirs, **own}, self.defaults)
+        arguments = arguments_of(locals())
+        torch.optim.RMSprop.__init__(self, params, **taken_by(torch.optim.RMSprop, arguments))
+        self._set_own(arguments, self.defaults)

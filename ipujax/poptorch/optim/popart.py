@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
+import jax
 import torch
 
 _MOMENTS = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "max_exp_avg_sq": "Accl3", "step": "Step"}
@@ -56,7 +56,11 @@ def parameters(
     return {name: torch.tensor(value, dtype=torch.float32) for name, value in named.items()}
 
 
-def state(kind: str, kept: Mapping[str, Mapping[str, Any]], tensor: Any) -> dict[str, torch.Tensor]:
+def state(
+    kind: str,
+    kept: Mapping[str, Mapping[str, jax.Array]],
+    tensor: Callable[[jax.Array], torch.Tensor],
+) -> dict[str, torch.Tensor]:
     """What an optimizer keeps.
 
     Args:

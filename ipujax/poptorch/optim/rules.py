@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import inspect
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import methods, popart
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.lamb import LAMB
+from ipujax.poptorch.optim.loss_scaling import FACTOR, LossScaling, Scale, factors_in
 from ipujax.poptorch.optim.methods import Kept, Method, Parameter, Settings, Slot
 from ipujax.poptorch.optim.optimizers import AdamW
 
@@ -27,7 +28,8 @@ Arrays = dict[str, jax.Array]
 """Arrays by the names of variables."""
 
 State = dict[str, Any]
-"""Of a rule: `hyper`, the hyperparameters; and `state`, what is kept of each variable by name."""
+"""Of a rule: `hyper`, the hyperparameters; `state`, what is kept of each variable by name; and
+with automatic loss scaling `scale`."""
 
 METHODS: dict[type[torch.optim.Optimizer], Method] = {
     torch.optim.SGD: methods.SGD,
@@ -91,6 +93,8 @@ class Rule:
       names: of the variables, by the `id` of torch's parameters.
       fresh: the optimizer's settings, by group, as they were when the rule was made.
       hypers: what `hyper` gave then.
+      scaling: whether, and how, the loss is scaled automatically. There are then variables of
+        `factors_in`, whose gradients are the balances that `counted` gives.
     """
 
     kind: str
@@ -101,11 +105,7 @@ class Rule:
     names: Mapping[int, str] = dc.field(compare=False, repr=False)
     fresh: tuple[Settings, ...] = dc.field(compare=False, repr=False)
     hypers: dict[str, Any] = dc.field(compare=False, repr=False)
-
-    @property
-    def structure(self) -> Hashable:
-        """What decides the program; equal for rules between which `with_hyper` is enough."""
-        return self.kind, self.groups, self.types, self.clips
+    scaling: LossScaling | None = None
 
     @property
     def accumulator(self) -> str:
@@ -116,7 +116,8 @@ class Rule:
     def optimizer(self) -> optax.GradientTransformation:
         """An optax transformation of gradients by name, which takes the variables by name too.
 
-        Gradients are those of the loss times `loss_scale`. Variables in no group do not change.
+        Gradients are those of the loss times `loss_scale`, and times the factor where there is
+        one. Variables in no group do not change.
         """
         return optax.GradientTransformation(self._init, self._update)
 
@@ -151,7 +152,10 @@ class Rule:
                 if loaded:
                     value = loaded.get(popart.state_name(self.kind, slot.name, name), value)
                 kept[name][slot.name] = self._filled(slot, name, parameter, value)
-        return {"hyper": self.hyper(optimizer), "state": kept}
+        return {"hyper": self.hyper(optimizer), "state": kept, **self._scale(loaded.get(FACTOR, 1))}
+
+    def _scale(self, factor: Any = 1) -> State:
+        return {} if self.scaling is None else {"scale": Scale.begin(factor)}
 
     def to_torch(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         """Makes torch's optimizer keep what a state has, so that `state_dict` gives it.
@@ -165,7 +169,10 @@ class Rule:
                 continue
             optimizer.state[parameter] = {slot.name: to_torch(kept[slot.name]) for slot in slots}
         if isinstance(optimizer, Optimizer):
-            optimizer.keep(popart.state(self.kind, state["state"], to_torch), self._named(state))
+            told = popart.state(self.kind, state["state"], to_torch)
+            if self.scaling is not None:
+                told[FACTOR] = to_torch(state["scale"].factor)
+            optimizer.keep(told, self._named(state))
 
     def _named(self, state: State) -> dict[str, torch.Tensor]:
         """The hyperparameters under PopART's names."""
@@ -192,7 +199,8 @@ class Rule:
             }
             for name, slots in state["state"].items()
         }
-        return {"hyper": state["hyper"], "state": kept}
+        scale = {key: before.get(key, state[key]) for key in state if key == "scale"}
+        return {"hyper": state["hyper"], "state": kept, **scale}
 
     def _slots(
         self, optimizer: torch.optim.Optimizer
@@ -235,11 +243,11 @@ class Rule:
                     )
                     for slot in slots
                 }
-        return {"hyper": self.hypers, "state": kept}
+        return {"hyper": self.hypers, "state": kept, **self._scale()}
 
     def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Arrays, State]:
         hyper = state["hyper"]
-        gradients = self._unscaled(updates, hyper)
+        gradients = self._unscaled(updates, state)
         changes = {name: jnp.zeros_like(value) for name, value in params.items()}
         kept = dict(state["state"])
         for group, numbers in zip(self.groups, hyper["groups"], strict=True):
@@ -254,11 +262,19 @@ class Rule:
                 )
                 dtypes = {slot: array.dtype for slot, array in kept[name].items()}
                 kept[name] = {slot: array.astype(dtypes[slot]) for slot, array in after.items()}
-        return changes, {"hyper": hyper, "state": kept}
+        after = {"hyper": hyper, "state": kept}
+        if self.scaling is not None:
+            balance = sum(_single(one) for one in factors_in(updates).values())
+            after["scale"] = scale = state["scale"].after(balance, self.scaling)
+            changes |= {name: scale.factor - old for name, old in factors_in(params).items()}
+        return changes, after
 
-    def _unscaled(self, gradients: Any, hyper: dict[str, Any]) -> Arrays:
+    def _unscaled(self, gradients: Any, state: State) -> Arrays:
         """The gradients of the loss itself, in float32, no longer than they may be."""
+        hyper = state["hyper"]
         factor = 1 / hyper["loss_scaling"]
+        if self.scaling is not None:
+            factor = factor / state["scale"].factor
         mine = {name for group in self.groups for name in group.names}
         scaled = {name: _single(g) * factor for name, g in gradients.items() if name in mine}
         if not self.clips:
@@ -273,7 +289,11 @@ def with_hyper(state: State, hyper: Mapping[str, Any]) -> State:
     return {**state, "hyper": hyper}
 
 
-def rule_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Rule:
+def rule_of(
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[int, str],
+    scaling: LossScaling | None = None,
+) -> Rule:
     """The rule of an optimizer.
 
     Args:
@@ -281,6 +301,7 @@ def rule_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Rule:
         may set attributes, but no formula.
       names: of the variables, by the `id` of torch's parameters; parameters without a name, or
         that need no gradient, are left out.
+      scaling: how the loss is scaled automatically; None for not at all.
 
     Raises:
       PopTorchError: (a `ValueError`) an optimizer that is not known, or its parameters cannot be
@@ -310,6 +331,7 @@ def rule_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Rule:
         names=dict(names),
         fresh=settings,
         hypers=_hyper(method, optimizer),
+        scaling=scaling,
     )
 
 

@@ -152,6 +152,15 @@ def test_ahead_of_time() -> None:
         executable(X, X)
 
 
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_a_ref_in_place_of_an_array(engine: str) -> None:
+    executable = ipu.compile(lambda x: x + 1, engine=engine).lower(X).compile()
+    for _ in range(2):  # before its first run, and after
+        with pytest.raises(TypeError, match=r"lowered with Refs as inputs \[\].*\[0\]"):
+            executable(jax.new_ref(jnp.asarray(X)))
+        np.testing.assert_array_equal(executable(X), X + 1)
+
+
 def test_another_ref_of_the_same_kind_is_not_compiled_for_again() -> None:
     use_ipus(1)
     traced = []

@@ -85,6 +85,8 @@ def test_inputs_of_another_form_are_refused() -> None:
     for args, message in cases:
         with pytest.raises(FrontendError, match=message):
             model.apply({}, *args)
+    with pytest.raises(FrontendError, match=r"is the constant 2 .*\n.*fix: .* static_argnums"):
+        jax.jit(model.apply)({}, {"a": X}, 2, None)
 
 
 class Holding(torch.nn.Module):
@@ -117,7 +119,7 @@ def test_modules_hold_parameters_and_buffers_of_all_kinds() -> None:
     trained = {n for n, p in module.named_parameters() if p.requires_grad}
     assert {*model.variables} == {*trained, "frozen", "hidden"}
     assert "again.weight" not in model.variables
-    assert {*model.trainable} == trained
+    assert {*model.trainable} == trained - {"unused"}
     module.unused.requires_grad_(requires_grad=False)
     same_as_torch(module, torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_())
 

@@ -39,6 +39,19 @@ def evaluated(graph, values=(), key=None, **options):
     return filled(graph.outputs, Evaluation(OPERATORS, **options)(graph, named, key))
 
 
+def test_sources_are_the_inputs_that_values_are_made_of_in_the_end():
+    nodes = (
+        Node("add", (Ref("a"), Ref("b")), results=("y",)),
+        Node("draw", (Ref("c"),), results=("z",)),
+        Node("add", (Ref("y"), Ref("z")), results=("w",)),
+        Node("halves", (Ref("d"),), results=("y",)),
+    )
+    graph = Graph(("a", "b", "c", "d", "e"), nodes, (Ref("w"), Ref("y")))
+    assert graph.sources(["w"], lambda node: False) == {"a", "b", "c"}
+    assert graph.sources(["w"], lambda node: node.operator == "draw") == {"a", "b"}
+    assert graph.sources(["y", "e"], lambda node: False) == {"d", "e"}
+
+
 def test_names_may_get_new_values():
     nodes = (
         Node("halves", (Ref("x"),), results=("half", "x"), avals=(FLOAT, None)),

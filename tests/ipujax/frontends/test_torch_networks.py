@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F: Any = torch.nn.functional
 
+import ipujax as ipu  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
 from ipujax.frontends.pytorch.arrays import to_jax  # noqa: E402
+from lowering import as_products, ir  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, numbers, same_as_torch  # noqa: E402
 
 CONVOLUTIONS = [
@@ -41,6 +43,39 @@ def test_convolution_is_one_equation() -> None:
     names = [str(eqn.primitive) for eqn in jaxpr.eqns]
     assert names.count("conv_general_dilated") == 1
     assert "transpose" not in names
+
+
+SMALL = [
+    (nn.Conv2d(8, 64, 3, padding=1), (2, 8, 2, 2)),  # of images smaller than filters
+    (nn.Conv2d(8, 64, 3, stride=2, padding=1), (2, 8, 5, 4)),
+    (nn.Conv2d(8, 64, (3, 2), padding=2, dilation=2), (1, 8, 3, 4)),
+    (nn.Conv2d(8, 12, 1, stride=2), (2, 8, 5, 5)),
+    (nn.ConvTranspose2d(8, 32, 3, stride=2, padding=1), (1, 8, 2, 3)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), SMALL, ids=str)
+def test_convolutions_that_cpus_run_as_products(layer: Any, shape: tuple[int, ...]) -> None:
+    x = numbers(*shape)
+    eager = layer(x)
+    wanted = torch.autograd.grad((eager**2).sum(), [x, *layer.parameters()])
+    model = from_torch(layer, (x.detach(),))
+
+    def loss(variables: Any, x: Any) -> Any:
+        return (model.apply(variables, x)[0] ** 2).sum()
+
+    gradients = jax.grad(loss, (1, 0))
+    lowered = ipu.compile(gradients).lower(model.variables, to_jax(x.detach()))
+    (before,) = [n.kernel.jaxpr for n in ir.walk(lowered.program.body) if isinstance(n, ir.Execute)]
+    changed = as_products(lowered.program)
+    (after,) = [n.kernel.jaxpr for n in ir.walk(changed.body) if isinstance(n, ir.Execute)]
+    assert str(before).count("conv_general_dilated[") == 3
+    assert "conv_general_dilated[" not in str(after)
+    of_x, of_variables = lowered.compile()(model.variables, to_jax(x.detach()))
+    mine = [of_x, *(of_variables[name] for name, _ in layer.named_parameters())]
+    for one, other in zip(mine, wanted, strict=True):
+        scale = float(other.abs().max())
+        np.testing.assert_allclose(np.asarray(one), other.numpy(), 1e-5, 1e-5 * scale)
 
 
 ACTIVATIONS = [
@@ -122,6 +157,7 @@ NORMS = [
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("layer", "shape"), NORMS, ids=str)
+@pytest.mark.sampled(12)
 def test_norms(layer: Any, shape: tuple[int, ...], training: bool) -> None:
     for number, tensor in enumerate((*layer.parameters(), *layer.buffers())):
         if tensor.is_floating_point():
@@ -180,6 +216,7 @@ def test_resampling() -> None:
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.sampled(1)
 def test_grids(mode: str) -> None:
     functions = [
         lambda x, g, p=padding, a=align: F.grid_sample(x, g, mode, p, a)

@@ -91,6 +91,20 @@ def test_of_classes() -> None:
     same_as_torch(reductions(all_of), numbers(5, 4), torch.tensor([0, 1, 2, 3, 2]))
 
 
+@pytest.mark.skipif(
+    not hasattr(F, "linear_cross_entropy"), reason="PyTorch has it since its release 2.13"
+)
+def test_of_classes_in_chunks() -> None:
+    """Which save PyTorch memory, and compute gradients that need no other derivative."""
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+
+    def loss(x: Any, y: Any, reduction: str) -> Any:
+        table = x.reshape(4, 5)[:, :3]
+        return F.linear_cross_entropy(x[:, :3], table, y, reduction=reduction, options=chunks)
+
+    same_as_torch(reductions(loss), numbers(5, 4), torch.tensor([0, 1, 2, 3, 2]))
+
+
 def test_of_images_of_classes() -> None:
     target = torch.tensor([[[0, 1], [2, -100]], [[2, 2], [1, 0]]])
 

@@ -47,6 +47,7 @@ def test_multihead_attention(training: bool) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"norm_first": True, "activation": "gelu"}])
 @pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.sampled(2)
 def test_transformer_layer_in_evaluation(options: Any, frozen: bool) -> None:
     """Frozen, PyTorch makes one operator of it."""
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, **options).eval()
@@ -74,6 +75,7 @@ RECURRENT = [
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")  # of PyTorch's own speed
 @pytest.mark.parametrize(("layer", "shape"), RECURRENT, ids=str)
+@pytest.mark.sampled(4)
 def test_recurrent_layers(layer: Any, shape: tuple[int, ...]) -> None:
     same_as_torch(layer, numbers(*shape))
 

@@ -1,4 +1,4 @@
-"""PyTorch's database of operators through the front end: a sample, and all of mathematics."""
+"""PyTorch's database of operators through the front end: samples of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ SAMPLE = (
     "einsum", "fft.rfft", "fmax", "isclose", "linalg.cholesky", "linalg.solve", "logaddexp",
     "logsumexp", "matmul", "max.reduction_with_dim", "median", "norm", "pow", "prod", "round",
     "special.xlog1py", "std_mean", "sum",
+    "_batch_norm_with_update", "bernoulli", "max_pool2d_with_indices_backward",
+    "nn.functional.cross_entropy", "nn.functional.dropout3d", "nn.functional.embedding",
+    "as_strided_scatter", "combinations", "empty", "index_put", "nonzero_static", "topk",
 )  # fmt: skip
+EVERY = 6
 
 
 @pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.sampled(9)
 def test_operator_is_torchs(name: str) -> None:
     from tests.torch_operators.summary import is_good, line_of, run
 
@@ -43,11 +48,13 @@ def test_what_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.exhaustive
-def test_all_of_mathematics_is_torchs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_operators_of_every_kind_are_torchs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of six, since the database lists what is alike together."""
     from tests.torch_operators.__main__ import main
+    from tests.torch_operators.samples import operators, subject_of
 
-    results = str(tmp_path / "results.jsonl")
-    status = main(
-        ["--subject", "mathematics", "--dtypes", "float32", "--samples", "1", "--results", results]
-    )
-    assert status == 0, capsys.readouterr().out
+    wanted = [name for name, entry in operators().items() if subject_of(entry) != "special"]
+    options = ["--dtypes", "float32", "--samples", "1", "--results", str(tmp_path / "results")]
+    assert main([*options, "--", *wanted[::EVERY]]) == 0, capsys.readouterr().out

@@ -11,6 +11,7 @@ torch: Any = pytest.importorskip("torch")
 from tests.ipujax.frontends.beside_torch import Functions, numbers, same_as_torch  # noqa: E402
 
 I = torch.tensor([[0, 2], [1, 0]])  # noqa: E741
+OFFSETS = torch.tensor([[0, 1, 4], [0, 2, 4], [0, 4, 4]])
 GROUPS: dict[str, list[Any]] = {
     "shapes": [
         lambda x: x.view(2, -1),
@@ -42,6 +43,8 @@ GROUPS: dict[str, list[Any]] = {
         lambda x: torch.meshgrid(x[0, 0], x[0, 1], indexing="ij"),
         lambda x: torch.cartesian_prod(x[0, 0], x[0, 1]),
         lambda x: torch.block_diag(x[0], x[1]),
+        lambda x: torch.combinations(x[0, 0], 3),
+        lambda x: torch.combinations(x[0, 0], with_replacement=True),
     ],
     "indexing": [
         lambda x: x[:, I],
@@ -57,6 +60,8 @@ GROUPS: dict[str, list[Any]] = {
         lambda x: x.masked_fill(x > 0, 7),
         lambda x: x.masked_scatter(x > 0, x * 2),
         lambda x: torch.isin(I, I[0]),
+        lambda x: torch.nonzero_static(x > 0, size=30),
+        lambda x: torch.nonzero_static(x[:, :0], size=2),
     ],
     "scattering": [
         lambda x: x[0].index_put((I[1], I[0]), x[0, 0, :2]),
@@ -82,6 +87,20 @@ GROUPS: dict[str, list[Any]] = {
         )
         for reduce in ("sum", "mean", "prod", "amax", "amin")
         for own in (True, False)
+    ],
+    "segments": [
+        lambda x, r=reduce, i=initial: (
+            torch.segment_reduce(x[0], r, lengths=torch.tensor([2, 0, 1]), initial=i),
+            torch.segment_reduce(x[1], r, offsets=OFFSETS, axis=1, initial=i),
+        )
+        for reduce, initial in (
+            ("sum", None),
+            ("mean", None),
+            ("mean", 2),
+            ("prod", 2),
+            ("max", None),
+            ("min", 0.1),
+        )
     ],
     "diagonals": [
         lambda x: x.diagonal(1, 1, 2),
@@ -132,6 +151,7 @@ GROUPS: dict[str, list[Any]] = {
         lambda x: x.to(torch.float64),
         lambda x: x.int(),
         lambda x: x.type_as(I),
+        lambda x: x.detach().clone().resize_(3, 5),
         lambda x: x.contiguous(),
         lambda x: torch.view_as_complex(x.view(-1, 2)),
         lambda x: torch.view_as_real(torch.complex(x, x)),

@@ -124,3 +124,20 @@ def test_compiling_keeps_no_data_alive() -> None:
     del x
     gc.collect()
     assert gone() is None
+
+
+def test_a_module_may_take_no_tensors() -> None:
+    one, other = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+
+    class Constants(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, factor: int = 2) -> Any:
+            return factor * self.weight + one + other, [other]
+
+    model = poptorch.inferenceModel(Constants())
+    result, (same,) = model()
+    torch.testing.assert_close(result, torch.tensor([6.0, 8.0]))
+    torch.testing.assert_close(same, other)

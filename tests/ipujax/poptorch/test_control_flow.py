@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
+from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref  # noqa: E402
+from ipujax.poptorch.operators import OPERATORS, operator_name  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X, on_ipu  # noqa: E402
 
 
@@ -110,3 +114,17 @@ def test_training_is_refused(name: str) -> None:
         poptorch.Error, match=rf"poptorch.{name}\(\) is only supported in inference"
     ):
         poptorch.trainingModel(Applied(function)).compile(X)
+
+
+def test_a_body_draws_other_numbers_than_what_is_around_it() -> None:
+    pair = jax.ShapeDtypeStruct((2,), "float32")
+    draw = Node("aten.rand.default", ([2],), results=("drawn",), avals=(pair,))
+    cond = Node(
+        operator_name("cond"), (Ref("choice"), "body", (), "body", ()), results=("inside",),
+        avals=([pair],),
+    )  # fmt: skip
+    body = Graph((), (draw,), (Ref("drawn"),))
+    graph = Graph(("choice",), (draw, cond), (Ref("drawn"), Ref("inside")), {"body": body})
+    values = {"choice": jax.numpy.array(True)}
+    named = Evaluation(OPERATORS)(graph, values, jax.random.key(0))
+    assert not np.array_equal(named["drawn"], named["inside"][0])

@@ -45,6 +45,30 @@ def test_a_module_can_be_unwrapped_by_itself() -> None:
     torch.testing.assert_close(module.state_dict(), eager.state_dict())
 
 
+def test_inputs_outputs_and_weights_share_no_memory() -> None:
+    class Passing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(4.0))
+
+        def forward(self, x: Any) -> Any:
+            return x, self.weight, x * self.weight, (x > 0), x.to(torch.bfloat16)
+
+    module, x = Passing(), torch.arange(1.0, 5.0)
+    model = poptorch.inferenceModel(module)
+    first = model(x)
+    kept = copy.deepcopy(first)
+    wanted = [output.detach() for output in module(x + 1)]
+    x += 1
+    second = model(x)
+    torch.testing.assert_close(list(second), wanted)
+    torch.testing.assert_close(first, kept)
+    for output in (*first, *second):
+        output.zero_()
+    torch.testing.assert_close(list(model(x)), wanted)
+    torch.testing.assert_close(x, torch.arange(2.0, 6.0))
+
+
 def test_a_trained_module_is_saved_as_a_plain_one() -> None:
     module = Regression()
     trained(module)(*batch())
@@ -212,3 +236,11 @@ def test_files_hold_nothing_that_would_have_to_be_restored() -> None:
     module = Regression()
     assert poptorch._impl._restoreWrapperIfNecessary(module) is module
     assert not poptorch._impl.isDispatchTracing()
+
+
+def test_the_log_names_the_variables_of_a_graph(caplog: pytest.LogCaptureFixture) -> None:
+    module = torch.nn.BatchNorm1d(3).half().eval()
+    with caplog.at_level("DEBUG", logger="poptorch::python"):
+        poptorch.inferenceModel(module)(torch.ones(2, 3).half())
+    lines = [line.partition(" : ")[2] for line in caplog.messages if "-> running_var" in line]
+    assert lines == ["Half(3, strides=[1], requires_grad=0, device=ipu:0) -> running_var"]

@@ -33,9 +33,11 @@ class Classifier(torch.nn.Module):
 class Both:
     """The same module, trained by a wrapper and by eager torch."""
 
-    def __init__(self, make: Any, options: Any = None, reduction: str = "mean") -> None:
+    def __init__(
+        self, make: Any, options: Any = None, reduction: str = "mean", module: Any = Classifier
+    ) -> None:
         torch.manual_seed(1)
-        self.module = Classifier(reduction)
+        self.module = module(reduction)
         self.eager = copy.deepcopy(self.module)
         self.optimizer, self.reference = (make(m) for m in (self.module, self.eager))
         self.model: Any = poptorch.trainingModel(self.module, options, self.optimizer)
@@ -210,3 +212,34 @@ def test_a_pipeline_clips_over_all_stages_and_scales_the_loss() -> None:
         wanted = theirs.detach().numpy()
         np.testing.assert_allclose(mine.detach().numpy(), wanted, 1e-5, 1e-6)
     assert optimizer.state_dict()["ipu_state"]["Step___first.weight"] == 2
+
+
+class Idle(Classifier):
+    """It has parameters that its loss does not depend on, though its outputs may."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.unused, self.beside, self.fixed = (torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        shift = self.fixed(x).detach() + torch.ones_like(self.unused.bias)
+        out, loss = super().forward(x + 0.1 * shift, y)
+        return out + self.beside(x).sum(), loss
+
+
+def test_parameters_that_the_loss_does_not_depend_on_are_left_alone() -> None:
+    both = Both(lambda m: T.AdamW(m.parameters(), lr=0.1, weight_decay=0.5), module=Idle)
+    before = {name: value.clone() for name, value in both.module.state_dict().items()}
+    both.train()
+    both.agree()
+    after = both.module.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == [
+        "linear.weight",
+        "linear.bias",
+    ]
+    kept, wanted = (o.state_dict()["state"].keys() for o in (both.optimizer, both.reference))
+    assert kept == wanted
+    both.model.setOptimizer(T.SGD(both.module.parameters(), lr=0.1, momentum=0.9, weight_decay=0.5))
+    both.reference = T.SGD(both.eager.parameters(), lr=0.1, momentum=0.9, weight_decay=0.5)
+    both.train()
+    both.agree()

@@ -119,7 +119,7 @@ def test_copies_are_equal_and_independent() -> None:
         ("inputReplicaGrouping", [1, poptorch.CommGroupType.All]),
         ("Training.gradientAccumulation", [0]),
         ("Training.accumulationAndReplicationReductionType", [poptorch.ReductionType.NoReduction]),
-        ("Training.setAutomaticLossScaling", [True]),
+        ("Training.setAutomaticLossScaling", ["yes"]),
         ("Precision.setPartialsType", [torch.int32]),
         ("Precision.enableFloatingPointExceptions", ["yes"]),
         ("Jit.traceModel", [True]),
@@ -253,7 +253,7 @@ def test_profiling_and_caching_are_kept_for_the_compiler() -> None:
         ("autoRecomputation", True, "of type int"),
         ("customCodelets", ["a.cpp"], "codelets"),
         ("executionPhaseSettings.phases", 2, "phased execution"),
-        ("automaticLossScalingSettings.enabled", True, "loss scaling"),
+        ("automaticLossScalingSettings.gradientTensorTrackingMethod", 2, "the user names"),
         ("groupNormStridedChannelGrouping", True, "consecutive"),
     ],
 )

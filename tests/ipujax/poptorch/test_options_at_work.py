@@ -16,8 +16,8 @@ import ipujax as ipu
 from ipujax import poptorch
 from ipujax.driver import executable_cache
 from ipujax.errors import FloatingPointError as IPUFloatingPointError
+from ipujax.poptorch.options.config import cache_of, config_of
 from ipujax.poptorch.shares import Shares
-from ipujax.poptorch.system_config import cache_of, config_of
 
 
 class Divided(torch.nn.Module):

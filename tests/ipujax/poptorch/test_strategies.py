@@ -22,28 +22,18 @@ def test_listed_stages_decide() -> None:
         placing.begin("x")
 
 
-def test_blocks_without_names_are_numbered_in_each_walk() -> None:
-    strategy = poptorch.ShardedExecution("0", "1")
-    for _ in range(2):
-        placing = strategy.placing()
-        assert [placing.begin().stage for _ in range(2)] == [0, 1]
-
-
 def test_a_stage_is_its_ipu() -> None:
     placing = poptorch.PipelinedExecution().placing()
-    places = [placing.begin(ipu_id=ipu) for ipu in (0, 1, 0)]
+    places = [placing.begin(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
     assert places == [Place(0, 0), Place(1, 1), Place(0, 0)]
-    with pytest.raises(poptorch.Error, match="no IPU was specified for block '3'"):
-        placing.begin()
+    with pytest.raises(poptorch.Error, match="no IPU was specified for block 'd'"):
+        placing.begin("d")
 
 
 def test_stages_count_up() -> None:
     placing = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement).placing()
-    assert [placing.begin(ipu_id=ipu) for ipu in (0, 1, 0)] == [
-        Place(0, 0),
-        Place(1, 1),
-        Place(2, 0),
-    ]
+    places = [placing.begin(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
+    assert places == [Place(0, 0), Place(1, 1), Place(2, 0)]
     assert placing.begin("named") == Place(3, 3)
     assert placing.begin("named") == Place(3, 3)
 

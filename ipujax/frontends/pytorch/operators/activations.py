@@ -41,21 +41,16 @@ def hardswish(x: jax.Array) -> jax.Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, x, x * (x + 3) / 6))
 
 
-@operator("aten.leaky_relu.default")
+@operator("aten.leaky_relu.default", "aten._prelu_kernel.default")
 def leaky_relu(x: jax.Array, slope: Any = 0.01) -> jax.Array:
-    return jnp.where(x > 0, x, x * slope)
-
-
-@operator("aten._prelu_kernel.default")
-def prelu_kernel(x: jax.Array, slope: jax.Array) -> jax.Array:
     return jnp.where(x > 0, x, x * slope)
 
 
 @operator("aten.prelu.default")
 def prelu(x: jax.Array, slope: jax.Array) -> jax.Array:
     if slope.size == 1 or x.ndim < 2:
-        return prelu_kernel(x, slope.reshape(()) if slope.size == 1 else slope)
-    return prelu_kernel(x, slope.reshape(-1, *[1] * (x.ndim - 2)))
+        return leaky_relu(x, slope.reshape(()) if slope.size == 1 else slope)
+    return leaky_relu(x, slope.reshape(-1, *[1] * (x.ndim - 2)))
 
 
 @operator("aten.rrelu.default")
@@ -69,7 +64,7 @@ def rrelu(
 ) -> jax.Array:
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
-    return prelu_kernel(x, jax.random.uniform(call.key, x.shape, x.dtype, lower, upper))
+    return leaky_relu(x, jax.random.uniform(call.key, x.shape, x.dtype, lower, upper))
 
 
 @operator("aten.elu.default")
@@ -133,9 +128,7 @@ def glu(x: jax.Array, dim: int = -1) -> jax.Array:
     return values * jax.lax.logistic(gates)
 
 
-@operator(
-    "aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default"
-)  # fmt: skip
+@operator("aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default")
 def softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return _softmax(x.astype(call.aval.dtype), dim)
 

@@ -12,6 +12,7 @@ import numpy as np
 from ipujax.frontends.graphs import Call
 from ipujax.frontends.pytorch.operators.activations import gelu, softmax_or_zero, spread_mask
 from ipujax.frontends.pytorch.operators.dropouts import dropped
+from ipujax.frontends.pytorch.operators.networks import linear
 from ipujax.frontends.pytorch.operators.normalization import layer_norm
 from ipujax.frontends.pytorch.operators.table import operator
 
@@ -97,13 +98,13 @@ def multi_head_attention(
     weights, biases = jnp.split(qkv_weight, 3), jnp.split(qkv_bias, 3)
 
     def projected(x: Array, part: int) -> Array:
-        x = jnp.matmul(x, weights[part].T) + biases[part]
+        x = linear(x, weights[part], biases[part])
         return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
     kept = None if mask is None else ~spread_mask(mask.astype(bool), mask_type)
     shares = _weights(projected(query, 0), projected(key, 1), kept, False, None)
     joined = jnp.matmul(shares, projected(value, 2)).swapaxes(1, 2).reshape(query.shape)
-    result = jnp.matmul(joined, weight.T) + bias
+    result = linear(joined, weight, bias)
     if not need_weights:
         return result, jnp.zeros((0,), result.dtype)
     return result, shares.mean(1) if average_weights else shares
@@ -134,9 +135,9 @@ def transformer_encoder_layer(
         )[0]  # fmt: skip
 
     def feed_forward(x: Array) -> Array:
-        hidden = jnp.matmul(x, weight_1.T) + bias_1
+        hidden = linear(x, weight_1, bias_1)
         hidden = gelu(hidden) if use_gelu else jax.nn.relu(hidden)
-        return jnp.matmul(hidden, weight_2.T) + bias_2
+        return linear(hidden, weight_2, bias_2)
 
     def first(x: Array) -> Array:
         return layer_norm(x, (embed_dim,), scale_1, shift_1, eps)

@@ -21,6 +21,11 @@ def axes_of(x: jax.Array, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple(d % x.ndim for d in dims) or tuple(range(x.ndim))
 
 
+def each_of(values: Sequence[int], count: int) -> tuple[int, ...]:
+    """A number for each of so many dimensions, where one may stand for all."""
+    return tuple(values) * count if len(values) == 1 else tuple(values)
+
+
 def along(function: Callable[..., Any], x: jax.Array, dim: int, keepdim: bool = True) -> Any:
     """`function(x, axis)`, whose results keep the axis, also of a tensor of no dimensions.
 

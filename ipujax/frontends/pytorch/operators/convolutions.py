@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.frontends.pytorch.operators.table import operator
+from ipujax.scopes import frontend_attribute
 
 Ints = Sequence[int]
 
@@ -115,11 +116,13 @@ def _conv(
     """The convolution of one batch, or of one image without a batch."""
     count = weight.ndim - 2
     is_batch = x.ndim == weight.ndim
-    result = jax.lax.conv_general_dilated(
-        x if is_batch else x[None], weight, _each(stride, count), pads,
-        lhs_dilation=_each(spread, count), rhs_dilation=_each(dilation, count),
-        feature_group_count=groups,
-    )  # fmt: skip
+    # PyTorch promises no order of sums, so CPUs may take the fastest one.
+    with frontend_attribute("convolutions", "products"):
+        result = jax.lax.conv_general_dilated(
+            x if is_batch else x[None], weight, _each(stride, count), pads,
+            lhs_dilation=_each(spread, count), rhs_dilation=_each(dilation, count),
+            feature_group_count=groups,
+        )  # fmt: skip
     if bias is not None:
         result = result + bias.reshape(-1, *[1] * count)
     return result if is_batch else result[0]

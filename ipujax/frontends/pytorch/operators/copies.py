@@ -1,4 +1,4 @@
-"""Operators that give a tensor as it is, in another dtype, or with other values."""
+"""Operators that give a tensor as it is, or in another dtype."""
 
 from __future__ import annotations
 
@@ -47,8 +47,3 @@ def nothing(*_: Any, **__: Any) -> None:
 @operator("aten.copy.default")
 def copy(call: Call, x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
     return jnp.broadcast_to(same(call, source), call.aval.shape)
-
-
-@operator("aten.fill.Scalar", "aten.fill.Tensor")
-def fill(call: Call, x: jax.Array, value: Any) -> jax.Array:
-    return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)

@@ -31,13 +31,14 @@ def ones(call: Call, *_: Any, **__: Any) -> jax.Array:
 
 
 @operator("aten.full.default", "aten.full_like.default")
+@operator("aten.fill.Scalar", "aten.fill.Tensor")
 def full(call: Call, size_or_like: Any, value: Any, **_: Any) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)
 
 
 @operator("aten.new_full.default")
 def new_full(call: Call, like: jax.Array, size: Any, value: Any, **_: Any) -> jax.Array:
-    return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)
+    return full(call, size, value)
 
 
 @operator("aten.scalar_tensor.default")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.frontends.pytorch.operators.resampling import SHARPNESS, cubic_pieces
 from ipujax.frontends.pytorch.operators.table import operator
 
 Array = jax.Array
@@ -64,9 +65,9 @@ def _linear(distance: Array) -> Array:
 
 
 def _cubic(distance: Array) -> Array:
-    a, x = -0.75, jnp.where(distance >= 0, distance, -distance)
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    return jnp.where(x <= 1, near, ((x - 5) * x + 8) * x * a - 4 * a)
+    x = jnp.where(distance >= 0, distance, -distance)
+    near, far = cubic_pieces(x, SHARPNESS)
+    return jnp.where(x <= 1, near, far)
 
 
 def _place(coordinate: Array, size: int, align_corners: bool) -> Array:

@@ -43,12 +43,9 @@ def select(x: jax.Array, axis: int, index: int) -> jax.Array:
     return jax.lax.index_in_dim(x, index, axis, keepdims=False)
 
 
-@operator("aten.narrow.default", "aten.narrow.Tensor", "aten.narrow_copy.default")
-def narrow(x: jax.Array, axis: int, start: Any, length: int) -> jax.Array:
-    """A slice of a length that is known; where it begins may be computed."""
-    if isinstance(start, int):
-        return slice_of(x, axis, start, start % max(x.shape[axis], 1) + length)
-    return jax.lax.dynamic_slice_in_dim(x, start, length, axis)
+@operator("aten.narrow.default", "aten.narrow_copy.default")
+def narrow(x: jax.Array, axis: int, start: int, length: int) -> jax.Array:
+    return slice_of(x, axis, start, start % max(x.shape[axis], 1) + length)
 
 
 @operator("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -60,9 +57,13 @@ def index(x: jax.Array, indices: Sequence[jax.Array | None]) -> jax.Array:
 def masked_index(
     x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], fill: Any
 ) -> jax.Array:
+    return jnp.where(mask, index(x, inside(x, indices)), jnp.asarray(fill, x.dtype))
+
+
+def inside(x: jax.Array, indices: Sequence[jax.Array | None]) -> list[jax.Array | None]:
+    """Indices that a mask may leave out, as such that there are."""
     sizes = zip(indices, x.shape, strict=False)
-    inside = [None if one is None else jnp.clip(one, 0, size - 1) for one, size in sizes]
-    return jnp.where(mask, index(x, inside), jnp.asarray(fill, x.dtype))
+    return [None if one is None else jnp.clip(one, 0, size - 1) for one, size in sizes]
 
 
 @operator("aten.index_select.default")
@@ -121,3 +122,10 @@ def rank(mask: jax.Array, count: int) -> jax.Array:
 @operator("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", "aten.isin.Scalar_Tensor")
 def isin(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> jax.Array:
     return jnp.isin(x, among, invert=invert)
+
+
+@operator("aten.nonzero_static.default")
+def nonzero_static(x: jax.Array, *, size: int, fill_value: int = -1) -> jax.Array:
+    if not x.ndim or not x.size:
+        return jnp.full((size, x.ndim), fill_value)
+    return jnp.stack(jnp.nonzero(x, size=size, fill_value=fill_value), -1)

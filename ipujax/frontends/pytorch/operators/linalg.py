@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.frontends.checks import check
 from ipujax.frontends.pytorch.operators.norms import linalg_matrix_norm
 from ipujax.frontends.pytorch.operators.table import operator
 
@@ -254,7 +255,10 @@ def lu(a: jax.Array, pivot: bool = True) -> tuple[jax.Array, jax.Array, jax.Arra
 
 def _needs_pivots(pivot: bool) -> None:
     if not pivot:
-        raise NotImplementedError("a decomposition without pivots")
+        raise check.refuse(
+            "a decomposition into triangles without pivots is missing: JAX has none",
+            "leave pivot=False away",
+        )
 
 
 @operator("aten.lu_unpack.default")

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.pytorch.operators.distances import absolute, pairwise_distance
+from ipujax.frontends.pytorch.operators.distances import pairwise_distance
 from ipujax.frontends.pytorch.operators.table import operator
+from ipujax.frontends.pytorch.operators.unary import absolute
 
 Array = jax.Array
 MEAN, SUM = 1, 2  # of PyTorch's numbers for reductions; 0 is none

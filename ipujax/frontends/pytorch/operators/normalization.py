@@ -15,23 +15,30 @@ Array = jax.Array
 Optional = jax.Array | None
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Array) -> Array:
     """In at least 32 bits: statistics of 16 are too coarse."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32)) if x is not None else None
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _by_channel(values: Array, x: Array) -> Array:
+    """Values of the channels of `x`, which are its dimension 1."""
+    return values.reshape(-1, *[1] * (x.ndim - 2))
 
 
 def _scaled(normal: Array, weight: Optional, bias: Optional) -> Array:
-    """Scaled and shifted by channel, which is dimension 1."""
-    shape = (-1, *[1] * (normal.ndim - 2))
-    normal = normal if weight is None else normal * weight.reshape(shape)
-    return normal if bias is None else normal + bias.reshape(shape)
+    """Scaled and shifted by channel."""
+    normal = normal if weight is None else normal * _by_channel(weight, normal)
+    return normal if bias is None else normal + _by_channel(bias, normal)
 
 
-def _centred(x: Array, axes: Sequence[int]) -> tuple[Array, Array, Array]:
-    """The differences from the mean, the mean, and the biased variance, with `keepdims`."""
+def _normal(x: Array, axes: Sequence[int], eps: float) -> tuple[Array, Array, Array, Array]:
+    """With mean 0 and variance 1; and the mean, the biased variance and the factor, `keepdims`."""
+    x = _wide(x)
     mean = jnp.mean(x, axes, keepdims=True)
     differences = x - mean
-    return differences, mean, jnp.mean(jnp.square(differences), axes, keepdims=True)
+    variance = jnp.mean(jnp.square(differences), axes, keepdims=True)
+    factor = jax.lax.rsqrt(variance + eps)
+    return differences * factor, mean, variance, factor
 
 
 def _moved(old: Array, new: Array, momentum: float) -> Array:
@@ -75,21 +82,27 @@ def _batch_norm(
     eps: float,
 ) -> tuple[Any, ...]:
     """The result, what it was normalized with, and the moving statistics."""
-    x, weight, bias = _wide(x), _wide(weight), _wide(bias)
     if not training and mean is not None and variance is not None:
-        shape = (-1, *[1] * (x.ndim - 2))
-        scale = jax.lax.rsqrt(_wide(variance) + eps)
-        normal = (x - _wide(mean).reshape(shape)) * scale.reshape(shape)
-        empty = jnp.zeros((0,), x.dtype)
+        factor = jax.lax.rsqrt(_wide(variance) + eps)
+        normal = (_wide(x) - _by_channel(_wide(mean), x)) * _by_channel(factor, x)
+        empty = jnp.zeros((0,), normal.dtype)
         return _scaled(normal, weight, bias), empty, empty, mean, variance
-    differences, own_mean, own_variance = _centred(x, (0, *range(2, x.ndim)))
-    scale = jax.lax.rsqrt(own_variance + eps)
-    result = _scaled(differences * scale, weight, bias)
+    normal, own_mean, own_variance, factor = _normal(x, (0, *range(2, x.ndim)), eps)
     if mean is not None and variance is not None:
-        size = x.size // x.shape[1]
+        size = x.size // max(own_mean.size, 1)
         mean = _moved(mean, own_mean.reshape(-1), momentum)
         variance = _moved(variance, _unbiased(own_variance.reshape(-1), size), momentum)
-    return result, own_mean.reshape(-1), scale.reshape(-1), mean, variance
+    result = _scaled(normal, weight, bias)
+    return result, own_mean.reshape(-1), factor.reshape(-1), mean, variance
+
+
+@operator("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_update(
+    x: Array, weight: Optional, bias: Optional, mean: Array, variance: Array, *args: float
+) -> tuple[Any, ...]:
+    """In training. What cuDNN would reserve for the derivative is empty."""
+    *results, mean, variance = _batch_norm(x, weight, bias, mean, variance, True, *args)
+    return *results, jnp.zeros((0,), jnp.uint8), mean, variance
 
 
 @operator("aten.native_batch_norm.default")
@@ -127,15 +140,13 @@ def instance_norm(
     """The result, and then the moving statistics where there are some."""
     if not use_input_stats:
         return batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
-    differences, own_mean, own_variance = _centred(_wide(x), range(2, x.ndim))
-    normal = differences * jax.lax.rsqrt(own_variance + eps)
+    normal, own_mean, own_variance, _ = _normal(x, range(2, x.ndim), eps)
     result = _scaled(normal, weight, bias)
     if mean is None or variance is None:
         return result
     unbiased = _unbiased(own_variance, math.prod(x.shape[2:]))
-    new = (_moved(mean, own_mean.mean(0).reshape(-1), momentum),
-           _moved(variance, unbiased.mean(0).reshape(-1), momentum))  # fmt: skip
-    return result, *new
+    new_mean = _moved(mean, own_mean.mean(0).reshape(-1), momentum)
+    return result, new_mean, _moved(variance, unbiased.mean(0).reshape(-1), momentum)
 
 
 @operator("aten.layer_norm.default")
@@ -154,13 +165,10 @@ def layer_norm(
 def native_layer_norm(
     x: Array, shape: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> tuple[Array, Array, Array]:
-    axes = range(x.ndim - len(shape), x.ndim)
-    differences, mean, variance = _centred(_wide(x), axes)
-    scale = jax.lax.rsqrt(variance + eps)
-    result = differences * scale
+    result, mean, _, factor = _normal(x, range(x.ndim - len(shape), x.ndim), eps)
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    return result, mean, scale
+    return result, mean, factor
 
 
 @operator("aten.rms_norm.default")
@@ -177,9 +185,9 @@ def fused_rms_norm(
     eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
     wide = _wide(x)
     square = jnp.mean(jnp.square(wide), range(x.ndim - len(shape), x.ndim), keepdims=True)
-    scale = jax.lax.rsqrt(square + eps)
-    result = wide * scale
-    return (result if weight is None else result * weight), scale
+    factor = jax.lax.rsqrt(square + eps)
+    result = wide * factor
+    return (result if weight is None else result * weight), factor
 
 
 @operator("aten.group_norm.default")
@@ -211,11 +219,9 @@ def native_group_norm(
 def _group_norm(
     x: Array, groups: int, weight: Optional, bias: Optional, eps: float
 ) -> tuple[Array, ...]:
-    grouped = _wide(x).reshape(x.shape[0], groups, -1)
-    differences, mean, variance = _centred(grouped, (2,))
-    scale = jax.lax.rsqrt(variance + eps)
-    result = _scaled((differences * scale).reshape(x.shape), weight, bias)
-    return result, mean[..., 0], scale[..., 0]
+    normal, mean, _, factor = _normal(x.reshape(x.shape[0], groups, -1), (2,), eps)
+    result = _scaled(normal.reshape(x.shape), weight, bias)
+    return result, mean[..., 0], factor[..., 0]
 
 
 @operator("aten.norm_except_dim.default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -110,8 +111,11 @@ def _of_values(values: jax.Array, ord: Any) -> jax.Array:
     return values.max(-1) if ord > 0 else values.min(-1)
 
 
-@operator("aten.nuclear_norm.default", "aten.nuclear_norm.dim")
-def nuclear_norm(x: jax.Array, *rest: Any, **named: Any) -> jax.Array:
-    dim = named.get("dim", rest[0] if rest and not isinstance(rest[0], bool) else (-2, -1))
-    keepdim = named.get("keepdim", rest[-1] if rest and isinstance(rest[-1], bool) else False)
+@operator("aten.nuclear_norm.dim")
+def nuclear_norm_along(x: jax.Array, dim: Sequence[int], keepdim: bool = False) -> jax.Array:
     return linalg_matrix_norm(x, "nuc", dim, keepdim)
+
+
+@operator("aten.nuclear_norm.default")
+def nuclear_norm(x: jax.Array, keepdim: bool = False) -> jax.Array:
+    return nuclear_norm_along(x, (-2, -1), keepdim)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.frontends.pytorch.operators.axes import each_of
 from ipujax.frontends.pytorch.operators.table import operator
 
 Ints = Sequence[int]
@@ -41,11 +42,17 @@ class _Windows:
 
 
 def _windows(
-    sizes: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+    sizes: Ints,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
 ) -> list[_Windows]:
+    """Of each dimension, from the arguments of PyTorch's pools; strides are kernels by default."""
     count = len(sizes)
-    kernel, padding, dilation = (_each(v, count) for v in (kernel, padding, dilation))
-    stride = _each(stride, count) if stride else kernel
+    kernel, padding, dilation = (each_of(v, count) for v in (kernel, padding, dilation))
+    stride = each_of(stride, count) if stride else kernel
     found: list[_Windows] = []
     for size, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
@@ -55,10 +62,6 @@ def _windows(
             number -= 1
         found.append(_Windows(size, k, s, p, d, number))
     return found
-
-
-def _each(values: Ints, count: int) -> tuple[int, ...]:
-    return tuple(values) * count if len(values) == 1 else tuple(values)
 
 
 def _reduced(x: jax.Array, windows: Sequence[_Windows], start: Any, reduce: Any) -> jax.Array:
@@ -78,43 +81,46 @@ def _lowest(dtype: Any) -> Any:
 def _max_pools(count: int) -> None:
     """Registers those over `count` dimensions."""
 
-    def windows_of(
-        x: jax.Array, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
-    ) -> list[_Windows]:
-        return _windows(x.shape[-count:], kernel, stride, padding, dilation, ceil_mode)
-
     @operator(f"aten.max_pool{count}d.default")
-    def max_pool(
-        x: jax.Array,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = (0,),
-        dilation: Ints = (1,),
-        ceil_mode: bool = False,
-    ) -> jax.Array:
-        windows = windows_of(x, kernel_size, stride, padding, dilation, ceil_mode)
-        if any(d != 1 for d in dilation):  # which JAX cannot differentiate
-            return _picked(x, *_flat(windows))[0]
-        return _reduced(x, windows, _lowest(x.dtype), jax.lax.max)
+    def max_pool(x: jax.Array, *how: Any) -> jax.Array:
+        return _largest(x, _windows(x.shape[-count:], *how))
 
     @operator(f"aten.max_pool{count}d_with_indices.default")
-    def max_pool_with_indices(
-        x: jax.Array,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = (0,),
-        dilation: Ints = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[jax.Array, jax.Array]:
-        windows = windows_of(x, kernel_size, stride, padding, dilation, ceil_mode)
-        values = max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
-        return values, _picked(jax.lax.stop_gradient(x), *_flat(windows))[1]
+    def max_pool_with_indices(x: jax.Array, *how: Any) -> tuple[jax.Array, jax.Array]:
+        windows = _windows(x.shape[-count:], *how)
+        indices = _picked(jax.lax.stop_gradient(x), *_flat(windows))[1]
+        return _largest(x, windows), indices
 
     @operator(f"aten.adaptive_max_pool{count}d.default")
     def adaptive_max_pool(x: jax.Array, output_size: Ints) -> tuple[jax.Array, jax.Array]:
         sizes = x.shape[-count:]
         parts = [_parts(size, o) for size, o in zip(sizes, output_size, strict=True)]
         return _picked(x, *_crossed(parts, sizes))
+
+
+def _largest(x: jax.Array, windows: Sequence[_Windows]) -> jax.Array:
+    if any(w.dilation != 1 for w in windows):  # which JAX cannot differentiate
+        return _picked(x, *_flat(windows))[0]
+    return _reduced(x, windows, _lowest(x.dtype), jax.lax.max)
+
+
+@operator("aten.max_pool2d_with_indices_backward.default")
+def max_pool_backward(
+    cotangents: jax.Array,
+    x: jax.Array,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    indices: jax.Array,
+) -> jax.Array:
+    """The sums of the cotangents of all windows that have an element as their largest."""
+    images = math.prod(x.shape[:-2])
+    lines = (images, math.prod(indices.shape[-2:]))
+    sums = jnp.zeros((images, math.prod(x.shape[-2:])), x.dtype)
+    where = jnp.arange(images)[:, None], indices.reshape(lines)
+    return sums.at[where].add(cotangents.reshape(lines)).reshape(x.shape)
 
 
 def _unpools(count: int) -> None:
@@ -146,13 +152,8 @@ def _fractional_max_pools(count: int) -> None:
 
         def of_image(image: jax.Array, sample: jax.Array) -> tuple[jax.Array, jax.Array]:
             # The samples are of the dimensions from the last to the first.
-            kept = reversed(tuple(range(count)))
-            parts = [
-                _fractional_parts(sizes[d], k, o, sample[s])
-                for d, k, o, s in zip(
-                    range(count), _each(kernel_size, count), output_size, kept, strict=True
-                )
-            ]
+            each = zip(sizes, each_of(kernel_size, count), output_size, sample[::-1], strict=True)
+            parts = [_fractional_parts(*one) for one in each]
             return _picked(image, *_crossed(parts, sizes))
 
         values, indices = jax.vmap(jax.vmap(of_image))(batch, samples)
@@ -195,12 +196,9 @@ def _crossed(parts: Sequence[Any], sizes: Ints) -> tuple[Any, tuple[int, ...]]:
         is_inside = is_inside & (indices < size)[None, :, None]
         both = flat[:, None, :, None] * size + indices[None, :, None]
         rows, columns = flat.shape[0] * len(indices), flat.shape[1] * indices.shape[1]
-        both = (
-            jnp.where(is_inside, both, -1)
-            if isinstance(both, jax.Array)
-            else np.where(is_inside, both, -1)
-        )
-        flat = both.reshape(rows, columns)
+        # Those that are known stay constants of the program.
+        where: Any = jnp.where if isinstance(both, jax.Array) else np.where
+        flat = where(is_inside, both, -1).reshape(rows, columns)
     return flat, tuple(len(indices) for indices in parts)
 
 
@@ -228,7 +226,7 @@ def _average_pools(count: int) -> None:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> jax.Array:
-        windows = _windows(x.shape[-count:], kernel_size, stride, padding, (1,), ceil_mode)
+        windows = _windows(x.shape[-count:], kernel_size, stride, padding, ceil_mode=ceil_mode)
         zero = 0.0 if jnp.issubdtype(x.dtype, jnp.floating) else 0
         sums = _reduced(x, windows, zero, jax.lax.add)
         if divisor_override is not None:

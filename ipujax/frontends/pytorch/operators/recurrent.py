@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ipujax.frontends.graphs import Call
 from ipujax.frontends.pytorch.operators.dropouts import dropped
+from ipujax.frontends.pytorch.operators.networks import linear
 from ipujax.frontends.pytorch.operators.table import operator
 
 Array = jax.Array
@@ -19,15 +20,10 @@ Step = Callable[[Array, State, Sequence[Any]], State]
 the weights of the recurrence: those of the gates, their bias, and the projection's."""
 
 
-def _product(x: Array, weight: Array, bias: Array | None) -> Array:
-    product = jnp.matmul(x, weight.T)
-    return product if bias is None else product + bias
-
-
 def _lstm_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
     weight, bias, projection = weights
     hidden, cell = state
-    entered, forgotten, new, given = jnp.split(gates + _product(hidden, weight, bias), 4, -1)
+    entered, forgotten, new, given = jnp.split(gates + linear(hidden, weight, bias), 4, -1)
     cell = jax.nn.sigmoid(forgotten) * cell + jax.nn.sigmoid(entered) * jnp.tanh(new)
     hidden = jax.nn.sigmoid(given) * jnp.tanh(cell)
     return (hidden if projection is None else jnp.matmul(hidden, projection.T)), cell
@@ -36,7 +32,7 @@ def _lstm_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
 def _gru_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
     weight, bias, _ = weights
     (hidden,) = state
-    mine = jnp.split(_product(hidden, weight, bias), 3, -1)
+    mine = jnp.split(linear(hidden, weight, bias), 3, -1)
     given = jnp.split(gates, 3, -1)
     reset, update = jax.nn.sigmoid(given[0] + mine[0]), jax.nn.sigmoid(given[1] + mine[1])
     new = jnp.tanh(given[2] + reset * mine[2])
@@ -46,7 +42,7 @@ def _gru_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
 def _simple_step(activation: Callable[[Array], Array]) -> Step:
     def step(gates: Array, state: State, weights: Sequence[Any]) -> State:
         weight, bias, _ = weights
-        return (activation(gates + _product(state[0], weight, bias)),)
+        return (activation(gates + linear(state[0], weight, bias)),)
 
     return step
 
@@ -63,7 +59,7 @@ def _layer(step: Step, x: Array, state: State, weights: Sequence[Any], reverse: 
     """One direction of a layer over [time, batch, features]: its outputs and its last state."""
     weight, recurrent, bias, recurrent_bias, projection = weights
     # All steps' products with the input are one.
-    gates = _product(x, weight, bias)
+    gates = linear(x, weight, bias)
 
     def one(state: State, gates: Array) -> tuple[State, Array]:
         state = step(gates, state, (recurrent, recurrent_bias, projection))
@@ -132,7 +128,7 @@ def _register(name: str, step: Step) -> None:
         bias: Array | None = None,
         recurrent_bias: Array | None = None,
     ) -> Any:
-        gates = _product(x, weight, bias)
+        gates = linear(x, weight, bias)
         after = step(
             gates, tuple(state) if is_lstm else (state,), (recurrent, recurrent_bias, None)
         )

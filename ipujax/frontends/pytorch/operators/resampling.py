@@ -15,6 +15,9 @@ from ipujax.frontends.pytorch.operators.table import operator
 Matrix = np.ndarray[Any, Any]
 """The weights of the old elements of a line for each new one [new, old]."""
 
+SHARPNESS = -0.75
+"""PyTorch's parameter of cubic interpolation."""
+
 _F32 = np.float32  # PyTorch finds places in 32 bits, and where they are rounded shows.
 
 
@@ -30,10 +33,14 @@ def _centres(old: int, new: int, scale: float | None, align_corners: bool) -> Ma
     return steps * factor if align_corners else factor * (steps + _F32(0.5)) - _F32(0.5)
 
 
+def cubic_pieces(x: Any, a: float) -> tuple[Any, Any]:
+    """The weights of elements at distances below 1, and from there to 2 (Keys 1981)."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
+
+
 def _cubic(distance: Matrix, a: float) -> Matrix:
     x = np.abs(distance)
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
+    near, far = cubic_pieces(x, a)
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
@@ -47,7 +54,7 @@ def _cubic_matrix(old: int, new: int, scale: float | None, align_corners: bool) 
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
         places = np.floor(centres) + tap
-        weights = _cubic(centres - places, -0.75)
+        weights = _cubic(centres - places, SHARPNESS)
         columns = np.clip(places, 0, old - 1).astype(int)
         np.add.at(matrix, (np.arange(new), columns), weights)
     return matrix

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.frontends.pytorch.operators.indexing import along, grid_along, rank, row, slice_of
+from ipujax.frontends.pytorch.operators.indexing import (
+    along,
+    grid_along,
+    inside,
+    rank,
+    row,
+    slice_of,
+)
 from ipujax.frontends.pytorch.operators.table import operator
 
 
@@ -100,9 +107,7 @@ def _put_masked(x: jax.Array, mask: jax.Array, values: jax.Array, accumulate: bo
 def masked_index_put(
     x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], values: jax.Array
 ) -> jax.Array:
-    sizes = zip(indices, x.shape, strict=False)
-    inside = [None if one is None else jnp.clip(one, 0, size - 1) for one, size in sizes]
-    return index_put(x, inside, jnp.where(mask, values, 0), accumulate=True)
+    return index_put(x, inside(x, indices), jnp.where(mask, values, 0), accumulate=True)
 
 
 @operator("aten.scatter.value")
@@ -163,9 +168,12 @@ def index_reduce(
 
 def _spread(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
     """A vector of indices of one axis, for each element of the source."""
-    shape = [1] * x.ndim
-    shape[axis] = -1
-    return jnp.broadcast_to(row(index).reshape(shape), source.shape)
+    return jnp.broadcast_to(_only_along(x, axis, row(index)), source.shape)
+
+
+def _only_along(x: jax.Array, axis: int, values: jax.Array) -> jax.Array:
+    """A vector of one axis, for a tensor."""
+    return values.reshape([-1 if other == axis % x.ndim else 1 for other in range(x.ndim)])
 
 
 @operator("aten.scatter_reduce.two")
@@ -278,9 +286,8 @@ def index_copy(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> 
 def index_fill(x: jax.Array, axis: int, index: jax.Array, value: Any) -> jax.Array:
     wide = row(x)
     filled = jnp.zeros(wide.shape[axis], bool).at[row(index)].set(True)
-    shape = [1] * wide.ndim
-    shape[axis] = -1
-    result = jnp.where(filled.reshape(shape), jnp.asarray(value, x.dtype), wide)
+    filled = _only_along(wide, axis, filled)
+    result = jnp.where(filled, jnp.asarray(value, x.dtype), wide)
     return result.reshape(x.shape)
 
 

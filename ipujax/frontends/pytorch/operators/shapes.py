@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,13 @@ _BROADCASTS = ("expand.default", "expand_as.default", "expand_copy.default", "br
 def reshape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     """All that keep the order of the elements: PyTorch tells the shape."""
     return x.reshape(call.aval.shape)
+
+
+@operator("aten.resize.default", "aten.resize_as.default")
+def resize(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    """The first elements; after them, what in PyTorch nobody has written is zero here."""
+    flat = x.reshape(-1)[: math.prod(call.aval.shape)]
+    return jnp.pad(flat, (0, math.prod(call.aval.shape) - flat.size)).reshape(call.aval.shape)
 
 
 @operator(*(f"aten.{name}" for name in _BROADCASTS))

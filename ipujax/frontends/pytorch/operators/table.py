@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from ipujax.frontends.graphs import Call, Operators
 
@@ -32,8 +31,3 @@ def promoted(function: Callable[..., Any]) -> Callable[..., Any]:
     # The table asks for the name of the first parameter, and `wraps` tells that of the function.
     del call_with_promoted.__wrapped__
     return call_with_promoted
-
-
-def as_array(value: Any, like: jax.Array) -> jax.Array:
-    """A number as an array of another's dtype; an array as it is."""
-    return value if isinstance(value, jax.Array) else jnp.asarray(value, like.dtype)

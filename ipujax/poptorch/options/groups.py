@@ -10,8 +10,8 @@ import torch
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.option_store import OptionsDict
-from ipujax.poptorch.popart_options import PopartOptions
+from ipujax.poptorch.options.popart import PopartOptions
+from ipujax.poptorch.options.store import OptionsDict
 
 _REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
 
@@ -52,7 +52,10 @@ class PrecisionOptions(OptionsDict):
         return self
 
     def halfFloatCasting(self, half_float_casting: Any) -> PrecisionOptions:
-        """Nothing: float16 beside float32 becomes float32, as in PyTorch."""
+        """Nothing: float16 beside float32 becomes float32, as in PyTorch.
+
+        But products have the dtype of what they are applied to, whatever that of the weights is.
+        """
         logger.warning("[Deprecated] options.Precision.halfFloatCasting() changes nothing.")
         return self
 
@@ -166,16 +169,12 @@ class TrainingOptions(OptionsDict):
     def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
         """Whether a factor of the loss follows the gradients, to keep float16 in range.
 
-        Raises:
-          Error: it is asked for: only the fixed `loss_scaling` of an optimizer is there.
+        The factor begins with the optimizer's `loss_scaling`. After each weight update it is
+        halved if any gradient in float16 is near the greatest float16, else doubled; see
+        `optim.loss_scaling`. Kept as `_Popart.options["automaticLossScalingSettings.enabled"]`.
         """
-        if check.flag(enabled, "setAutomaticLossScaling"):
-            raise check.refuse(
-                "options.Training.setAutomaticLossScaling(True): automatic loss scaling is missing",
-                "give the optimizer a fixed loss_scaling, as in "
-                "poptorch.optim.SGD(..., loss_scaling=1024.0)",
-            )
-        self._popart_options.set("automaticLossScalingSettings.enabled", False)
+        flag = check.flag(enabled, "setAutomaticLossScaling")
+        self._popart_options.set("automaticLossScalingSettings.enabled", flag)
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:

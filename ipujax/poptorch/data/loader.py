@@ -12,13 +12,13 @@ from typing import Any
 
 import torch.utils.data
 
-from ipujax.poptorch import batches
-from ipujax.poptorch.accessor import AsynchronousDataAccessor
 from ipujax.poptorch.checks import check
+from ipujax.poptorch.data import batches
+from ipujax.poptorch.data.accessor import AsynchronousDataAccessor
+from ipujax.poptorch.data.partition import Partition
 from ipujax.poptorch.enums import DataLoaderMode
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.partition import Partition
 
 _FORKED = r"os\.fork\(\) was called"  # how JAX begins its warning
 

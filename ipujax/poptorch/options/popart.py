@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.option_store import Freezable
+from ipujax.poptorch.options.store import Freezable
 
 
 class PopartOptions(Freezable):
     """The compiler's switches by name, for those who know them.
 
-    `popart_switches.SWITCHES` says of each what it changes here. They are looked at when a model or
+    `switches.SWITCHES` says of each what it changes here. They are looked at when a model or
     a data loader takes the options: a name that PopART never had, a value of a wrong type and what
     is missing here raise then.
 

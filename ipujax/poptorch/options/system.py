@@ -8,7 +8,7 @@ from typing import Self
 
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType, SyncPattern
-from ipujax.poptorch.option_store import OptionsDict
+from ipujax.poptorch.options.store import OptionsDict
 
 _IPU = re.compile(r"IPU(\d+)")
 

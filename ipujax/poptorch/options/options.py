@@ -14,26 +14,23 @@ from typing import Any, Self
 
 import torch
 
-from ipujax.errors import PopTorchConfigFileError as ConfigFileError
+from ipujax.errors import PopTorchConfigFileError
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
-from ipujax.poptorch.host_options import HostOptions
-from ipujax.poptorch.location_settings import TensorLocationOptions as _TensorLocationOptions
-from ipujax.poptorch.location_settings import TensorLocationSettings as TensorLocationSettings
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.option_groups import DistributedOptions as _DistributedOptions
-from ipujax.poptorch.option_groups import JitOptions as _JitOptions
-from ipujax.poptorch.option_groups import PrecisionOptions as _PrecisionOptions
-from ipujax.poptorch.option_groups import TrainingOptions as _TrainingOptions
-from ipujax.poptorch.popart_options import PopartOptions as _PopartOptions
-from ipujax.poptorch.popart_switches import check_switches
-from ipujax.poptorch.strategies import AutoStage as AutoStage
-from ipujax.poptorch.strategies import Phase as Phase
-from ipujax.poptorch.strategies import PipelinedExecution as PipelinedExecution
-from ipujax.poptorch.strategies import ShardedExecution as ShardedExecution
-from ipujax.poptorch.strategies import Stage as Stage
-from ipujax.poptorch.system_options import SystemOptions
+from ipujax.poptorch.options.groups import (
+    DistributedOptions,
+    JitOptions,
+    PrecisionOptions,
+    TrainingOptions,
+)
+from ipujax.poptorch.options.host import HostOptions
+from ipujax.poptorch.options.locations import TensorLocationOptions
+from ipujax.poptorch.options.popart import PopartOptions
+from ipujax.poptorch.options.switches import check_switches
+from ipujax.poptorch.options.system import SystemOptions
+from ipujax.poptorch.strategies import PipelinedExecution
 
 
 class Options(SystemOptions, HostOptions):
@@ -65,12 +62,12 @@ class Options(SystemOptions, HostOptions):
     random_seed: int
 
     def __init__(self) -> None:
-        self._jit = _JitOptions()
-        self._popart = _PopartOptions()
-        self._precision = _PrecisionOptions(self._popart)
-        self._training = _TrainingOptions(self._popart)
-        self._distributed = _DistributedOptions()
-        self._tensor_locations = _TensorLocationOptions()
+        self._jit = JitOptions()
+        self._popart = PopartOptions()
+        self._precision = PrecisionOptions(self._popart)
+        self._training = TrainingOptions(self._popart)
+        self._distributed = DistributedOptions()
+        self._tensor_locations = TensorLocationOptions()
         self._execution_strategy = PipelinedExecution()
         self._start_host_options()
         super().__init__(
@@ -95,32 +92,32 @@ class Options(SystemOptions, HostOptions):
         self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS", "{}"))
 
     @property
-    def Training(self) -> _TrainingOptions:
+    def Training(self) -> TrainingOptions:
         """What only a model that trains reads."""
         return self._training
 
     @property
-    def Precision(self) -> _PrecisionOptions:
+    def Precision(self) -> PrecisionOptions:
         """How numbers are rounded, and which of them are errors."""
         return self._precision
 
     @property
-    def Distributed(self) -> _DistributedOptions:
+    def Distributed(self) -> DistributedOptions:
         """The part of this process in a run of several."""
         return self._distributed
 
     @property
-    def TensorLocations(self) -> _TensorLocationOptions:
+    def TensorLocations(self) -> TensorLocationOptions:
         """Where tensors are kept."""
         return self._tensor_locations
 
     @property
-    def Jit(self) -> _JitOptions:
+    def Jit(self) -> JitOptions:
         """Of the time when PopTorch traced models by TorchScript."""
         return self._jit
 
     @property
-    def _Popart(self) -> _PopartOptions:
+    def _Popart(self) -> PopartOptions:
         return self._popart
 
     def deviceIterations(self, device_iterations: int) -> Self:
@@ -318,7 +315,7 @@ def _compiled(call: str, number: int, file: Any) -> Any:
     try:
         return compile(f"options.{call}", str(file), "exec")
     except SyntaxError as error:
-        raise ConfigFileError(
+        raise PopTorchConfigFileError(
             f"SyntaxError at line {number} of {os.path.basename(file)}: {error.msg}\n> {call}",
             fix="write a method of poptorch.Options and its arguments, as in deviceIterations(4)",
         ) from None

@@ -13,11 +13,11 @@ from typing import Any
 import torch.utils.data
 
 from ipujax.errors import PopTorchError
-from ipujax.poptorch import batches
 from ipujax.poptorch.checks import check
+from ipujax.poptorch.data import batches
+from ipujax.poptorch.data.read_ahead import ReadAhead, Ring
 from ipujax.poptorch.enums import SharingStrategy
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.read_ahead import ReadAhead, Ring
 
 _MEND = "mend the data set; torch.utils.data.DataLoader alone shows the same"
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.option_store import OptionsDict
-
-if TYPE_CHECKING:
-    from ipujax.poptorch.popart_options import PopartOptions
+from ipujax.poptorch.options.popart import PopartOptions
+from ipujax.poptorch.options.store import OptionsDict
 
 _ALL_LINES = (1 << 64) - 1
 _OF_PROFILES = ("debug.allowOutOfMemory", "autoReport.directory", "autoReport.all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.option_store import OptionsDict
+from ipujax.poptorch.options.store import OptionsDict
 
 _TILES = range(32, 193, 2)
 

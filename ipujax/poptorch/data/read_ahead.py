@@ -18,7 +18,6 @@ class Ring:
     Args:
       capacity: how many places there are.
       is_started: whether more than the first element is asked for.
-
     """
 
     def __init__(self, capacity: int, *, is_started: bool):
@@ -30,6 +29,7 @@ class Ring:
         self._elements: deque[Any] = deque()
         self._changed = threading.Condition()
 
+    # The name that the original's buffer has, at which programs look that measure reading ahead.
     @property
     def indices_mem(self) -> list[bool]:
         """Of each place, whether it holds an element."""

@@ -50,7 +50,6 @@ _CHECKS = "nothing: it has the original's compiler examine itself"
 _FROM_OPTIONS = "what the public options say already"
 _NO_PHASES = "phased execution, which is missing: use PipelinedExecution"
 _NO_DUMPS = "nothing: there is no PopART graph to write; `report()` and the log show the program"
-_NO_SCALING = "automatic loss scaling, which is missing: give the optimizer a loss_scaling"
 
 SWITCHES: Mapping[str, Switch] = {
     # What acts.
@@ -61,6 +60,20 @@ SWITCHES: Mapping[str, Switch] = {
     **_named("cachePath", str, "the folder of compiled programs"),
     **_named("enableEngineCaching", bool, "whether compiled programs are kept"),
     **_named("updatableNamedBuffers", _CONTAINER, "buffers that can be written between runs"),
+    **_named("automaticLossScalingSettings.enabled", bool, "a factor of the loss that adapts"),
+    **_named("automaticLossScalingSettings.updatePeriod", int, "how often that factor changes"),
+    **_named(
+        "automaticLossScalingSettings.thresholdUpperCountProportion "
+        "automaticLossScalingSettings.binEdgeLocation",
+        (int, float),
+        "which gradients make it smaller",
+    ),
+    **_named(
+        "automaticLossScalingSettings.gradientTensorTrackingMethod",
+        int,
+        "which gradients it follows; tensors that the user names are missing",
+        neutral=(0, 1),
+    ),
     # What the options say already.
     **_named(
         "enableGradientAccumulation enablePipelining enableReplicatedGraphs "
@@ -81,7 +94,6 @@ SWITCHES: Mapping[str, Switch] = {
     **_named("globalReplicaOffset", int, "replicas in other processes, which are missing", (0,)),
     # What is missing.
     **_named("executionPhaseSettings.phases executionPhaseSettings.stages", int, _NO_PHASES, (0,)),
-    **_named("automaticLossScalingSettings.enabled", bool, _NO_SCALING, (False,)),
     **_named("customCodelets", _CONTAINER, "C++ codelets, which are missing", ([], (), set())),
     **_named("compileEngine", bool, "graphs that are never compiled, which are missing", (True,)),
     **_named("constantWeights", bool, "nothing: weights are arguments of the program"),
@@ -146,18 +158,6 @@ SWITCHES: Mapping[str, Switch] = {
         bool,
         _CHECKS,
     ),
-    **_named(
-        "automaticLossScalingSettings.gradientTensorTrackingMethod "
-        "automaticLossScalingSettings.updatePeriod",
-        int,
-        "nothing without automatic loss scaling",
-    ),
-    **_named(
-        "automaticLossScalingSettings.thresholdUpperCountProportion "
-        "automaticLossScalingSettings.binEdgeLocation",
-        (int, float),
-        "nothing without automatic loss scaling",
-    ),
     # Files and figures that somebody may look for.
     **_named("dotChecks hardwareInstrumentations", _CONTAINER, _NO_DUMPS, asks=True),
     **_named("reportOptions", dict, _NO_DUMPS, asks=True),
@@ -183,7 +183,7 @@ def check_switches(values: Mapping[str, Any]) -> None:
         if switch is None:
             raise check.refuse(
                 f"Unknown PopART option {name!r} of value {value!r}",
-                "see ipujax.poptorch.popart_switches.SWITCHES for those that there are",
+                "see ipujax.poptorch.options.switches.SWITCHES for those that there are",
             )
         _check_kind(name, value, switch.kinds)
         if switch.neutral is not None and value not in switch.neutral:

@@ -1,0 +1,82 @@
+"""Which gradients automatic loss scaling counts: those of operands in float16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from ipujax.errors import PopTorchError
+from ipujax.frontends.graphs import Call, Node, Operators
+from ipujax.frontends.pytorch.capture import Captured
+from ipujax.poptorch.operators import OPERATORS
+from ipujax.poptorch.optim.loss_scaling import LossScaling, counted
+
+_VIEWS = frozenset(
+    "alias chunk detach expand expand_as flatten lift_fresh_copy movedim narrow permute reshape "
+    "select slice split split_with_sizes squeeze swapaxes swapdims t transpose unbind unflatten "
+    "unsqueeze view view_as".split()
+)
+"""Operators whose gradients have the same elements as those of their results."""
+
+_PRODUCTS = frozenset(
+    "addbmm addmm addmv addr baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d conv_transpose3d convolution dot einsum linear matmul mm mv outer "
+    "scaled_dot_product_attention".split()
+)
+
+
+class CountedOperators(Operators):
+    """The table of operators, whose operands' gradients are counted.
+
+    Args:
+      factor_of: gives the factor that a node reads (see `counted`); None for one without.
+      settings: what is counted.
+    """
+
+    def __init__(self, factor_of: Callable[[Node], jax.Array | None], settings: LossScaling):
+        super().__init__(OPERATORS)
+        self._factor_of, self._settings = factor_of, settings
+
+    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """As `Operators.apply`."""
+        factor = self._factor_of(call.node)
+        if factor is not None and _counts(call.node.operator, self._settings):
+            args, kwargs = self._counted((tuple(args), dict(kwargs)), factor)
+        return super().apply(call, args, kwargs)
+
+    def _counted(self, tree: Any, factor: jax.Array) -> Any:
+        if isinstance(tree, jax.Array):
+            is_half = tree.dtype == jnp.float16
+            return counted(tree, factor, self._settings) if is_half else tree
+        if isinstance(tree, list | tuple):
+            return type(tree)([self._counted(item, factor) for item in tree])
+        if isinstance(tree, dict):
+            return {name: self._counted(item, factor) for name, item in tree.items()}
+        return tree
+
+
+def _counts(operator: str, settings: LossScaling) -> bool:
+    library, _, rest = operator.partition(".")
+    if library != "aten":
+        return library not in ("assign", "constant", "getitem") and not settings.of_products
+    name = rest.partition(".")[0]
+    return name in _PRODUCTS if settings.of_products else name not in _VIEWS
+
+
+def check_half(module: Captured) -> None:
+    """Refuses a module without any gradient that could be counted.
+
+    Raises:
+      PopTorchError: (a `ValueError`) it computes nothing in float16.
+    """
+    values = [a for node in module.graph.nodes for a in node.avals if hasattr(a, "dtype")]
+    is_half = any(value.dtype == jnp.float16 for value in values)
+    if not is_half and all(module.variables[n].dtype != torch.float16 for n in module.trainable):
+        raise PopTorchError(
+            "setAutomaticLossScaling(True): No tracked gradient tensors of type fp16 were found",
+            fix="call model.half(), or leave automatic loss scaling away: float32 needs none",
+        )

@@ -1,0 +1,40 @@
+"""`poptorch.Options`, group by group, and what becomes of them.
+
+The names are those that the original's module has.
+"""
+
+from __future__ import annotations
+
+from ipujax.errors import PopTorchConfigFileError as ConfigFileError
+from ipujax.poptorch.options.groups import DistributedOptions as _DistributedOptions
+from ipujax.poptorch.options.groups import JitOptions as _JitOptions
+from ipujax.poptorch.options.groups import PrecisionOptions as _PrecisionOptions
+from ipujax.poptorch.options.groups import TrainingOptions as _TrainingOptions
+from ipujax.poptorch.options.locations import TensorLocationOptions as _TensorLocationOptions
+from ipujax.poptorch.options.locations import TensorLocationSettings
+from ipujax.poptorch.options.options import Options
+from ipujax.poptorch.options.popart import PopartOptions as _PopartOptions
+from ipujax.poptorch.strategies import (
+    AutoStage,
+    Phase,
+    PipelinedExecution,
+    ShardedExecution,
+    Stage,
+)
+
+__all__ = [
+    "AutoStage",
+    "ConfigFileError",
+    "Options",
+    "Phase",
+    "PipelinedExecution",
+    "ShardedExecution",
+    "Stage",
+    "TensorLocationSettings",
+    "_DistributedOptions",
+    "_JitOptions",
+    "_PopartOptions",
+    "_PrecisionOptions",
+    "_TensorLocationOptions",
+    "_TrainingOptions",
+]
