@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-
 _FOR_CHILDREN = Path(__file__).with_name("for_children")
 
 
