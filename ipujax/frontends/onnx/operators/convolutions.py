@@ -17,6 +17,7 @@ from ipujax.frontends.onnx.operators.windows import (
     padding_of,
     windows_of,
 )
+from ipujax.scopes import frontend_attribute
 
 Array = jax.Array
 
@@ -41,10 +42,12 @@ def conv(
         )
     dilations, strides = dilations or (1,) * len(kernel), strides or (1,) * len(kernel)
     around = padding_of(x.shape[2:], kernel, strides, pads, dilations, auto_pad)
-    result = jax.lax.conv_general_dilated(
-        jnp.asarray(x), jnp.asarray(weight), strides, around,
-        rhs_dilation=dilations, feature_group_count=group,
-    )  # fmt: skip
+    # ONNX promises no order of sums, so CPUs may take the fastest one.
+    with frontend_attribute("convolutions", "products"):
+        result = jax.lax.conv_general_dilated(
+            jnp.asarray(x), jnp.asarray(weight), strides, around,
+            rhs_dilation=dilations, feature_group_count=group,
+        )  # fmt: skip
     return _with_bias(result, bias)
 
 
