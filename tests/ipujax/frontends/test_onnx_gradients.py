@@ -1,59 +1,24 @@
 """Derivatives of ONNX's operators against finite differences, in double precision."""
 
-import dataclasses as dc
-from typing import Any
-
 import pytest
 
 pytest.importorskip("onnx", reason="needs the package onnx")
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from ipujax.frontends import from_onnx
 from ipujax.frontends.onnx.operators import ONNX
-
-STEP = 1e-6
-
-
-@dc.dataclass(frozen=True)
-class Case:
-    """An operator at one point.
-
-    Attributes:
-      inputs: arrays; of floating point if there is a derivative by them. Others are constants.
-      attributes: the node's.
-      opset: of its domain.
-      outputs: how many results there are; integers among them are left out of the derivative.
-    """
-
-    inputs: tuple[Any, ...]
-    attributes: dict[str, Any] = dc.field(default_factory=dict)
-    opset: int = onnx.defs.onnx_opset_version()
-    outputs: int = 1
-
-
-def at(*inputs: Any, opset: int = Case.opset, outputs: int = 1, **attributes: Any) -> Case:
-    return Case(inputs, attributes, opset, outputs)
-
-
-def values(*shape: int, low: float = -2, high: float = 2) -> Any:
-    """Different values with none near a whole number, where functions have kinks."""
-    size = int(np.prod(shape))
-    spread = low + (high - low) * np.random.default_rng(size).permutation(size) / size
-    return (np.floor(spread * 4) / 4 + 0.11 + 0.02 * np.arange(size) / size).reshape(shape)
-
-
-def positive(*shape: int) -> Any:
-    return values(*shape, low=0.25, high=2)
-
-
-def ints(*numbers: int) -> Any:
-    return np.asarray(numbers, np.int64)
-
+from tests.ipujax.frontends.onnx_points import (
+    Case,
+    at,
+    check_derivative,
+    ints,
+    model_of,
+    positive,
+    values,
+)
 
 X = values(2, 3)
 POINTS: dict[str, Case] = {
@@ -150,45 +115,10 @@ POINTS: dict[str, Case] = {
 }
 
 
-def model_of(name: str, case: Case) -> onnx.ModelProto:
-    names = [f"x{i}" for i in range(len(case.inputs))]
-    results = [f"y{i}" for i in range(case.outputs)]
-    node = helper.make_node(name, names, results, **case.attributes)
-    arrays = dict(zip(names, case.inputs, strict=True))
-    inputs = [
-        helper.make_tensor_value_info(n, TensorProto.DOUBLE, v.shape)
-        for n, v in arrays.items()
-        if v.dtype == np.float64
-    ]
-    constants = [numpy_helper.from_array(v, n) for n, v in arrays.items() if v.dtype != np.float64]
-    outputs = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, ["not read"]) for n in results]
-    graph = helper.make_graph([node], name, inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)])
-
-
-def check_derivative(model: Any, inputs: tuple[Any, ...]) -> None:
-    """That of a weighted sum of all outputs, along one direction."""
-
-    def weighted(*arrays: Any) -> Any:
-        outputs = model.apply(model.variables, *arrays)[0]
-        real = [y for y in outputs if jnp.issubdtype(y.dtype, jnp.floating)]
-        return sum(jnp.vdot(y, jnp.cos(jnp.arange(y.size) + 1.0)) for y in real)
-
-    directions = [np.sin(np.arange(x.size) + 1.0).reshape(x.shape) for x in inputs]
-    grads = jax.grad(weighted, range(len(inputs)))(*inputs)
-    given = sum(np.vdot(g, d) for g, d in zip(grads, directions, strict=True))
-    after, before = (
-        weighted(*(x + sign * STEP * d for x, d in zip(inputs, directions, strict=True)))
-        for sign in (1, -1)
-    )
-    assert given != 0
-    np.testing.assert_allclose(given, (after - before) / (2 * STEP), rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", POINTS)
 def test_derivative(name):
     case = POINTS[name]
     with jax.enable_x64(True):
         model = from_onnx(model_of(name, case))
-        check_derivative(model, tuple(x for x in case.inputs if x.dtype == np.float64))
+        check_derivative(model, case.points)

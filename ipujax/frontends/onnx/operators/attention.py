@@ -232,7 +232,7 @@ def linear_attention(
     queries, keys, values = steps[:3]
     factor = scale or 1 / math.sqrt(query.shape[-1] // q_num_heads)
     shape = (batch, kv_num_heads, key.shape[-1] // kv_num_heads, value.shape[-1] // kv_num_heads)
-    state = jnp.zeros(shape, jnp.float32) if past is None else past.astype(jnp.float32)
+    state = jnp.zeros(shape, queries.dtype) if past is None else past.astype(queries.dtype)
 
     def step(state: Array, entry: tuple[Any, ...]) -> tuple[Array, Array]:
         query, key, value, decay, beta = entry
@@ -249,5 +249,6 @@ def linear_attention(
 
 
 def _steps(x: Array, heads: int) -> Array:
-    """[time, batch, heads, size] in 32 bits."""
-    return jnp.moveaxis(jnp.reshape(x, (*x.shape[:2], heads, -1)), 1, 0).astype(jnp.float32)
+    """[time, batch, heads, size] in at least 32 bits."""
+    parts = jnp.moveaxis(jnp.reshape(x, (*x.shape[:2], heads, -1)), 1, 0)
+    return parts.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -90,7 +90,7 @@ def batch_normalization(
     if not training_mode:
         return (result,)
     moved = [
-        (old * momentum + jax.lax.stop_gradient(new).reshape(-1) * (1 - momentum)).astype(old.dtype)
+        (old * momentum + new.reshape(-1) * (1 - momentum)).astype(old.dtype)
         for old, new in ((mean, own_mean), (variance, own_variance))
     ]
     return result, *moved
@@ -174,8 +174,9 @@ def lrn(
     """Divides by what the channels around each one hold."""
     before = (size - 1) // 2
     rest = x.ndim - 2
+    squares = jnp.square(_wide(x))
     squares = jax.lax.reduce_window(
-        jnp.square(_wide(x)), np.float32(0), jax.lax.add, (1, size, *[1] * rest), (1,) * x.ndim,
+        squares, np.zeros((), squares.dtype), jax.lax.add, (1, size, *[1] * rest), (1,) * x.ndim,
         ((0, 0), (before, size - 1 - before), *[(0, 0)] * rest),
     )  # fmt: skip
     return (x / (bias + alpha / size * squares) ** beta).astype(x.dtype)
