@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import warnings
 from typing import Any
@@ -45,3 +46,22 @@ def _inner_types(graph: onnx.GraphProto) -> set[int]:
     return {a.t.data_type for a in attributes if a.type == a.TENSOR} | (
         {int(TensorProto.STRING)} if text else set()
     )
+
+
+REASONS = {
+    "test_ai_onnx_ml_tree_ensemble_*": "trees are not converted",
+    "test_bernoulli*": "the random numbers wanted are NumPy's",
+    "test_bitcast_*64_to_*64": "arrays have at most 32 bits in JAX",
+    "test_image_decoder_*": "reads files of images, which no device can",
+    "test_optional_*": "optional values are no dense tensors",
+    "test_tfidfvectorizer_*": "text is not converted",
+    "test_training_dropout*": "the random numbers wanted are NumPy's",
+}
+"""Why dense cases do not agree, by patterns of their names."""
+
+
+def reason_of(name: str) -> str | None:
+    """Why a case does not agree; None for those that must."""
+    if name.startswith("test_training_dropout_zero_ratio"):
+        return None
+    return next((why for p, why in REASONS.items() if fnmatch.fnmatch(name, p)), None)

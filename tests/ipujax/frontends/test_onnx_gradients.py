@@ -121,4 +121,4 @@ def test_derivative(name):
     case = POINTS[name]
     with jax.enable_x64(True):
         model = from_onnx(model_of(name, case))
-        check_derivative(model, case.points)
+        check_derivative(model, case)

@@ -232,7 +232,8 @@ def linear_attention(
     queries, keys, values = steps[:3]
     factor = scale or 1 / math.sqrt(query.shape[-1] // q_num_heads)
     shape = (batch, kv_num_heads, key.shape[-1] // kv_num_heads, value.shape[-1] // kv_num_heads)
-    state = jnp.zeros(shape, queries.dtype) if past is None else past.astype(queries.dtype)
+    kind = jnp.promote_types(query.dtype, jnp.float32)
+    state = jnp.zeros(shape, kind) if past is None else past.astype(kind)
 
     def step(state: Array, entry: tuple[Any, ...]) -> tuple[Array, Array]:
         query, key, value, decay, beta = entry
