@@ -75,6 +75,7 @@ def check_same(result: Any, wanted: Any, rtol: float, atol: float) -> None:
     assert result.dtype == wanted.dtype, f"{result.dtype} in the place of {wanted.dtype}"
     assert result.shape == wanted.shape, f"{result.shape} in the place of {wanted.shape}"
     kind = _comparable(wanted)
+    rtol = max(rtol, _COARSE.get(wanted.dtype.name, 0))
     np.testing.assert_allclose(
         np.asarray(result).astype(kind), wanted.astype(kind), rtol=rtol, atol=atol
     )
