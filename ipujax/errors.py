@@ -189,6 +189,17 @@ class KerasTypeError(IPUError, TypeError):
     """Something of a wrong type was given to a Keras model in the scope of an `IPUStrategy`."""
 
 
+class PopARTError(IPUError, ValueError, RuntimeError):
+    """A model, options or data that a session of PopART cannot run as they are.
+
+    The original's was a `RuntimeError` for Python.
+    """
+
+
+class PopARTTypeError(PopARTError, TypeError):
+    """Something of a wrong type was given to PopART."""
+
+
 class PopTorchError(IPUError, ValueError, AssertionError, RuntimeError):
     """A PyTorch module, options or data that PopTorch's wrappers cannot run as they are.
 

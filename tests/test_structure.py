@@ -60,17 +60,25 @@ RULES = (
     ),
     Rule(
         "ipujax/frontends",
-        ("lowering", "ipujax.keras", "ipujax.poptorch"),
+        ("lowering", "ipujax.keras", "ipujax.popart", "ipujax.poptorch"),
         "a front end stands on what ipujax has, and knows no program that is built on it",
     ),
     Rule(
         "ipujax/frontends/graphs",
-        ("torch", "ipujax.frontends.pytorch", "keras"),
+        ("torch", "onnx", "ipujax.frontends.pytorch", "ipujax.frontends.onnx", "keras"),
         "the interpreter of graphs serves several libraries, and knows none",
     ),
     Rule(
         "ipujax/training",
-        ("ipujax.frontends", "ipujax.keras", "ipujax.poptorch", "keras", "torch"),
+        (
+            "ipujax.frontends",
+            "ipujax.keras",
+            "ipujax.popart",
+            "ipujax.poptorch",
+            "keras",
+            "torch",
+            "onnx",
+        ),
         "training is what all front ends need",
     ),
     *(

@@ -3,4 +3,5 @@
 from ipujax.frontends.keras import from_keras as from_keras
 from ipujax.frontends.model import Model as Model
 from ipujax.frontends.model import Part as Part
+from ipujax.frontends.onnx import from_onnx as from_onnx
 from ipujax.frontends.pytorch import from_torch as from_torch

@@ -149,6 +149,13 @@ def _keras_model() -> Any:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 
 
+def _onnx_model():
+    helper = pytest.importorskip("onnx.helper")
+    x, y = (helper.make_tensor_value_info(name, 1, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    return helper.make_model(graph).SerializeToString()
+
+
 def _module() -> Any:
     torch = pytest.importorskip("torch")
     return torch.nn.Linear(4, 1)
@@ -230,6 +237,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
         "module": "m",
     },
     "frontends.from_keras": lambda: {"model": _keras_model()},
+    "frontends.from_onnx": lambda: {"model": _onnx_model(), "shapes": {}, "constants": {}},
     "frontends.from_torch": lambda: {"module": _module(), "example_args": (_tensor(),)},
     "functional_ops.outlined_function": lambda: {"func": lambda x: x},
     "gradient_accumulation.parse_reduction_method": lambda: {"method": "sum"},

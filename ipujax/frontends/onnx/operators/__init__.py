@@ -1,0 +1,9 @@
+"""What ONNX's operators compute, by subject: each module fills the table."""
+
+import importlib
+import pkgutil
+
+from ipujax.frontends.onnx.operators.table import ONNX as ONNX
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

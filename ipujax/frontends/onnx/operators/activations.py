@@ -1,0 +1,115 @@
+"""Activations, and softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.checks import check
+from ipujax.frontends.onnx.operators.arrays import axis_of
+from ipujax.frontends.onnx.operators.table import operator
+
+_PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "Mish": jax.nn.mish,
+    "Relu": jax.nn.relu,
+    "Sigmoid": jax.nn.sigmoid,
+    "Softplus": jax.nn.softplus,
+    "Softsign": jax.nn.soft_sign,
+}
+
+for _name, _function in _PLAIN.items():
+    operator(_name)(_function)
+
+
+@operator("Elu")
+def elu(x: jax.Array, alpha: float = 1.0) -> jax.Array:
+    return jax.nn.elu(x, alpha)
+
+
+@operator("Celu", 12)
+def celu(x: jax.Array, alpha: float = 1.0) -> jax.Array:
+    return jax.nn.celu(x, alpha)
+
+
+@operator("Selu")
+def selu(
+    x: jax.Array, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323
+) -> jax.Array:
+    return gamma * jax.nn.elu(x, alpha)
+
+
+@operator("LeakyRelu")
+def leaky_relu(x: jax.Array, alpha: float = 0.01) -> jax.Array:
+    return jnp.where(x < 0, alpha * x, x)
+
+
+@operator("PRelu")
+def prelu(x: jax.Array, slope: jax.Array) -> jax.Array:
+    return jnp.where(x < 0, slope * x, x)
+
+
+@operator("ThresholdedRelu", 10)
+def thresholded_relu(x: jax.Array, alpha: float = 1.0) -> jax.Array:
+    return jnp.where(x > alpha, x, jnp.zeros_like(x))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(x: jax.Array, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
+    return jnp.clip(alpha * x + beta, 0, 1)
+
+
+@operator("HardSwish", 14)
+def hard_swish(x: jax.Array) -> jax.Array:
+    return x * hard_sigmoid(x, 1 / 6, 0.5)
+
+
+@operator("Shrink", 9)
+def shrink(x: jax.Array, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
+    low, high = (x + bias).astype(x.dtype), (x - bias).astype(x.dtype)
+    return jnp.where(x < -lambd, low, jnp.where(x > lambd, high, jnp.zeros_like(x)))
+
+
+@operator("Gelu", 20)
+def gelu(x: jax.Array, approximate: str = "none") -> jax.Array:
+    if approximate not in ("none", "tanh"):
+        raise check.refuse(f"approximate is {approximate!r}", "give 'none' or 'tanh'")
+    return jax.nn.gelu(x, approximate=approximate == "tanh")
+
+
+@operator("Swish", 24)
+def swish(x: jax.Array, alpha: float = 1.0) -> jax.Array:
+    return x * jax.nn.sigmoid(alpha * x)
+
+
+@operator("SwiGLU", 28)
+def swiglu(gate: jax.Array, x: jax.Array, alpha: float = 1.0) -> jax.Array:
+    return swish(gate, alpha) * x
+
+
+def hardmax(x: jax.Array, axis: int) -> jax.Array:
+    """One at the first of the largest elements, else zero."""
+    largest = jnp.argmax(x, axis)
+    return jax.nn.one_hot(largest, x.shape[axis], dtype=x.dtype, axis=axis)
+
+
+def _register(name: str, function: Callable[[jax.Array, int], jax.Array]) -> None:
+    """Since version 13 over an axis, before that over it and all that follow it, as one."""
+
+    def over_axis(x: jax.Array, axis: int = -1) -> jax.Array:
+        return function(x, axis_of(axis, x.ndim))
+
+    def over_rest(x: jax.Array, axis: int = 1) -> jax.Array:
+        start = axis_of(axis, x.ndim) if axis < 0 else min(axis, x.ndim)
+        rows = jnp.reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
+        return function(rows, 1).reshape(x.shape)
+
+    operator(name)(over_rest)
+    operator(name, 13)(over_axis)
+
+
+_register("Softmax", jax.nn.softmax)
+_register("LogSoftmax", jax.nn.log_softmax)
+_register("Hardmax", hardmax)

@@ -1,0 +1,180 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.frontends.checks import check
+from ipujax.frontends.onnx.operators.table import operator
+from ipujax.frontends.onnx.operators.windows import (
+    Ints,
+    flat_indices,
+    halves,
+    padding_of,
+    windows_of,
+)
+from ipujax.scopes import frontend_attribute
+
+Array = jax.Array
+
+
+@operator("Conv")
+def conv(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    kernel = weight.shape[2:]
+    if kernel_shape is not None and tuple(kernel_shape) != kernel:
+        raise check.refuse(
+            f"kernel_shape is {tuple(kernel_shape)}, and the weights are {weight.shape}",
+            "leave kernel_shape out",
+        )
+    dilations, strides = dilations or (1,) * len(kernel), strides or (1,) * len(kernel)
+    around = padding_of(x.shape[2:], kernel, strides, pads, dilations, auto_pad)
+    # ONNX promises no order of sums, so CPUs may take the fastest one.
+    with frontend_attribute("convolutions", "products"):
+        result = jax.lax.conv_general_dilated(
+            jnp.asarray(x), jnp.asarray(weight), strides, around,
+            rhs_dilation=dilations, feature_group_count=group,
+        )  # fmt: skip
+    return _with_bias(result, bias)
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    kernel = tuple(kernel_shape or weight.shape[2:])
+    count = len(kernel)
+    ones, zeros = (1,) * count, (0,) * count
+    dilations, strides = dilations or ones, strides or ones
+    more = tuple(output_padding or zeros)
+    if output_shape is None and auto_pad.startswith("SAME"):
+        output_shape = [size * s for size, s in zip(x.shape[2:], strides, strict=True)]
+    around: list[tuple[int, int]] = []
+    for i, (size, k, s, d) in enumerate(zip(x.shape[2:], kernel, strides, dilations, strict=True)):
+        reach = d * (k - 1)
+        if output_shape is None:
+            pair = padding_of(x.shape[2:], kernel, strides, pads, dilations, auto_pad)[i]
+        else:
+            total = s * (size - 1) + more[i] + reach + 1 - output_shape[-count:][i]
+            # Only SAME_UPPER has the larger part after it, unlike in a convolution.
+            pair = halves(total, "SAME_UPPER" if auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        around.append((reach - pair[0], reach - pair[1] + more[i]))
+    # [inputs, outputs / group, ...] as the weights of the convolution that it is the transpose of
+    weight = jnp.reshape(weight, (group, -1, *weight.shape[1:])).swapaxes(1, 2)
+    weight = jnp.flip(weight.reshape(-1, *weight.shape[2:]), range(2, 2 + count))
+    result = jax.lax.conv_general_dilated(
+        jnp.asarray(x), weight, ones, around,
+        lhs_dilation=strides, rhs_dilation=dilations, feature_group_count=group,
+    )  # fmt: skip
+    return _with_bias(result, bias)
+
+
+def _with_bias(result: Array, bias: Array | None) -> Array:
+    if bias is None:
+        return result
+    return result + jnp.reshape(bias, (1, -1, *[1] * (result.ndim - 2)))
+
+
+@operator("ConvInteger")
+def conv_integer(
+    x: Array,
+    weight: Array,
+    x_zero: Array | None = None,
+    weight_zero: Array | None = None,
+    **attributes: Any,
+) -> Array:
+    return conv(_centred(x, x_zero), _centred(weight, weight_zero), **attributes)
+
+
+def _centred(x: Array, zero: Array | None) -> Array:
+    """Of 32 bits, with its zero at zero; there can be a zero for each of the first dimension."""
+    wide = jnp.asarray(x, jnp.int32)
+    if zero is None:
+        return wide
+    zero = jnp.asarray(zero, jnp.int32)
+    return wide - zero.reshape(-1, *[1] * (wide.ndim - 1) if zero.size > 1 else [])
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    weight: Array,
+    weight_scale: Array,
+    weight_zero: Array,
+    scale: Array,
+    zero: Array,
+    bias: Array | None = None,
+    **attributes: Any,
+) -> Array:
+    sums = conv(_centred(x, x_zero), _centred(weight, weight_zero), bias, **attributes)
+    factor = jnp.reshape(x_scale * weight_scale / scale, (1, -1, *[1] * (sums.ndim - 2)))
+    limits = jnp.iinfo(zero.dtype)
+    result = jnp.rint(sums * factor) + jnp.asarray(zero, factor.dtype)
+    return jnp.clip(result, limits.min, limits.max).astype(zero.dtype)
+
+
+_ACTIVATIONS = {"none": lambda x: x, "silu": jax.nn.silu, "swish": jax.nn.silu}
+
+
+@operator("CausalConvWithState", 27)
+def causal_conv_with_state(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    past: Array | None = None,
+    activation: str = "none",
+) -> tuple[Array, Array]:
+    """Of each channel by itself; and its last inputs, for the next call."""
+    before = weight.shape[2] - 1
+    past = jnp.zeros((*x.shape[:2], before), x.dtype) if past is None else past
+    padded = jnp.concatenate([past, x], 2)
+    result = conv(padded, weight, bias, group=x.shape[1])
+    if activation not in _ACTIVATIONS:
+        raise check.refuse(f"the activation is {activation!r}", "use none, silu or swish")
+    return _ACTIVATIONS[activation](result), padded[:, :, padded.shape[2] - before :]
+
+
+@operator("Col2Im", static=("image_shape", "block_shape"))
+def col2im(
+    x: Array,
+    image_shape: Any,
+    block_shape: Any,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Sums of the windows' elements at their places in the image."""
+    sizes, kernel = [int(s) for s in image_shape], [int(s) for s in block_shape]
+    windows = windows_of(sizes, kernel, strides, pads, dilations)
+    flat = flat_indices([w.indices for w in windows], sizes).T
+    elements = jnp.reshape(x, (x.shape[0], -1, *flat.shape))
+    # What is outside gets a place after the image.
+    places = np.where(flat < 0, np.prod(sizes), flat)
+    image = jnp.zeros((*elements.shape[:2], int(np.prod(sizes)) + 1), elements.dtype)
+    image = image.at[:, :, places].add(elements)[..., :-1]
+    return image.reshape(*elements.shape[:2], *sizes)

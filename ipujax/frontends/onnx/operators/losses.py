@@ -1,0 +1,51 @@
+"""Losses of classes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.checks import check
+from ipujax.frontends.onnx.operators.table import operator
+
+Array = jax.Array
+
+
+@operator("NegativeLogLikelihoodLoss", 12)
+def negative_log_likelihood(
+    x: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Array:
+    """Of [batch, classes, ...]; what has the class `ignore_index` counts nothing."""
+    x, target = jnp.asarray(x), jnp.asarray(target)
+    counts = jnp.ones(target.shape, bool) if ignore_index is None else target != ignore_index
+    labels = jnp.where(counts, target, 0)
+    picked = jnp.take_along_axis(x, labels[:, None], 1, mode="clip")[:, 0]
+    weights = jnp.ones(target.shape, x.dtype)
+    if weight is not None:
+        weights = jnp.take(weight, labels, mode="clip")
+    weights = jnp.where(counts, weights, 0).astype(x.dtype)
+    losses = -picked * weights
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "mean":
+        return losses.sum() / weights.sum()
+    raise check.refuse(f"reduction is {reduction!r}", "use none, sum or mean")
+
+
+@operator("SoftmaxCrossEntropyLoss", 12)
+def softmax_cross_entropy(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> tuple[Array, Array]:
+    """The loss, and the logarithms of the probabilities."""
+    logs = jax.nn.log_softmax(jnp.asarray(scores), 1)
+    return negative_log_likelihood(logs, labels, weights, ignore_index, reduction), logs

@@ -1,0 +1,182 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from onnx import TensorProto
+
+from ipujax.frontends.graphs import Call
+from ipujax.frontends.onnx.dtypes import dtype_of
+from ipujax.frontends.onnx.operators.table import operator
+
+Array = jax.Array
+Axes = Sequence[int]
+
+
+def _wide(x: Array) -> Array:
+    """In at least 32 bits: statistics of 16 are too coarse."""
+    return jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _centred(x: Array, axes: Axes) -> tuple[Array, Array, Array]:
+    """The differences from the mean, the mean, and the biased variance, with `keepdims`."""
+    mean = jnp.mean(x, tuple(axes), keepdims=True)
+    differences = x - mean
+    return differences, mean, jnp.mean(jnp.square(differences), tuple(axes), keepdims=True)
+
+
+def _by_channel(values: Array, x: Array) -> Array:
+    """Values of the channels, which are dimension 1, to be combined with an array."""
+    return jnp.reshape(_wide(values), (1, -1, *[1] * (x.ndim - 2)))
+
+
+@operator("BatchNormalization", 9)
+def batch_normalization_9(
+    call: Call,
+    x: Array,
+    scale: Array,
+    bias: Array,
+    mean: Array,
+    variance: Array,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+) -> tuple[Array, ...]:
+    """It trains where the node asks for moving statistics, and gives the batch's after them."""
+    result = batch_normalization(
+        x, scale, bias, mean, variance, epsilon, momentum, int(len(call.node.results) > 1)
+    )
+    if len(result) == 1:
+        return result
+    _, own_mean, own_variance = _centred(_wide(x), (0, *range(2, x.ndim)))
+    return (*result, own_mean.reshape(-1), own_variance.reshape(-1))
+
+
+@operator("BatchNormalization", 7)
+def batch_normalization_7(call: Call, *inputs: Array, spatial: int = 1, **attributes: Any) -> Any:
+    """Without `spatial`, each element of an image has statistics of its own."""
+    if spatial:
+        return batch_normalization_9(call, *inputs, **attributes)
+    x, *others = inputs
+    flat = jnp.reshape(x, (x.shape[0], -1))
+    result, *statistics = batch_normalization_9(call, flat, *map(jnp.ravel, others), **attributes)
+    return result.reshape(x.shape), *(s.reshape(x.shape[1:]) for s in statistics)
+
+
+@operator("BatchNormalization", 14)
+def batch_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array,
+    mean: Array,
+    variance: Array,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> tuple[Array, ...]:
+    """The result, and in training the moving statistics; `momentum` is the old ones' part."""
+    wide = _wide(x)
+    if training_mode:
+        differences, own_mean, own_variance = _centred(wide, (0, *range(2, x.ndim)))
+    else:
+        own_mean, own_variance = _by_channel(mean, x), _by_channel(variance, x)
+        differences = wide - own_mean
+    normal = differences * jax.lax.rsqrt(own_variance + epsilon)
+    result = (normal * _by_channel(scale, x) + _by_channel(bias, x)).astype(x.dtype)
+    if not training_mode:
+        return (result,)
+    moved = [
+        (old * momentum + new.reshape(-1) * (1 - momentum)).astype(old.dtype)
+        for old, new in ((mean, own_mean), (variance, own_variance))
+    ]
+    return result, *moved
+
+
+@operator("InstanceNormalization")
+def instance_normalization(x: Array, scale: Array, bias: Array, epsilon: float = 1e-5) -> Array:
+    differences, _, variance = _centred(_wide(x), range(2, x.ndim))
+    normal = differences * jax.lax.rsqrt(variance + epsilon)
+    return (normal * _by_channel(scale, x) + _by_channel(bias, x)).astype(x.dtype)
+
+
+@operator("LayerNormalization", 17)
+def layer_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = TensorProto.FLOAT,
+) -> tuple[Array, Array, Array]:
+    """The result, the mean and the inverse of the deviation."""
+    wide = jnp.asarray(x, dtype_of(stash_type))
+    differences, mean, variance = _centred(wide, range(axis % x.ndim, x.ndim))
+    inverse = jax.lax.rsqrt(variance + epsilon)
+    result = (differences * inverse).astype(x.dtype) * scale
+    return (result if bias is None else result + bias), mean, inverse
+
+
+@operator("RMSNormalization", 23)
+def rms_normalization(
+    x: Array,
+    scale: Array,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = TensorProto.FLOAT,
+) -> Array:
+    wide = jnp.asarray(x, dtype_of(stash_type))
+    square = jnp.mean(jnp.square(wide), tuple(range(axis % x.ndim, x.ndim)), keepdims=True)
+    return ((wide * jax.lax.rsqrt(square + epsilon)).astype(x.dtype) * scale).astype(scale.dtype)
+
+
+@operator("GroupNormalization", 18)
+def group_normalization_18(
+    x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1
+) -> Array:
+    """Scale and bias are of groups."""
+    each = x.shape[1] // num_groups
+    return group_normalization(
+        x, jnp.repeat(scale, each), jnp.repeat(bias, each), epsilon, num_groups
+    )
+
+
+@operator("GroupNormalization", 21)
+def group_normalization(
+    x: Array,
+    scale: Array,
+    bias: Array,
+    epsilon: float = 1e-5,
+    num_groups: int = 1,
+    stash_type: int = TensorProto.FLOAT,
+) -> Array:
+    """Scale and bias are of channels."""
+    wide = jnp.asarray(x, dtype_of(stash_type)).reshape(x.shape[0], num_groups, -1)
+    differences, _, variance = _centred(wide, (2,))
+    normal = (differences * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape).astype(x.dtype)
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    return normal * jnp.reshape(scale, shape) + jnp.reshape(bias, shape)
+
+
+@operator("MeanVarianceNormalization", 9)
+def mean_variance_normalization(x: Array, axes: Axes = (0, 2, 3)) -> Array:
+    differences, _, variance = _centred(_wide(x), axes)
+    return (differences / (jnp.sqrt(variance) + 1e-9)).astype(x.dtype)
+
+
+@operator("LRN")
+def lrn(
+    x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
+) -> Array:
+    """Divides by what the channels around each one hold."""
+    before = (size - 1) // 2
+    rest = x.ndim - 2
+    squares = jnp.square(_wide(x))
+    squares = jax.lax.reduce_window(
+        squares, np.zeros((), squares.dtype), jax.lax.add, (1, size, *[1] * rest), (1,) * x.ndim,
+        ((0, 0), (before, size - 1 - before), *[(0, 0)] * rest),
+    )  # fmt: skip
+    return (x / (bias + alpha / size * squares) ** beta).astype(x.dtype)

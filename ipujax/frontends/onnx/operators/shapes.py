@@ -1,0 +1,94 @@
+"""Operators that change shapes, or tell them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.frontends.checks import check
+from ipujax.frontends.onnx.operators.arrays import axis_of, ints, library, limited
+from ipujax.frontends.onnx.operators.table import operator
+
+
+@operator("Shape")
+def shape(x: Any, start: int = 0, end: int | None = None) -> Any:
+    return np.asarray(np.shape(x)[start:end], np.int64)
+
+
+@operator("Size")
+def size(x: Any) -> Any:
+    return np.asarray(math.prod(np.shape(x)), np.int64)
+
+
+@operator("Reshape", 5, static=("shape",))
+def reshape(x: Any, shape: Any, allowzero: int = 0) -> Any:
+    sizes = ints(shape)
+    if not allowzero:
+        sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    return library(x).reshape(x, sizes)
+
+
+@operator("Flatten")
+def flatten(x: Any, axis: int = 1) -> Any:
+    start = axis_of(axis, x.ndim) if axis < 0 else axis
+    return library(x).reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
+
+
+@operator("Squeeze", static=("axes",))
+def squeeze(x: Any, axes: Any = None) -> Any:
+    """Axes are an attribute before version 13, and an input since."""
+    return library(x).squeeze(x, None if axes is None else ints(axes))
+
+
+@operator("Unsqueeze", static=("axes",))
+def unsqueeze(x: Any, axes: Any) -> Any:
+    """Axes are an attribute before version 13, and an input since."""
+    return library(x).expand_dims(x, ints(axes))
+
+
+@operator("Transpose")
+def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
+    return library(x).transpose(x, perm)
+
+
+@operator("Expand", 8, static=("shape",))
+def expand(x: Any, shape: Any) -> Any:
+    return library(x).broadcast_to(x, limited(np.broadcast_shapes(x.shape, ints(shape))))
+
+
+@operator("Tile", 6, static=("repeats",))
+def tile(x: Any, repeats: Any) -> Any:
+    times = ints(repeats)
+    limited([size * time for size, time in zip(x.shape, times, strict=True)])
+    return library(x).tile(x, times)
+
+
+@operator("DepthToSpace")
+def depth_to_space(x: jax.Array, blocksize: int, mode: str = "DCR") -> jax.Array:
+    n, c, h, w = x.shape
+    small = c // blocksize**2
+    if _depth_first(mode):
+        split = jnp.reshape(x, (n, blocksize, blocksize, small, h, w)).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        split = jnp.reshape(x, (n, small, blocksize, blocksize, h, w)).transpose(0, 1, 4, 2, 5, 3)
+    return split.reshape(n, small, h * blocksize, w * blocksize)
+
+
+@operator("SpaceToDepth")
+def space_to_depth(x: jax.Array, blocksize: int, mode: str = "DCR") -> jax.Array:
+    n, c, h, w = x.shape
+    high, wide = h // blocksize, w // blocksize
+    split = jnp.reshape(x, (n, c, high, blocksize, wide, blocksize))
+    order = (0, 3, 5, 1, 2, 4) if _depth_first(mode) else (0, 1, 3, 5, 2, 4)
+    return split.transpose(order).reshape(n, c * blocksize**2, high, wide)
+
+
+def _depth_first(mode: str) -> bool:
+    if mode not in ("DCR", "CRD"):
+        raise check.refuse(f"mode is {mode!r}", "give 'DCR' or 'CRD'")
+    return mode == "DCR"

@@ -1,0 +1,191 @@
+"""ONNX models as they come: read, checked, made plain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.external_data_helper
+import onnx.helper
+import onnx.inliner
+import onnx.shape_inference
+
+from ipujax.errors import FrontendError
+from ipujax.frontends.checks import check
+
+OLDEST = 7
+"""The oldest opset of ONNX's own domain whose meaning is known."""
+
+_LONGEST = 400
+"""How many characters are shown of what ONNX's own checker says."""
+
+
+def read(source: object) -> onnx.ModelProto:
+    """The model of a path, of bytes or of a `ModelProto`, whole and without functions.
+
+    Raises:
+      FrontendError: (a `ValueError`) see `from_onnx`.
+      FrontendTypeError: (a `TypeError`) something else.
+    """
+    model, folder = _parsed(source)
+    _read_external(model, folder)
+    _check(model)
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def opset_of(model: onnx.ModelProto, domain: str = "") -> int:
+    """The version of a domain's operators that the model uses."""
+    names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
+    return max((o.version for o in model.opset_import if o.domain in names), default=1)
+
+
+def _parsed(source: object) -> tuple[onnx.ModelProto, Path | None]:
+    if isinstance(source, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        return copy, None
+    folder = None
+    if isinstance(source, str | os.PathLike):
+        path = Path(os.fspath(source))
+        if not path.is_file():
+            raise check.refuse(f"there is no file {str(path)!r}", "give the path of an ONNX model")
+        source, folder = path.read_bytes(), path.parent
+    kinds = (bytes, bytearray, memoryview)
+    if not isinstance(source, kinds):
+        raise check.other_than("a path, bytes or an onnx.ModelProto", source, "the model")
+    try:
+        model = onnx.load_model_from_string(bytes(source))
+    except Exception as error:
+        raise FrontendError(
+            f"these bytes are no ONNX model: {error}", fix="is the file truncated?"
+        ) from error
+    if not model.HasField("graph"):
+        raise check.refuse(
+            "these bytes are no ONNX model: there is no graph in them", "is the file truncated?"
+        )
+    return model, folder
+
+
+def _read_external(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Reads tensors that lie in other files, from the model's own folder alone."""
+    for tensor in filter(onnx.external_data_helper.uses_external_data, _tensors(model)):
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if folder is None:
+            raise check.refuse(
+                f"the values of {tensor.name!r} lie in the file {location!r}, and the model has no "
+                "folder",
+                "give the path of the model's file",
+            )
+        if not _is_inside(folder, location):
+            raise check.refuse(
+                f"the values of {tensor.name!r} lie in {location!r}, which is no file in the "
+                "model's folder",
+                "put the file beside the model",
+            )
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except Exception as error:
+            raise FrontendError(
+                f"the values of {tensor.name!r} cannot be read from {location!r}: {error}",
+                fix="export the model again",
+            ) from error
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+
+
+def _is_inside(folder: Path, location: str) -> bool:
+    if not location or "\0" in location:
+        return False
+    target = (folder / location).resolve()
+    return target.is_relative_to(folder.resolve()) and target.is_file()
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for inner in _inner(node):
+            yield from _nodes(inner.node)
+
+
+def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g, *attribute.graphs)
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the graph, of the functions, and of the graphs inside them."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from _nodes(nodes)
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a model: initializers, and those in attributes."""
+    yield from model.graph.initializer
+    for node in _all_nodes(model):
+        for inner in _inner(node):
+            yield from inner.initializer
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+
+
+def _check(model: onnx.ModelProto) -> None:
+    _check_opset(model)
+    try:
+        onnx.checker.check_model(model, skip_opset_compatibility_check=True)
+        onnx.shape_inference.infer_shapes(_without_values(model), check_type=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise FrontendError(
+            f"the model is broken: {told[:_LONGEST]}", fix="export it again"
+        ) from error
+
+
+def _check_opset(model: onnx.ModelProto) -> None:
+    """An older opset will do if all its operators mean what they mean in the oldest one."""
+    version, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise check.refuse(
+            f"the model is of opset {version}, and the package onnx knows none after {newest}",
+            "install a newer onnx",
+        )
+    if version < OLDEST and any(_means_other(node, version) for node in _all_nodes(model)):
+        raise check.refuse(
+            f"the model is of opset {version}",
+            f"opsets from {OLDEST} on are known: convert it with onnx.version_converter",
+        )
+
+
+def _means_other(node: onnx.NodeProto, version: int) -> bool:
+    if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type):
+        return False
+    try:
+        then, now = (onnx.defs.get_schema(node.op_type, v) for v in (version, OLDEST))
+    except onnx.defs.SchemaError:
+        return True
+    return then.since_version != now.since_version
+
+
+def _without_values(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model with the types of its initializers alone: what checking types needs to be quick."""
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    graph = model.graph
+    light.graph.name = graph.name
+    light.graph.node.extend(graph.node)
+    light.graph.output.extend(graph.output)
+    light.graph.value_info.extend(graph.value_info)
+    given = {info.name for info in graph.input}
+    light.graph.input.extend(graph.input)
+    light.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+        for t in graph.initializer
+        if t.name not in given
+    )
+    return light

@@ -1,0 +1,82 @@
+"""PopART: ONNX models on virtual IPUs, run and trained.
+
+The names are those of the original's package `popart`; needs the extra `onnx`.
+"""
+
+from ipujax.errors import PopARTError as PopARTError
+from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
+from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
+from ipujax.popart.data_flow import DataFlow as DataFlow
+from ipujax.popart.devices import DeviceConnectionType as DeviceConnectionType
+from ipujax.popart.devices import DeviceInfo as DeviceInfo
+from ipujax.popart.devices import DeviceManager as DeviceManager
+from ipujax.popart.devices import DeviceSelectionCriterion as DeviceSelectionCriterion
+from ipujax.popart.devices import DeviceType as DeviceType
+from ipujax.popart.inputs import InputShapeInfo as InputShapeInfo
+from ipujax.popart.install import install as install
+from ipujax.popart.optimizers import SGD as SGD
+from ipujax.popart.optimizers import Adam as Adam
+from ipujax.popart.optimizers import AdamMode as AdamMode
+from ipujax.popart.optimizers import Adaptive as Adaptive
+from ipujax.popart.optimizers import AdaptiveMode as AdaptiveMode
+from ipujax.popart.optimizers import ClipNormSettings as ClipNormSettings
+from ipujax.popart.optimizers import ConstSGD as ConstSGD
+from ipujax.popart.optimizers import Optimizer as Optimizer
+from ipujax.popart.optimizers import OptimizerValue as OptimizerValue
+from ipujax.popart.optimizers import OptimizerValueMap as OptimizerValueMap
+from ipujax.popart.optimizers import SGDAccumulatorAndMomentum as SGDAccumulatorAndMomentum
+from ipujax.popart.optimizers import WeightDecayMode as WeightDecayMode
+from ipujax.popart.options import AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule
+from ipujax.popart.options import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
+from ipujax.popart.options import AutodiffSettings as AutodiffSettings
+from ipujax.popart.options import AutodiffStitchStrategy as AutodiffStitchStrategy
+from ipujax.popart.options import AutomaticLossScalingSettings as AutomaticLossScalingSettings
+from ipujax.popart.options import BatchSerializationBatchSchedule as BatchSerializationBatchSchedule
+from ipujax.popart.options import BatchSerializationMethod as BatchSerializationMethod
+from ipujax.popart.options import BatchSerializationSettings as BatchSerializationSettings
+from ipujax.popart.options import (
+    BatchSerializationTransformContext as BatchSerializationTransformContext,
+)
+from ipujax.popart.options import ExchangeStrategy as ExchangeStrategy
+from ipujax.popart.options import ExecutionPhaseIOSchedule as ExecutionPhaseIOSchedule
+from ipujax.popart.options import ExecutionPhaseSchedule as ExecutionPhaseSchedule
+from ipujax.popart.options import ExecutionPhaseSettings as ExecutionPhaseSettings
+from ipujax.popart.options import ExperimentalSettings as ExperimentalSettings
+from ipujax.popart.options import GradientTensorTrackingMethod as GradientTensorTrackingMethod
+from ipujax.popart.options import Instrumentation as Instrumentation
+from ipujax.popart.options import IrSerializationFormat as IrSerializationFormat
+from ipujax.popart.options import MeanReductionStrategy as MeanReductionStrategy
+from ipujax.popart.options import MergeVarUpdateType as MergeVarUpdateType
+from ipujax.popart.options import RecomputationType as RecomputationType
+from ipujax.popart.options import RecomputeType as RecomputeType
+from ipujax.popart.options import ReductionType as ReductionType
+from ipujax.popart.options import ReplicatedCollectivesSettings as ReplicatedCollectivesSettings
+from ipujax.popart.options import ReplicatedStreamMode as ReplicatedStreamMode
+from ipujax.popart.options import ReplicatedTensorSharding as ReplicatedTensorSharding
+from ipujax.popart.options import SessionOptions as SessionOptions
+from ipujax.popart.options import SubgraphCopyingStrategy as SubgraphCopyingStrategy
+from ipujax.popart.options import SyncPattern as SyncPattern
+from ipujax.popart.options import SyntheticDataMode as SyntheticDataMode
+from ipujax.popart.options import TensorLocation as TensorLocation
+from ipujax.popart.options import TensorLocationSettings as TensorLocationSettings
+from ipujax.popart.options import TensorStorage as TensorStorage
+from ipujax.popart.options import TileSet as TileSet
+from ipujax.popart.options import VirtualGraphMode as VirtualGraphMode
+from ipujax.popart.patterns import Patterns as Patterns
+from ipujax.popart.patterns import PatternsLevel as PatternsLevel
+from ipujax.popart.reserved import reservedAccl1Prefix as reservedAccl1Prefix
+from ipujax.popart.reserved import reservedAccl2Prefix as reservedAccl2Prefix
+from ipujax.popart.reserved import reservedAccl3Prefix as reservedAccl3Prefix
+from ipujax.popart.reserved import reservedAcclPrefix as reservedAcclPrefix
+from ipujax.popart.reserved import reservedAccumPrefix as reservedAccumPrefix
+from ipujax.popart.reserved import reservedGradientPrefix as reservedGradientPrefix
+from ipujax.popart.reserved import reservedStepPrefix as reservedStepPrefix
+from ipujax.popart.session import InferenceSession as InferenceSession
+from ipujax.popart.session import TrainingSession as TrainingSession
+from ipujax.popart.step_io import PyStepIO as PyStepIO
+from ipujax.popart.step_io import PyStepIOCallback as PyStepIOCallback
+from ipujax.popart.step_io import PyWeightsIO as PyWeightsIO
+from ipujax.popart.tensor_info import DataType as DataType
+from ipujax.popart.tensor_info import TensorInfo as TensorInfo
+
+popart_exception = PopARTError

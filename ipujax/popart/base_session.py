@@ -1,0 +1,324 @@
+"""What training sessions and inference sessions share."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+
+from ipujax.errors import FrontendError
+from ipujax.frontends.onnx.model import Converted, converted
+from ipujax.frontends.onnx.read import read
+from ipujax.host import files
+from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.popart import execution, training_mode
+from ipujax.popart.checks import check
+from ipujax.popart.data_flow import DataFlow
+from ipujax.popart.devices import DeviceInfo, provide
+from ipujax.popart.forward import GRADIENT, Forward
+from ipujax.popart.host_weights import HostWeights, without_slots
+from ipujax.popart.inputs import InputShapeInfo
+from ipujax.popart.optimizers import Optimizer
+from ipujax.popart.options import ReductionType, SessionOptions, SyntheticDataMode, VirtualGraphMode
+from ipujax.popart.patterns import Patterns
+from ipujax.popart.placed import placed
+from ipujax.popart.reports import Reports
+from ipujax.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipujax.popart.tensor_info import DataType, TensorInfo, data_type_of
+from ipujax.training import Inference, Training
+from ipujax.training.device_loop import DeviceLoop
+from ipujax.training.step import ReplicaReduction
+
+Array = np.ndarray[Any, Any]
+
+
+class Session(Reports):
+    """What the kinds of sessions share: see `TrainingSession` and `InferenceSession`."""
+
+    def __init__(
+        self,
+        fnModel: Any,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None,
+        patterns: Patterns | None,
+        userOptions: SessionOptions | None,
+        name: str,
+        loss: str | None = None,
+        optimizer: Optimizer | None = None,
+    ):
+        self.dataFlow = check.instance(dataFlow, DataFlow, "dataFlow")
+        options = userOptions or SessionOptions()
+        self._options = copy.deepcopy(check.instance(options, SessionOptions, "userOptions"))
+        self._options.check()
+        check.instance(patterns, Patterns, "patterns", optional=True)
+        check.instance(inputShapeInfo, InputShapeInfo, "inputShapeInfo", optional=True)
+        self._device = check.instance(deviceInfo, DeviceInfo, "deviceInfo")
+        self._name = check.text(name, "name")
+        is_training = loss is not None
+        if self._options.enableGradientAccumulation and not is_training:
+            raise check.refuse(
+                "Gradient Accumulation only available when training",
+                "leave out enableGradientAccumulation, and say more batches per step",
+            )
+        self._proto, slots = without_slots(read(fnModel))
+        self._model = _converted(self._proto, inputShapeInfo or InputShapeInfo())
+        if is_training:
+            self._model = training_mode.with_dropout(self._model)
+            self._check_loss(loss)
+        for anchor in dataFlow.anchors():
+            self.getInfo(anchor)
+        self.accumulationFactor = self._options.accumulation
+        self.replicationFactor = self._options.replicas
+        self._optimizer = optimizer
+        self._forward = self._made_forward(loss)
+        self._host = HostWeights(
+            self._model.variables, self._forward.trained, self._initialized(), optimizer, slots
+        )
+        self._seed = 0
+        self._is_ready = self._is_loaded = False
+        self._loop = self._made()
+        self._state = self._host.state(optimizer)
+
+    # --- the life of a session ------------------------------------------------------------------
+
+    def weightsFromHost(self) -> None:
+        """Copies the weights, and the optimizer's state, from the host to the device."""
+        self._check_ready("weightsFromHost")
+        self._state = self._host.state(self._optimizer)
+
+    def weightsToHost(self) -> None:
+        """Copies the weights, and the optimizer's state, from the device to the host."""
+        self._check_ready("weightsToHost")
+        self._host.update(self._state)
+
+    def readWeights(self, weights: PyWeightsIO) -> None:
+        """Fills arrays with what the host has of the weights; slots are there by their names.
+
+        Raises:
+          PopARTError: (a `ValueError`) names that there are not, or arrays of another size.
+        """
+        self._host.read(weights)
+
+    def writeWeights(self, weights: PyWeightsIO) -> None:
+        """Takes arrays as the host's weights, for the next `weightsFromHost`; errors as above."""
+        self._host.write(weights)
+
+    def resetHostWeights(
+        self,
+        modelProtoOrFilename: Any,
+        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
+    ) -> None:
+        """Takes the weights of another model as the host's.
+
+        Args:
+          modelProtoOrFilename: the bytes of a model, or its path.
+          ignoreWeightsInModelWithoutCorrespondingHostWeight: whether it may have others, too.
+
+        Raises:
+          PopARTError: (a `ValueError`) weights that the session does not have.
+        """
+        ignored = check.flag(ignoreWeightsInModelWithoutCorrespondingHostWeight, "ignore...")
+        tensors = {
+            tensor.name: onnx.numpy_helper.to_array(tensor)
+            for tensor in read(modelProtoOrFilename).graph.initializer
+        }
+        known = {**self._host.weights, **self._host.slots}
+        constants = self._initialized()
+        if not ignored and (other := [n for n in tensors if n not in known and n not in constants]):
+            raise check.refuse(
+                f"resetHostWeights, no tensor {other[0]!r} in the session",
+                "say ignoreWeightsInModelWithoutCorrespondingHostWeight=True",
+            )
+        self._host.write(PyWeightsIO({n: v for n, v in tensors.items() if n in known}))
+
+    def modelToHost(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file, with the weights and the optimizer's state of the device."""
+        if self._is_ready:
+            self._host.update(self._state)
+        with files.replacing(path) as file:
+            file.write(self._host.write_model(self._proto))
+
+    def initAnchorArrays(self) -> dict[str, Array]:
+        """An array for what a step returns of each anchor."""
+        arrays: dict[str, Array] = {}
+        for name in self.dataFlow.anchors():
+            info = self.getInfo(name)
+            lead = self.dataFlow.art(name).lead(*self._lead)
+            arrays[name] = np.empty((*lead, *info.shape()), info.dtype)
+        return arrays
+
+    def getInfo(self, id: str) -> TensorInfo:
+        """Type and shape of a tensor, or of a gradient.
+
+        Raises:
+          PopARTError: (a `ValueError`) there is none of that name.
+        """
+        own = check.text(id, "a tensor").removeprefix(GRADIENT)
+        for values in (self._model.avals, self._model.variables, self._model.constants):
+            if own in values:
+                return TensorInfo(data_type_of(values[own].dtype), values[own].shape)
+        raise check.refuse(
+            f"there is no tensor {own!r} in the model", "anchor one that a node gives, or an input"
+        )
+
+    def getAllTensorIds(self) -> set[str]:
+        """The names of all tensors of the model."""
+        return {*self._model.avals, *self._model.variables, *self._model.constants}
+
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Sets what random numbers follow from."""
+        self._seed = check.integer(seedValue, "the seed", at_least=0)
+
+    def getRandomSeed(self) -> int:
+        """What the random numbers of the next step follow from; each step changes it."""
+        return self._seed
+
+    def setRNGState(self, rngValue: Sequence[int]) -> None:
+        """Sets what `getRNGState` gave."""
+        (seed,) = check.sequence(rngValue, "rngValue")
+        self.setRandomSeed(seed)
+
+    def getRNGState(self) -> list[int]:
+        """All that random numbers follow from: the seed."""
+        return [self._seed]
+
+    def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
+        """Runs a step: as many batches as the data flow says.
+
+        Raises:
+          PopARTError: (a `ValueError`) a session that is not prepared, or data that do not fit.
+        """
+        check.instance(stepio, PyStepIO | PyStepIOCallback, "stepio", "a PyStepIO")
+        check.text(debugName, "debugName")
+        self._check_ready("run")
+        if not self._is_loaded:
+            raise check.refuse("the engine is not loaded", "call loadEngineAndConnectStreams()")
+        advance = self._loop.advance(self._state, self._elements(self._read(stepio)), self._steps)
+        self._state, self._seed = advance.state, self._seed + 1
+        if self._options.syntheticDataMode is SyntheticDataMode.Off:
+            self._hand_out(stepio, advance.results)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _lead(self) -> tuple[int, int, int]:
+        return self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor
+
+    @property
+    def _avals(self) -> Any:
+        return self._model.inputs
+
+    @property
+    def _steps(self) -> int:
+        """Steps of the device loop in a step of the session."""
+        is_one = self._forward.loss is None and self._forward.placed.is_pipelined
+        return 1 if is_one else self.dataFlow.batchesPerStep()
+
+    def _compile(self) -> None:
+        inputs = [np.zeros((*self._lead, *a.shape), a.dtype) for a in self._avals.values()]
+        self._loop.compile(self._state, self._elements(inputs), self._steps)
+
+    def _check_loss(self, loss: Any) -> None:
+        name = check.text(loss, "the loss")
+        if name not in self._model.avals:
+            raise check.refuse(
+                f"the loss {name!r} is no tensor that the model computes",
+                "name the result of a node, such as builder.aiGraphcore.identityloss([x])",
+            )
+        if (aval := self._model.avals[name]).size != 1:
+            raise check.refuse(
+                f"the loss {name!r} has shape {aval.shape}, and must be a scalar",
+                "reduce it: builder.aiGraphcore.identityloss([x], reduction=ReductionType.Mean)",
+            )
+
+    def _initialized(self) -> dict[str, Array]:
+        names = {tensor.name for tensor in self._proto.graph.initializer}
+        return {n: np.asarray(v) for n, v in self._model.constants.items() if n in names}
+
+    def _made_forward(self, loss: str | None) -> Forward:
+        options = self._options
+        is_manual = options.virtualGraphMode is VirtualGraphMode.Manual
+        where = placed(self._model.graph, is_manual, options.enablePipelining)
+        config = execution.config_of(options, where.is_pipelined)
+        cache = str(options.cachePath) if options.enableEngineCaching else None
+        provide(self.replicationFactor, where.count, self._device, config, cache)
+        anchors = tuple(self.dataFlow.anchors())
+        if loss is None:
+            return Forward(self._model, where, anchors)
+        moved = training_mode.moved_statistics(self._model)
+        policy = None if where.is_pipelined else execution.policy_of(options.autoRecomputation)
+        return Forward(self._model, where, anchors, loss, moved, policy)
+
+    def _made(self) -> DeviceLoop:
+        forward, replicas, name = self._forward, self.replicationFactor, self._name
+        is_pipelined = forward.placed.is_pipelined
+        if self._optimizer is None:
+            if not is_pipelined:
+                return Inference(forward, name=name, replicas=replicas)
+            count = self.dataFlow.batchesPerStep()
+            return Inference(forward.pipeline(), accumulation=count, name=name, replicas=replicas)
+        optimizer = self._optimizer.transformation()
+        kind = self._optimizer.accumulator_type
+        means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
+        return Training(
+            forward.pipeline() if is_pipelined else forward.differentiable,
+            (lambda loss, *_: OptimizerFunctionOutput(optimizer, loss))
+            if is_pipelined
+            else optimizer,
+            accumulation=self.accumulationFactor,
+            reduction_method=execution.reduction_of(self._options),
+            accumulation_dtype=None if kind is DataType.UNDEFINED else kind.value,
+            replica_reduction=ReplicaReduction.MEAN if means else ReplicaReduction.SUM,
+            name=name,
+            replicas=replicas,
+        )
+
+    def _read(self, stepio: PyStepIO | PyStepIOCallback) -> list[Array]:
+        """The inputs of a step, `[batches, accumulation, replicas, ...]`."""
+        mode = self._options.syntheticDataMode
+        if mode is not SyntheticDataMode.Off:
+            shapes = [((*self._lead, *aval.shape), aval.dtype) for aval in self._avals.values()]
+            return execution.synthetic(mode, shapes)
+        return [
+            stepio.read(name, self._lead, aval.shape).astype(aval.dtype)
+            for name, aval in self._avals.items()
+        ]
+
+    def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
+        sent = dict(zip(self._forward.sent, jax.tree.leaves(results), strict=True))
+        for name in self.dataFlow.anchors():
+            shape = (*self._lead, *self.getInfo(name).shape())
+            if name in sent:
+                value = np.asarray(sent[name]).reshape(shape)
+            else:
+                value = np.broadcast_to(self._model.constants[name], shape)
+            stepio.write(name, self.dataFlow.art(name).reduced(value))
+
+    def _elements(self, inputs: Sequence[Array]) -> Any:
+        """The micro-batches, in the order in which the program takes them."""
+        count = int(np.prod(self._lead))
+        keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(self._seed), count)))
+        rows = [value.reshape(count, *value.shape[3:]) for value in inputs]
+        scaling = 1.0 if self._optimizer is None else self._optimizer.getLossScalingVal()
+        return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)
+
+
+def _converted(proto: onnx.ModelProto, infos: InputShapeInfo) -> Converted:
+    names = {info.name for info in proto.graph.input}
+    shapes = {n: infos.get(n).shape() for n in infos.getAllTensorIds() if n in names}
+    try:
+        return converted(proto, shapes, {})
+    except FrontendError as error:
+        if "from_onnx(..., shapes" not in str(error):
+            raise
+        raise check.refuse(
+            str(error).splitlines()[0],
+            'say them: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '
+            "TrainingSession(..., inputShapeInfo=info)",
+        ) from error

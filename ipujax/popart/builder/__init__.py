@@ -1,0 +1,3 @@
+"""Graphs of ONNX, built by hand."""
+
+from ipujax.popart.builder.builder import Builder as Builder

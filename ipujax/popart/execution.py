@@ -1,0 +1,84 @@
+"""How options of a session act on the program."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax.config import IPUConfig
+from ipujax.popart.forward import Recompute
+from ipujax.popart.options import (
+    MeanReductionStrategy,
+    RecomputationType,
+    ReductionType,
+    SessionOptions,
+    SyntheticDataMode,
+)
+from ipujax.training import TrainState
+from ipujax.training.state import on_device
+
+Array = np.ndarray[Any, Any]
+_RECOMPUTING = (
+    RecomputationType.Standard,
+    RecomputationType.Pipeline,
+    RecomputationType.RecomputeAll,
+)
+
+
+def config_of(options: SessionOptions, is_pipelined: bool) -> IPUConfig:
+    """The configuration of a system that nobody else has configured."""
+    config = IPUConfig()
+    behaviour = config.floating_point_behaviour
+    if options.enableFloatingPointChecks:
+        behaviour.inv = behaviour.div0 = behaviour.oflo = True
+    if options.enableStochasticRounding:
+        behaviour.esr = True
+    if is_pipelined and options.autoRecomputation in _RECOMPUTING:
+        config.allow_recompute = True
+    return config
+
+
+def policy_of(kind: RecomputationType) -> Recompute:
+    """What a model without a pipeline keeps of its forward pass; None for everything.
+
+    Standard keeps the results of products; RecomputeAll nothing. NormOnly and Pipeline keep all.
+    """
+    if kind is RecomputationType.Standard:
+        return jax.checkpoint_policies.dots_saveable
+    if kind is RecomputationType.RecomputeAll:
+        return jax.checkpoint_policies.nothing_saveable
+    return None
+
+
+def reduction_of(options: SessionOptions) -> str:
+    """What becomes of the gradients of several micro-batches."""
+    if options.accumulationAndReplicationReductionType is ReductionType.Sum:
+        return "SUM"
+    strategy = options.meanAccumulationAndReplicationReductionStrategy
+    return "RUNNING_MEAN" if strategy is MeanReductionStrategy.Running else "MEAN"
+
+
+def synthetic(mode: SyntheticDataMode, shapes: Sequence[tuple[Any, Any]]) -> list[Array]:
+    """Data that take the place of a user's, the same in each step."""
+    generator = np.random.default_rng(0)
+    arrays: list[Array] = []
+    for shape, dtype in shapes:
+        is_number = np.issubdtype(dtype, np.floating)
+        if mode is SyntheticDataMode.Zeros or not is_number:
+            arrays.append(np.zeros(shape, dtype))
+        elif mode is SyntheticDataMode.RandomNormal:
+            arrays.append(generator.standard_normal(shape).astype(dtype))
+        else:
+            arrays.append(generator.random(shape).astype(dtype))
+    return arrays
+
+
+def with_hyper(state: TrainState, hyper: Mapping[str, Any]) -> TrainState:
+    """The state with other hyperparameters."""
+    return dc.replace(
+        state, optimizer_state=on_device({**state.optimizer_state, "hyper": dict(hyper)})
+    )

@@ -1,0 +1,176 @@
+"""The forward pass of a model, as training and inference take it."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref
+from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.operators import ONNX
+from ipujax.popart.checks import check
+from ipujax.popart.placed import Placed
+from ipujax.training import Pipeline, StageOutput, StepOutput
+from ipujax.training.step import SelfDifferentiating
+
+Named = dict[str, jax.Array]
+Recompute = Callable[..., bool] | None
+"""A policy of `jax.checkpoint`."""
+
+GRADIENT = "Gradient___"
+"""What the name of a tensor's gradient begins with, before the tensor's own."""
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Forward:
+    """A micro-batch of a model.
+
+    What it sends is the anchors that are not known before it runs, in order.
+
+    Attributes:
+      model: the model.
+      placed: where its nodes run.
+      anchors: names of tensors, or of their gradients.
+      loss: the loss; None in inference.
+      moved: variables that are not trained, but become what a node gives, such as moving means.
+      recompute: what of the forward pass is kept; None for all of it.
+    """
+
+    model: Converted
+    placed: Placed
+    anchors: tuple[str, ...]
+    loss: str | None = None
+    moved: Mapping[str, str] = dc.field(default_factory=dict[str, str])
+    recompute: Recompute = None
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """What is needed of the model's graph, with a place to differentiate by where needed."""
+        wanted = {*self.values, *self.differentiated_by, *([self.loss] if self.loss else [])}
+        return _perturbed(needed(self.model.graph, wanted), self.differentiated_by)
+
+    @functools.cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The variables that the loss depends on."""
+        if self.loss is None:
+            return ()
+        names = {n for node in needed(self.model.graph, {self.loss}).nodes for n in node.reads}
+        candidates = (name for name in self.model.variables if name in names)
+        return tuple(name for name in candidates if name not in self.moved)
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The anchors that are sent; the others are known."""
+        return tuple(name for name in self.anchors if name not in self.model.constants)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Those of the anchors sent that are values of tensors."""
+        return tuple(name for name in self.sent if not name.startswith(GRADIENT))
+
+    @property
+    def differentiated_by(self) -> tuple[str, ...]:
+        """The tensors whose gradients are anchors."""
+        return tuple(n.removeprefix(GRADIENT) for n in self.sent if n.startswith(GRADIENT))
+
+    def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
+        """Loss and anchors of a micro-batch; the element is its scale, inputs and key's data."""
+        return self._run(variables, state, {}, *element)
+
+    @property
+    def differentiable(self) -> Forward | SelfDifferentiating:
+        """As `Training` takes it: with gradients of its own if some are sent."""
+        return SelfDifferentiating(self.with_gradients) if self.differentiated_by else self
+
+    def with_gradients(
+        self, variables: Named, optimizer_state: Any, state: Named, *element: Any
+    ) -> tuple[Named, StepOutput]:
+        """Gradients of the variables, and what `__call__` gives with the anchored gradients."""
+        del optimizer_state
+        avals = {name: self.model.avals[name] for name in self.differentiated_by}
+        zeros = {name: jnp.zeros(aval.shape, aval.dtype) for name, aval in avals.items()}
+
+        def loss_of(variables: Named, added: Named) -> tuple[Any, StepOutput]:
+            output = self._run(variables, state, added, *element)
+            return output.loss, output
+
+        (gradients, anchored), output = jax.grad(loss_of, (0, 1), has_aux=True)(variables, zeros)
+        values = iter(output.send)
+        send = [
+            anchored[name.removeprefix(GRADIENT)] if name.startswith(GRADIENT) else next(values)
+            for name in self.sent
+        ]
+        return gradients, output._replace(send=send)
+
+    def in_stages(self, variables: Named, state: Named, *element: Any) -> StageOutput:
+        """The same, as `Pipeline` takes functions that it cuts; the loss is the first output."""
+        output = self(variables, state, *element)
+        loss = [] if output.loss is None else [output.loss]
+        return StageOutput([*loss, output.send], output.state)
+
+    def pipeline(self) -> Pipeline:
+        """Its stages side by side."""
+        if self.differentiated_by:
+            raise check.refuse(
+                "gradients cannot be anchored in a pipeline, whose stages have them one after "
+                "another",
+                "leave out enablePipelining, or those anchors",
+            )
+        options = self.placed.pipeline_options()
+        if self.loss is not None:
+            options["outfeed_mask"] = [True, False]  # it is for the optimizer
+        return Pipeline(self.in_stages, options, count=len(self.placed.ipus))
+
+    def _run(self, variables: Named, state: Named, added: Named, *element: Any) -> StepOutput:
+        scale, *inputs, key = element
+        given = dict(zip(self.model.inputs, inputs, strict=True))
+        given |= {GRADIENT + name: value for name, value in added.items()}
+        evaluation = Evaluation(ONNX, self.placed.scopes)
+        values = {**variables, **state, **given}
+        outcome = {name for name in (self.loss, *self.values, *self.moved.values()) if name}
+
+        def evaluated(values: Named) -> Named:
+            named = evaluation(self.graph, values, jax.random.wrap_key_data(key))
+            return {name: named[name] for name in outcome if name in named}
+
+        if self.recompute is not None:
+            evaluated = jax.checkpoint(evaluated, policy=self.recompute)
+        named = evaluated(values)
+        loss = None
+        if self.loss is not None:
+            loss = named[self.loss].astype("float32").reshape(()) * scale
+        news = {v: named[result] for v, result in self.moved.items() if result in named}
+        state = {**state, **{v: new.astype(state[v].dtype) for v, new in news.items()}}
+        return StepOutput(loss, [named[name] for name in self.values], state)
+
+
+def needed(graph: Graph, names: Iterable[str]) -> Graph:
+    """The nodes of a graph that some values are computed of."""
+    left = set(names)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if left.intersection(node.results):
+            kept.append(node)
+            left |= node.reads
+    return dc.replace(graph, nodes=tuple(reversed(kept)))
+
+
+def _perturbed(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with something added to some values, by which it can be differentiated."""
+    wanted = set(names)
+
+    def added(name: str) -> Node:
+        # A name that has a value already gets a new one.
+        add = ONNX.resolve("Add", 7)
+        return Node(add, (Ref(name), Ref(GRADIENT + name)), {}, (name,), (None,))
+
+    nodes: list[Node] = [added(name) for name in graph.inputs if name in wanted]
+    for node in graph.nodes:
+        nodes += [node, *(added(name) for name in node.results if name in wanted)]
+    inputs = (*graph.inputs, *(GRADIENT + name for name in names))
+    return dc.replace(graph, inputs=inputs, nodes=tuple(nodes))

@@ -1,0 +1,130 @@
+"""The weights of a session on the host, and the slots of its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from ipujax.popart.checks import check
+from ipujax.popart.optimizers import Optimizer
+from ipujax.popart.optimizers.optimizer import PREFIXES
+from ipujax.popart.step_io import PyWeightsIO
+from ipujax.training import TrainState
+from ipujax.training.state import on_device
+
+Array = np.ndarray[Any, Any]
+
+
+def without_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model without the slots of an optimizer that `modelToHost` wrote, and those slots."""
+    names = {tensor.name for tensor in proto.graph.initializer}
+    used = {name for node in proto.graph.node for name in node.input}
+    slots = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in proto.graph.initializer
+        if tensor.name not in used
+        and any(
+            tensor.name.startswith(prefix) and tensor.name.removeprefix(prefix) in names
+            for prefix in PREFIXES
+        )
+    }
+    if not slots:
+        return proto, {}
+    plain = onnx.ModelProto()
+    plain.CopyFrom(proto)
+    kept = [tensor for tensor in plain.graph.initializer if tensor.name not in slots]
+    del plain.graph.initializer[:]
+    plain.graph.initializer.extend(kept)
+    return plain, slots
+
+
+class HostWeights:
+    """Weights, and slots by PopART's names, such as `Accl1___w`.
+
+    Args:
+      weights: the variables of the model.
+      trained: the names of those that are trained.
+      constants: initializers that are no variables, such as those of integers.
+      optimizer: None in inference.
+      slots: of a model that was saved; those that the optimizer does not have are left out.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Any],
+        trained: Sequence[str],
+        constants: Mapping[str, Array],
+        optimizer: Optimizer | None,
+        slots: Mapping[str, Array],
+    ):
+        self.weights = {name: np.array(value) for name, value in weights.items()}
+        self._trained, self._constants = tuple(trained), dict(constants)
+        self.slots: dict[str, Array] = {}
+        if optimizer is not None:
+            begun: Any = optimizer.transformation().init(self._of_trained())
+            self.slots = {
+                name: slots[name] if name in slots else np.array(value)
+                for name, value in begun["slots"].items()
+            }
+
+    def state(self, optimizer: Optimizer | None) -> TrainState:
+        """What training goes on from."""
+        rest = {name: v for name, v in self.weights.items() if name not in self._trained}
+        slots = None if optimizer is None else {"hyper": optimizer.hyper(), "slots": self.slots}
+        return TrainState(*on_device((self._of_trained(), slots, rest)))
+
+    def update(self, state: TrainState) -> None:
+        """Takes what is on the device."""
+        values = {**state.variables, **state.state}
+        self.weights = {name: np.array(values[name]) for name in self.weights}
+        if state.optimizer_state is not None:
+            self.slots = {n: np.array(v) for n, v in state.optimizer_state["slots"].items()}
+
+    def read(self, into: PyWeightsIO) -> None:
+        """Fills a user's arrays.
+
+        Raises:
+          PopARTError: (a `ValueError`) names that there are not, or arrays of another size.
+        """
+        everything = {**self._constants, **self.weights, **self.slots}
+        for name, array in check.instance(into, PyWeightsIO, "the weights").weights.items():
+            array[...] = self._fitting(everything, name, array).reshape(array.shape)
+
+    def write(self, given: PyWeightsIO) -> None:
+        """Takes a user's arrays; errors as `read`."""
+        found: list[tuple[dict[str, Array], str, Array]] = []
+        for name, array in check.instance(given, PyWeightsIO, "the weights").weights.items():
+            into = self.weights if name in self.weights else self.slots
+            old = self._fitting({**self.weights, **self.slots}, name, np.asarray(array))
+            found.append((into, name, np.asarray(array, old.dtype).reshape(old.shape)))
+        for into, name, array in found:
+            into[name] = array.copy()
+
+    def write_model(self, proto: onnx.ModelProto) -> bytes:
+        """A model with these weights and slots."""
+        model = onnx.ModelProto()
+        model.CopyFrom(proto)
+        for tensor in model.graph.initializer:
+            if tensor.name in self.weights:
+                value = self.weights[tensor.name]
+                tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+        for name, value in self.slots.items():
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+        return model.SerializeToString()
+
+    def _of_trained(self) -> dict[str, Array]:
+        return {name: self.weights[name] for name in self._trained}
+
+    def _fitting(self, known: Mapping[str, Array], name: str, array: Array) -> Array:
+        if name not in known:
+            raise check.refuse(f"there is no weight {name!r}", f"the weights are {sorted(known)}")
+        if known[name].size != array.size:
+            raise check.refuse(
+                f"weight {name!r} has shape {known[name].shape}, and the array {array.shape}",
+                "give an array of the weight's shape",
+            )
+        return known[name]

@@ -1,0 +1,26 @@
+"""`install()` lets `import popart` find this package, for scripts that stay as they are."""
+
+from __future__ import annotations
+
+from ipujax.errors import PopARTError
+from ipujax.standin import stand_in_for
+
+
+def install() -> None:
+    """Has `import popart`, and modules in it, find `ipujax.popart`.
+
+    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
+    get a folder with a module of this name.
+
+    Nobody else calls this: put it above the first `import popart`, or run a script by
+    `python -m ipujax.popart script.py`.
+
+    Raises:
+      PopARTError: (a `ValueError`) another `popart` is imported already.
+    """
+    there = stand_in_for("popart", "ipujax.popart")
+    if there is not None:
+        raise PopARTError(
+            f"popart is imported already, from {getattr(there, '__file__', 'elsewhere')}",
+            fix="call ipujax.popart.install() before anything imports popart",
+        )

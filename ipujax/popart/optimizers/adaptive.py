@@ -1,0 +1,149 @@
+"""AdaGrad, RMSProp and AdaDelta."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from ipujax.popart.checks import check
+from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
+from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
+from ipujax.popart.optimizers.values import Given, OptimizerValueMap
+from ipujax.popart.tensor_info import DataType
+
+_FIRST, _SECOND, _THIRD = "Accl1___", "Accl2___", "Accl3___"
+_WITH_SECOND = (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta)
+_RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
+
+
+class Adaptive(Optimizer):
+    """Optimizers that divide by what gradients were like so far.
+
+    `v1 = a * v1 + (1 - a) * g**2` (AdaGrad: `v1 + g**2`); the change is
+    `x = g / (sqrt(v1) + eps)`, for CenteredRMSProp with `v1 - v2**2` in the root, where
+    `v2 = a * v2 + (1 - a) * g`; AdaDelta's is `g * sqrt(v2 + eps) / sqrt(v1 + eps)`, with
+    `v2 = a * v2 + (1 - a) * x**2` after it. With momentum `v3 = m * v3 + x` takes its place.
+    `w -= lr * x`. TensorFlow's variant of both RMSProps has `eps` in the root, and the learning
+    rate in `v3`.
+
+    Args:
+      values: any of defaultLearningRate (0.01), defaultWeightDecay (0), defaultAlpha (0.99),
+        defaultMomentum (0), defaultEps (1e-6), lossScaling (1), each with whether it is constant.
+      mode: the kind.
+      weight_decay_mode: where weight decay acts.
+      accum_type: of the sum over micro-batches; UNDEFINED for the weight's.
+      accl1_type: of `v1`.
+      accl2_type: of `v2`.
+      accl3_type: of `v3`; UNDEFINED for the weight's.
+      rmsprop_tf_variant: whether RMSProp is TensorFlow's.
+      debugContext: a name; it changes nothing.
+
+    Raises:
+      PopARTError: (a `ValueError`) values that cannot be, or that Adaptive does not have.
+    """
+
+    defaults: ClassVar[dict[str, float]] = {
+        "learningRate": 0.01,
+        "weightDecay": 0.0,
+        "alpha": 0.99,
+        "momentum": 0.0,
+        "eps": 1e-6,
+        "lossScaling": 1.0,
+    }
+    positive = ("eps", "lossScaling")
+
+    def __init__(
+        self,
+        values: Given,
+        mode: AdaptiveMode = AdaptiveMode.RMSProp,
+        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
+        accum_type: DataType = DataType.UNDEFINED,
+        accl1_type: DataType = DataType.FLOAT,
+        accl2_type: DataType = DataType.FLOAT,
+        accl3_type: DataType = DataType.UNDEFINED,
+        rmsprop_tf_variant: bool = False,
+        debugContext: Any = "adaptive",
+    ):
+        del debugContext
+        super().__init__(values)
+        self._mode = check.instance(mode, AdaptiveMode, "mode")
+        self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
+        self.accumulator_type = slot_type(accum_type, "accum_type")
+        types = {"accl1_type": accl1_type, "accl2_type": accl2_type, "accl3_type": accl3_type}
+        self._types = tuple(slot_type(kind, name) for name, kind in types.items())
+        self._is_tf = check.flag(rmsprop_tf_variant, "rmsprop_tf_variant")
+        if self._is_tf and self._mode not in _RMS:
+            raise check.refuse(
+                f"rmsprop_tf_variant is set for {self._mode.name}", "it is for both RMSProps only"
+            )
+
+    def learningRates(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["learningRate"]
+
+    def weightDecays(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["weightDecay"]
+
+    def alphas(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["alpha"]
+
+    def momentums(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["momentum"]
+
+    def epss(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["eps"]
+
+    def _settings(self) -> Any:
+        kinds = self._mode, self._decay, self.accumulator_type, self._types, self._is_tf
+        return self._clipping, *kinds
+
+    def slots(self, hyper: Hyper, weight: Array) -> Slots:
+        """Those that the mode needs."""
+        first, second, third = self._types
+        slots = {_FIRST: zeros(weight, first)}
+        if self._mode in _WITH_SECOND:
+            slots[_SECOND] = zeros(weight, second)
+        if hyper.acts("momentum"):
+            slots[_THIRD] = zeros(weight, third)
+        return slots
+
+    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
+        """As the class says."""
+        rate = hyper("learningRate")
+        decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
+        if self._decay is WeightDecayMode.L2Regularization:
+            gradient, decay = gradient + decay, 0.0
+        change, new = self._change(hyper, gradient, slots)
+        if _THIRD not in slots:
+            return -rate * (change + decay), new
+        if self._is_tf:
+            new[_THIRD] = hyper("momentum") * slots[_THIRD] + rate * change
+            return -(decay + new[_THIRD]), new
+        new[_THIRD] = hyper("momentum") * slots[_THIRD] + change
+        return -rate * (decay + new[_THIRD]), new
+
+    def _change(self, hyper: Hyper, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+        alpha, eps = hyper("alpha"), hyper("eps")
+
+        def moved(old: Array, new: Array) -> Array:
+            return alpha * old + (1 - alpha) * new
+
+        squared = jnp.square(gradient)
+        is_adagrad = self._mode is AdaptiveMode.AdaGrad
+        first = slots[_FIRST] + squared if is_adagrad else moved(slots[_FIRST], squared)
+        new = {_FIRST: first}
+        if self._mode is AdaptiveMode.AdaDelta:
+            old = slots[_SECOND]
+            change = gradient * jnp.sqrt(old + eps) / jnp.sqrt(first + eps)
+            return change, {**new, _SECOND: moved(old, jnp.square(change))}
+        spread = first
+        if self._mode is AdaptiveMode.CenteredRMSProp:
+            new[_SECOND] = moved(slots[_SECOND], gradient)
+            spread = first - jnp.square(new[_SECOND])
+        root = jnp.sqrt(spread + eps) if self._is_tf else jnp.sqrt(spread) + eps
+        return gradient / root, new

@@ -1,0 +1,41 @@
+"""Enumerations of optimizers, with the original's names and numbers."""
+
+import enum
+
+
+class WeightDecayMode(enum.Enum):
+    """Where weight decay acts: on the weight itself, or as a term of the gradient."""
+
+    Decay = 0
+    L2Regularization = 1
+
+
+class SGDAccumulatorAndMomentum(enum.Enum):
+    """Whether the velocity is also what gradients are added to.
+
+    Combined: the decay of the velocity and of the weight for a step is added at the end of the
+      step before, with the values of that time.
+    Separate: it is computed in the step itself.
+    """
+
+    Combined = 0
+    Separate = 1
+
+
+class AdamMode(enum.Enum):
+    """Kinds of Adam."""
+
+    Adam = 0
+    AdamNoBias = 1
+    AdaMax = 2
+    Lamb = 3
+    LambNoBias = 4
+
+
+class AdaptiveMode(enum.Enum):
+    """Kinds of `Adaptive`."""
+
+    AdaGrad = 0
+    RMSProp = 1
+    CenteredRMSProp = 2
+    AdaDelta = 3

@@ -1,0 +1,225 @@
+"""What optimizers have in common: hyperparameters as data of the program, slots, loss scaling."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ipujax.popart.checks import check
+from ipujax.popart.optimizers.clipping import ClipNormSettings
+from ipujax.popart.optimizers.values import (
+    Given,
+    OptimizerValue,
+    OptimizerValueMap,
+    value_of,
+)
+from ipujax.popart.tensor_info import DataType
+
+Array = jax.Array
+Slots = dict[str, Array]
+"""Values of a weight that an optimizer keeps, by the beginning of their names."""
+
+PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
+"""What the names of slots begin with, before the weight's."""
+
+LOSS_SCALING = "lossScaling"
+
+
+class Hyper:
+    """The hyperparameters of a weight in a step: numbers where they are constant, else arrays."""
+
+    def __init__(self, optimizer: Optimizer, weight: str, state: Mapping[str, Any]):
+        self._optimizer, self._weight, self._state = optimizer, weight, state
+
+    def __call__(self, name: str) -> Any:
+        """One of them, by its name without `default`."""
+        values = self._optimizer.values[name]
+        value = values.of(self._weight)
+        if value.constant:
+            return value.value
+        key = f"{name}/{self._weight}" if self._weight in values.specific else name
+        return self._state[key]
+
+    def acts(self, name: str) -> bool:
+        """Whether it is, or may become, other than 0."""
+        value = self._optimizer.values[name].of(self._weight)
+        return not value.constant or value.value != 0
+
+
+class Optimizer(abc.ABC):
+    """An optimizer; its state has the hyperparameters that may change, as data of the program.
+
+    Attributes:
+      values: hyperparameters by name, without the `default` before it.
+      accumulator_type: of the sum over micro-batches; UNDEFINED for the weight's.
+    """
+
+    accumulator_type: DataType = DataType.UNDEFINED
+    defaults: ClassVar[dict[str, float]]
+    positive: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = (LOSS_SCALING,)
+
+    def __init__(self, values: Given, clipping: Sequence[ClipNormSettings] = ()):
+        given = check.instance(values, Mapping, f"the values of {type(self).__name__}")
+        keys = {self._key(name): name for name in self.defaults}
+        for key in given:
+            check.one_of(key, tuple(keys), f"a value of {type(self).__name__}")
+        self.values = {
+            name: OptimizerValueMap(
+                self._checked(name, value_of(given[key], key))
+                if key in given
+                else OptimizerValue(self.defaults[name])
+            )
+            for key, name in keys.items()
+        }
+        self._clipping = [
+            check.instance(settings, ClipNormSettings, "each of the clip norm settings")
+            for settings in clipping
+        ]
+
+    def getLossScalingVal(self) -> float:
+        """What the loss is multiplied by before it is differentiated."""
+        return self.values[LOSS_SCALING].getDefault().value
+
+    def insertSpecific(self, id: str, pyd: Given) -> None:
+        """Gives a weight values of its own; those left out are the defaults as they are now.
+
+        Args:
+          id: the weight.
+          pyd: values by name, without `default` before it.
+        """
+        check.text(id, "the weight")
+        names = tuple(name for name in self.defaults if name not in self.shared)
+        for name in check.instance(pyd, Mapping, "the values"):
+            check.one_of(name, names, f"a value of {type(self).__name__}.insertSpecific")
+        for name in names:
+            values = self.values[name]
+            value = value_of(pyd[name], name) if name in pyd else values.getDefault()
+            values.specific[id] = self._checked(name, value)
+
+    def check_replacement(self, other: Any) -> None:
+        """Makes sure that another can take this one's place without compiling.
+
+        Raises:
+          PopARTError: (a `ValueError`) another kind, or constants that change.
+        """
+        if type(other) is not type(self):
+            raise check.refuse(
+                f"the session has {type(self).__name__}, and the new optimizer is "
+                f"{type(other).__name__}",
+                "create a session for it",
+            )
+        if self._settings() != other._settings():
+            raise check.refuse(
+                f"the new {type(self).__name__} has other settings than the session's",
+                "change nothing but values that are not constant",
+            )
+        for name, values in self.values.items():
+            values.check_replacement(other.values[name], name)
+
+    def hyper(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The hyperparameters that may change, float32 scalars."""
+        found: dict[str, np.ndarray[Any, Any]] = {}
+        for name, values in self.values.items():
+            if not values.getDefault().constant:
+                found[name] = np.float32(values.getDefault().value)  # pyright: ignore
+            for weight, value in values.specific.items():
+                if not value.constant:
+                    found[f"{name}/{weight}"] = np.float32(value.value)  # pyright: ignore
+        return found
+
+    def transformation(self) -> optax.GradientTransformation:
+        """As optax has it; the state is `{"hyper": ..., "slots": ...}`.
+
+        Slots have PopART's names, such as `Accl1___w`. Gradients come multiplied by the loss
+        scaling.
+        """
+        return optax.GradientTransformation(self._init, self._update)
+
+    # --- what the kinds say -----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def slots(self, hyper: Hyper, weight: Array) -> Slots:
+        """The slots of a weight to begin with."""
+
+    @abc.abstractmethod
+    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
+        """What is added to a weight, and its new slots; all in float32.
+
+        Args:
+          hyper: the hyperparameters.
+          gradient: without loss scaling.
+          weight: before the step.
+          slots: of the weight.
+        """
+
+    def _settings(self) -> Any:
+        """What else must not change."""
+        return self._clipping
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _key(self, name: str) -> str:
+        return name if name in self.shared else f"default{name[0].upper()}{name[1:]}"
+
+    def _checked(self, name: str, value: OptimizerValue) -> OptimizerValue:
+        kind = type(self).__name__
+        if value.value < 0 or (name in self.positive and value.value == 0):
+            sign = "Non-positive" if name in self.positive else "Negative"
+            raise check.refuse(f"{sign} {name} ({value.value}) in {kind}", "give one above 0")
+        if name == "learningRate" and value == (0, True):
+            raise check.refuse(
+                f"Constant, zero learning rate in {kind}", "give one above 0, or a variable one"
+            )
+        return value
+
+    def _init(self, params: Any) -> Any:
+        hyper = self.hyper()
+        slots = {
+            prefix + weight: value
+            for weight, array in params.items()
+            for prefix, value in self.slots(Hyper(self, weight, hyper), jnp.asarray(array)).items()
+        }
+        return {"hyper": hyper, "slots": slots}
+
+    def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        hyper, slots = state["hyper"], dict(state["slots"])
+        scale = Hyper(self, "", hyper)(LOSS_SCALING)
+        gradients = {name: g.astype(jnp.float32) / scale for name, g in updates.items()}
+        for settings in self._clipping:
+            gradients = settings.clipped(gradients)
+        changes: dict[str, Array] = {}
+        for name, gradient in gradients.items():
+            weight = params[name]
+            own = {prefix: prefix + name for prefix in PREFIXES if prefix + name in slots}
+            wide = {prefix: slots[key].astype(jnp.float32) for prefix, key in own.items()}
+            change, new = self.step(
+                Hyper(self, name, hyper), gradient, weight.astype(jnp.float32), wide
+            )
+            changes[name] = jnp.asarray(change, weight.dtype)
+            for prefix, key in own.items():
+                slots[key] = jnp.asarray(new[prefix], slots[key].dtype)
+        return changes, {"hyper": hyper, "slots": slots}
+
+
+def zeros(weight: Array, kind: DataType) -> Array:
+    """A slot for a weight, of a type; UNDEFINED is the weight's."""
+    dtype = weight.dtype if kind is DataType.UNDEFINED else kind.value
+    return jnp.zeros(weight.shape, dtype)
+
+
+def slot_type(kind: Any, what: str) -> DataType:
+    """A type that slots may have.
+
+    Raises:
+      PopARTError: (a `ValueError`) none of FLOAT, FLOAT16, UNDEFINED.
+    """
+    check.instance(kind, DataType, what)
+    names = [member.name for member in (DataType.FLOAT, DataType.FLOAT16, DataType.UNDEFINED)]
+    return DataType[check.one_of(kind.name, names, what)]

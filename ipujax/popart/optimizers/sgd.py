@@ -1,0 +1,168 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from ipujax.popart.checks import check
+from ipujax.popart.optimizers.clipping import ClipNormSettings
+from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
+from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
+from ipujax.popart.optimizers.values import Given, OptimizerValueMap
+from ipujax.popart.tensor_info import DataType
+
+_COMBINED, _SEPARATE = "Accl___", "Accl1___"
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum `mm`, dampening `dm`, weight decay `wd`.
+
+    With the gradient `g` (loss scaling undone), the velocity is kept `velocityScaling` times as
+    large as it is meant: `v = mm * v + vs * (1 - dm) * (g + wd * w)`, `w -= lr / vs * v`; with
+    Nesterov's momentum `w -= lr * (g + wd * w + mm * v / vs)`. Without momentum there is no
+    velocity.
+
+    Args:
+      pyd: any of defaultLearningRate (0.1), defaultWeightDecay (0), defaultMomentum (0),
+        defaultDampening (0), defaultVelocityScaling (1), lossScaling (1) and nesterov (0,
+        constant), each with whether it is constant: `{"defaultLearningRate": (0.02, False)}`.
+      clip_norm_settings: `ClipNormSettings`, applied in order.
+      accumulatorAndMomentum: when the velocity decays.
+      accumType: of the sum over micro-batches, if Separate; UNDEFINED for the weight's.
+      accl1Type: of the velocity, if Separate; UNDEFINED for the weight's.
+      debugContext: a name; it changes nothing.
+
+    Raises:
+      PopARTError: (a `ValueError`) values that cannot be, or that SGD does not have.
+    """
+
+    defaults: ClassVar[dict[str, float]] = {
+        "learningRate": 0.1,
+        "weightDecay": 0.0,
+        "momentum": 0.0,
+        "dampening": 0.0,
+        "velocityScaling": 1.0,
+        "lossScaling": 1.0,
+        "nesterov": 0.0,
+    }
+    positive = ("velocityScaling", "lossScaling")
+    shared = ("lossScaling", "nesterov")
+
+    def __init__(
+        self,
+        pyd: Given | None = None,
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+        accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
+        accumType: DataType = DataType.UNDEFINED,
+        accl1Type: DataType = DataType.UNDEFINED,
+        debugContext: Any = "sgd",
+    ):
+        del debugContext
+        super().__init__({} if pyd is None else pyd, clip_norm_settings)
+        kind = check.instance(
+            accumulatorAndMomentum, SGDAccumulatorAndMomentum, "accumulatorAndMomentum"
+        )
+        self._is_combined = kind is SGDAccumulatorAndMomentum.Combined
+        accum, accl1 = slot_type(accumType, "accumType"), slot_type(accl1Type, "accl1Type")
+        # A combined velocity has the weight's type.
+        self.accumulator_type = DataType.UNDEFINED if self._is_combined else accum
+        self._velocity_type = DataType.UNDEFINED if self._is_combined else accl1
+        nesterov, dampening = (self.values[name].getDefault() for name in ("nesterov", "dampening"))
+        if nesterov.value and (dampening.value or not dampening.constant):
+            raise check.refuse(
+                f"SGD with Nesterov's momentum has dampening ({dampening.value})", "leave it at 0"
+            )
+        if not nesterov.constant:
+            raise check.refuse("nesterov is not constant", 'say {"nesterov": (1, True)}')
+
+    def learningRates(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["learningRate"]
+
+    def weightDecays(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["weightDecay"]
+
+    def momentums(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["momentum"]
+
+    def dampenings(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["dampening"]
+
+    def velocityScalings(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["velocityScaling"]
+
+    def nesterov(self) -> OptimizerValueMap:
+        """Of all weights."""
+        return self.values["nesterov"]
+
+    def _settings(self) -> Any:
+        kinds = self._is_combined, self.accumulator_type, self._velocity_type
+        return self._clipping, *kinds
+
+    def slots(self, hyper: Hyper, weight: Array) -> Slots:
+        """The velocity, if there is momentum."""
+        if not hyper.acts("momentum"):
+            return {}
+        velocity = zeros(weight, self._velocity_type)
+        if not self._is_combined:
+            return {_SEPARATE: velocity}
+        return {_COMBINED: jnp.asarray(_decayed(hyper, velocity, weight), velocity.dtype)}
+
+    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
+        """As the class says."""
+        rate, scale = hyper("learningRate"), hyper("velocityScaling")
+        decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
+        given = gradient + decay
+        if not slots:
+            undamped = 1 - hyper("dampening") if hyper.acts("dampening") else 1.0
+            return -rate * undamped * given, {}
+        undamped = 1 - hyper("dampening")
+        if self._is_combined:
+            velocity = slots[_COMBINED] + undamped * scale * gradient
+        else:
+            velocity = _decayed(hyper, slots[_SEPARATE], weight) + undamped * scale * gradient
+        if hyper("nesterov"):
+            change = -rate * (given + hyper("momentum") / scale * velocity)
+        else:
+            change = -rate / scale * velocity
+        if self._is_combined:
+            return change, {_COMBINED: _decayed(hyper, velocity, weight + change)}
+        return change, {_SEPARATE: velocity}
+
+
+def _decayed(hyper: Hyper, velocity: Array, weight: Array) -> Any:
+    """A velocity after a step's momentum, with the decay of the weight."""
+    pull = (1 - hyper("dampening")) * hyper("weightDecay") * hyper("velocityScaling")
+    return velocity * hyper("momentum") + pull * weight
+
+
+class ConstSGD(SGD):
+    """`SGD` with values that never change.
+
+    Args:
+      learning_rate: above 0.
+      weight_decay: of the weights.
+      loss_scaling: what the loss is multiplied by.
+      clip_norm_settings: `ClipNormSettings`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        loss_scaling: float = 1.0,
+        clip_norm_settings: Sequence[ClipNormSettings] = (),
+    ):
+        values = {
+            "defaultLearningRate": (learning_rate, True),
+            "defaultWeightDecay": (weight_decay, True),
+            "lossScaling": (loss_scaling, True),
+        }
+        super().__init__(values, clip_norm_settings)

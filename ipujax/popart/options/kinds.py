@@ -1,0 +1,196 @@
+"""Enumerations of options, with the original's names and numbers."""
+
+import enum
+
+
+class ReductionType(enum.Enum):
+    """How many values become one."""
+
+    Sum = 0
+    Mean = 1
+    NoReduction = 2
+
+
+class MeanReductionStrategy(enum.Enum):
+    """When a sum over micro-batches is divided, where the mean is asked for."""
+
+    Running = 0
+    Post = 1
+
+
+class RecomputationType(enum.Enum):
+    """Which activations are computed again in the backward pass."""
+
+    NoRecompute = 0
+    Standard = 1
+    NormOnly = 2
+    Pipeline = 3
+    RecomputeAll = 4
+
+
+class RecomputeType(enum.Enum):
+    """What becomes of a node's output: `Builder.recomputeOutput`."""
+
+    Undefined = 0
+    Checkpoint = 1
+    Recompute = 2
+    Recomputed = 3
+
+
+class VirtualGraphMode(enum.Enum):
+    """Who says on which IPU nodes run: nobody, `Builder.virtualGraph`, or the session."""
+
+    Off = 0
+    Manual = 1
+    Auto = 2
+    ExecutionPhases = 3
+
+
+class SyntheticDataMode(enum.Enum):
+    """What takes the place of the user's data."""
+
+    Off = 0
+    Zeros = 1
+    RandomNormal = 2
+    RandomUniform = 3
+
+
+class SubgraphCopyingStrategy(enum.Enum):
+    """When inputs of subgraphs are copied."""
+
+    OnEnterAndExit = 0
+    JustInTime = 1
+
+
+class MergeVarUpdateType(enum.Enum):
+    """Which weight updates became one operation."""
+
+    Off = 0
+    All = 1
+    AutoLoose = 2
+    AutoTight = 3
+
+
+class Instrumentation(enum.Enum):
+    """What cycles were counted of."""
+
+    Outer = 0
+    Inner = 1
+
+
+class IrSerializationFormat(enum.Enum):
+    """Formats of a graph that was written."""
+
+    JSON = 0
+
+
+class TileSet(enum.Enum):
+    """Tiles that computed, or that exchanged with the host."""
+
+    Compute = 0
+    IO = 1
+
+
+class ExchangeStrategy(enum.Enum):
+    """When data came from the host or went there."""
+
+    JustInTime = 0
+    OverlapInnerLoop = 1
+    OverlapLoops = 2
+    OverlapStep = 3
+
+
+class ReplicatedStreamMode(enum.Enum):
+    """Whether replicas got data of their own."""
+
+    Replicate = 0
+    Broadcast = 1
+
+
+class TensorStorage(enum.Enum):
+    """Where a tensor was kept."""
+
+    OnChip = 0
+    OffChip = 1
+
+
+class ReplicatedTensorSharding(enum.Enum):
+    """Whether each replica kept a part of a tensor."""
+
+    Off = 0
+    On = 1
+
+
+class ExecutionPhaseIOSchedule(enum.Enum):
+    """When an execution phase loaded its tensors."""
+
+    Preload = 0
+    OnDemand = 1
+
+
+class ExecutionPhaseSchedule(enum.Enum):
+    """Order of operations in an execution phase."""
+
+    Interleaving = 0
+    Batch = 1
+    BatchClusteredIO = 2
+
+
+class AccumulateOuterFragmentSchedule(enum.Enum):
+    """Order of the operations of weight updates."""
+
+    Scheduler = 0
+    Serial = 1
+    OverlapCycleOptimized = 2
+    OverlapMemoryOptimized = 3
+
+
+class BatchSerializationTransformContext(enum.Enum):
+    """When the graph was split along the batch."""
+
+    Forward = 0
+    Backward = 1
+    Fwd = 0
+    Bwd = 1
+
+
+class BatchSerializationMethod(enum.Enum):
+    """How the graph was split along the batch."""
+
+    UnrollDynamic = 0
+    UnrollStatic = 1
+    Loop = 2
+
+
+class BatchSerializationBatchSchedule(enum.Enum):
+    """Order of the parts of a batch."""
+
+    Scheduler = 0
+    Isomorphic = 1
+    OverlapOnIo = 2
+    OverlapOnCompute = 3
+
+
+class AutodiffStitchStrategy(enum.Enum):
+    """Where the backward graph took its values from."""
+
+    RecomputeMinimal = 0
+    RecomputeAllNonInputs = 1
+    AddFwdOutputs = 2
+    SafeAddFwdOutputs = 3
+
+
+class GradientTensorTrackingMethod(enum.Enum):
+    """Which gradients automatic loss scaling looked at."""
+
+    AllNonViewChangingGradientTensors = 0
+    ConvAndMatmulGradients = 1
+    GradientsOfUserSpecifiedTensors = 2
+
+
+class SyncPattern(enum.Enum):
+    """Which IPUs waited for each other."""
+
+    Full = 0
+    SinglePipeline = 1
+    ReplicaAndLadder = 2

@@ -1,0 +1,249 @@
+"""`SessionOptions`: what acts, what is accepted, and what is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from typing import Any
+
+from ipujax.popart.checks import check
+from ipujax.popart.options import settings
+from ipujax.popart.options.kinds import (
+    Instrumentation,
+    MeanReductionStrategy,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+
+_ACTING: dict[str, Any] = {
+    "accumulationFactor": 1,
+    "accumulationAndReplicationReductionType": ReductionType.Sum,
+    "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy.Post,
+    "autoRecomputation": RecomputationType.NoRecompute,
+    "cachePath": "session_cache",
+    "compileEngine": True,
+    "constantWeights": True,
+    "disableOptimizerStateTensorStreams": False,
+    "enableEngineCaching": False,
+    "enableFloatingPointChecks": False,
+    "enableGradientAccumulation": False,
+    "enablePipelining": False,
+    "enableReplicatedGraphs": False,
+    "enableStochasticRounding": False,
+    "replicatedGraphCount": 1,
+    "syntheticDataMode": SyntheticDataMode.Off,
+    "virtualGraphMode": VirtualGraphMode.Off,
+}
+
+# Each with what does in this package what it was for.
+_SCHEDULING: dict[str, Any] = {  # XLA orders, merges and places operations itself
+    "accumulateOuterFragmentSettings": settings.AccumulateOuterFragmentSettings(),
+    "aliasZeroCopy": False,
+    "autodiffSettings": settings.AutodiffSettings(),
+    "batchSerializationSettings": settings.BatchSerializationSettings(),
+    "createImplicitPipeliningFwdOnlyProgram": False,
+    "decomposeGradSum": False,
+    "delayVarUpdates": True,
+    "enableConstantFoldingOfMultipleConsumers": True,
+    "enableEfficientOverlapIOTopoCons": False,
+    "enableExplicitMainLoops": False,
+    "enableFullyConnectedPass": True,
+    "enableInplaceAmbiguityChecking": False,
+    "enableMergeExchange": True,
+    "enableOutlining": True,
+    "enableOutliningCopyCostPruning": True,
+    "enableSerializedMatmuls": True,
+    "experimentalSettings": settings.ExperimentalSettings(),
+    "explicitRecomputation": False,
+    "groupHostSync": False,
+    "kahnTieBreaker": "greedy",
+    "mergeVarUpdate": MergeVarUpdateType.Off,
+    "mergeVarUpdateMemThreshold": 1000000,
+    "numIOTiles": 0,
+    "opxAliasChecking": False,
+    "opxModifyChecking": False,
+    "outlineSequenceBreakCost": 10000.0,
+    "outlineThreshold": 1.0,
+    "replicatedCollectivesSettings": settings.ReplicatedCollectivesSettings(),
+    "scheduleNonWeightUpdateGradientConsumersEarly": False,
+    "stashAllTensorsInferencePipeline": False,
+    "subgraphCopyingStrategy": SubgraphCopyingStrategy.OnEnterAndExit,
+    "swapLimitScheduler": 1000000000,
+    "timeLimitScheduler": 1e9,
+    "transitiveClosureOptimizationThreshold": 100000,
+    "useHostCopyOps": False,
+    "useLoopCandidateCreator": False,
+}
+_HOST: dict[str, Any] = {  # the host's side: `ipujax` streams as its queues do
+    "bufferingDepthMap": {},
+    "defaultBufferingDepth": 1,
+    "defaultPrefetchBufferingDepth": 1,
+    "disableGradAccumulationTensorStreams": False,
+    "enablePrefetchDatastreams": True,
+    "enableVariablesCaching": True,
+    "prefetchBufferingDepthMap": {},
+    "rearrangeAnchorsOnHost": True,
+    "rearrangeStreamsOnHost": False,
+}
+_MEMORY: dict[str, Any] = {  # one memory holds everything
+    "accumulatorTensorLocationSettings": settings.TensorLocationSettings(),
+    "activationTensorLocationSettings": settings.TensorLocationSettings(),
+    "optimizerStateTensorLocationSettings": settings.TensorLocationSettings(),
+    "tensorLocationSettingsOverride": {},
+    "weightTensorLocationSettings": settings.TensorLocationSettings(),
+}
+_LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are not there
+    "_convolutionOptions": {},
+    "_enableRngStateManagement": False,
+    "_engineOptions": {},
+    "_gclOptions": {},
+    "_lstmOptions": {},
+    "_matmulOptions": {},
+    "_reportOptions": {},
+    "convolutionOptions": {},
+    "engineOptions": {},
+    "gclOptions": {},
+    "lstmOptions": {},
+    "matmulOptions": {},
+    "reportOptions": {},
+    "enableLoadAndOffloadRNGState": False,
+    "enableNonStableSoftmax": False,
+    "enableStableNorm": False,
+    "enableSupportedDataTypeCasting": True,
+    "ensureFp32LossScaleTensor": False,
+    "groupNormStridedChannelGrouping": False,
+    "partialsTypeMatMuls": "",
+    "strictOpVersions": True,
+    "throwIfLog2ScaleTensorNotInRange": True,
+}
+_REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a program
+    "dotChecks": set(),
+    "dotOpNames": False,
+    "exportPoplarComputationGraph": False,
+    "exportPoplarVertexGraph": False,
+    "finalDotOp": 10000,
+    "firstDotOp": 0,
+    "hardwareInstrumentations": {Instrumentation.Outer},
+    "instrumentWithHardwareCycleCounter": False,
+    "logDir": "",
+    "separateCallOpPdfs": True,
+    "serializedPoprithmsAnnealGraphsDir": "",
+    "serializedPoprithmsShiftGraphsDir": "",
+}
+_WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
+
+# What would change results, or run other code, and is not here.
+_REFUSED: dict[str, Any] = {
+    "automaticLossScalingSettings": settings.AutomaticLossScalingSettings(),
+    "customCodeletCompileFlags": "",
+    "customCodelets": [],
+    "enableDistributedReplicatedGraphs": False,
+    "executionPhaseSettings": settings.ExecutionPhaseSettings(),
+    "globalReplicaOffset": 0,
+    "globalReplicationFactor": 1,
+    "updatableNamedBuffers": [],
+    "virtualGraphSplitRatios": [],
+}
+
+
+class SessionOptions:
+    """Options of a session, attributes with the original's names and defaults.
+
+    These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
+    enableReplicatedGraphs, accumulationAndReplicationReductionType and
+    meanAccumulationAndReplicationReductionStrategy, enablePipelining, virtualGraphMode (Off and
+    Manual), autoRecomputation, syntheticDataMode, constantWeights, compileEngine,
+    disableOptimizerStateTensorStreams, enableFloatingPointChecks, enableStochasticRounding,
+    cachePath with enableEngineCaching.
+
+    These are refused unless they have their defaults: automaticLossScalingSettings,
+    executionPhaseSettings, customCodelets, customCodeletCompileFlags, updatableNamedBuffers,
+    virtualGraphSplitRatios, and of several processes enableDistributedReplicatedGraphs,
+    globalReplicationFactor, globalReplicaOffset (see `ipurun`).
+
+    All others change nothing: XLA orders, merges and places operations, one memory holds all
+    tensors, and the reports of `ipujax` take the place of Poplar's.
+
+    Raises:
+      AttributeError: an option that there is not.
+    """
+
+    def __init__(self) -> None:
+        for name, value in copy.deepcopy(_ACTING | _WITHOUT_MEANING | _REFUSED).items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__dict__:
+            near = difflib.get_close_matches(name, self.__dict__, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"SessionOptions has no option {name!r}{hint}")
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"SessionOptions has no option {name!r}")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SessionOptions:
+        copied = SessionOptions()
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+    def enableExplicitIR(self, enable: bool) -> None:
+        """Sets useHostCopyOps, enableExplicitMainLoops and explicitRecomputation."""
+        value = check.flag(enable, "enable")
+        self.useHostCopyOps = self.enableExplicitMainLoops = self.explicitRecomputation = value
+
+    def getGlobalReplicationFactor(self) -> int:
+        """Replicas of all processes; here those of this one."""
+        return self.replicas
+
+    def check(self) -> None:
+        """Refuses what cannot be done.
+
+        Raises:
+          PopARTError: (a `ValueError`) it names the option.
+        """
+        for name, default in _REFUSED.items():
+            if getattr(self, name) != default:
+                raise check.refuse(
+                    f"SessionOptions.{name} = {getattr(self, name)!r} cannot be done here",
+                    f"leave it at {default!r}",
+                )
+        kinds = (VirtualGraphMode.Off, VirtualGraphMode.Manual)
+        if check.instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode") not in kinds:
+            raise check.refuse(
+                f"SessionOptions.virtualGraphMode = {self.virtualGraphMode} cannot be done here",
+                "set VirtualGraphMode.Manual and say builder.virtualGraph(tensor, ipu)",
+            )
+        check.instance(self.autoRecomputation, RecomputationType, "autoRecomputation")
+        check.instance(self.syntheticDataMode, SyntheticDataMode, "syntheticDataMode")
+        kind = self.accumulationAndReplicationReductionType
+        if check.instance(kind, ReductionType, "the reduction") is ReductionType.NoReduction:
+            raise check.refuse(
+                "SessionOptions.accumulationAndReplicationReductionType = NoReduction",
+                "say ReductionType.Sum or ReductionType.Mean",
+            )
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in a weight update."""
+        factor = check.integer(self.accumulationFactor, "accumulationFactor", at_least=1)
+        if not self.enableGradientAccumulation:
+            if factor > 1:
+                raise check.refuse(
+                    "enableGradientAccumulation must be set to true, and accumulationFactor is "
+                    f"{factor}",
+                    "set both",
+                )
+            return 1
+        return factor
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas there are."""
+        if not self.enableReplicatedGraphs:
+            return 1
+        return check.integer(self.replicatedGraphCount, "replicatedGraphCount", at_least=1)

@@ -1,0 +1,136 @@
+"""Settings inside `SessionOptions`, with the original's names and defaults."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from typing import Any
+
+from ipujax.popart.options.kinds import (
+    AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
+    BatchSerializationBatchSchedule,
+    BatchSerializationMethod,
+    BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    GradientTensorTrackingMethod,
+    ReplicatedTensorSharding,
+    TensorStorage,
+    TileSet,
+)
+
+
+@dc.dataclass
+class TensorLocation:
+    """Where tensors are kept; here in the memory of the host's process, whatever it says."""
+
+    storage: TensorStorage = TensorStorage.OnChip
+    loadTileSet: TileSet = TileSet.Compute
+    storageTileSet: TileSet = TileSet.Compute
+    replicatedTensorSharding: ReplicatedTensorSharding = ReplicatedTensorSharding.Off
+    shardingDomain: Any = None
+
+    def __init__(
+        self,
+        storage: TensorStorage = TensorStorage.OnChip,
+        *tiles_and_sharding: Any,
+        loadTileSet: TileSet = TileSet.Compute,
+        storageTileSet: TileSet = TileSet.Compute,
+        replicatedTensorSharding: ReplicatedTensorSharding = ReplicatedTensorSharding.Off,
+        shardingDomain: Any = None,
+    ):
+        # By position come both tile sets or none, then the sharding and its domain.
+        rest = list(tiles_and_sharding)
+        if rest and isinstance(rest[0], TileSet):
+            loadTileSet, storageTileSet, *rest = rest
+        self.storage, self.loadTileSet, self.storageTileSet = storage, loadTileSet, storageTileSet
+        given = [replicatedTensorSharding, shardingDomain]
+        self.replicatedTensorSharding, self.shardingDomain = [*rest, *given[len(rest) :]]
+
+
+@dc.dataclass
+class TensorLocationSettings:
+    """Where a kind of tensors is kept; see `TensorLocation`."""
+
+    location: TensorLocation | TensorStorage = dc.field(default_factory=TensorLocation)
+    minElementsForOffChip: int = 2
+    minElementsForReplicatedTensorSharding: int = 8192
+
+    def __post_init__(self) -> None:
+        if isinstance(self.location, TensorStorage):
+            self.location = TensorLocation(self.location)
+
+
+@dc.dataclass
+class AutomaticLossScalingSettings:
+    """Loss scaling that follows the gradients; only without it, `enabled = False`, runs."""
+
+    enabled: bool = False
+    toTrackTensors: list[str] | None = None
+    binEdgeLocation: float = 0.125
+    thresholdUpperCountProportion: float = 1e-7
+    updatePeriod: int = 1
+    gradientTensorTrackingMethod: GradientTensorTrackingMethod = (
+        GradientTensorTrackingMethod.AllNonViewChangingGradientTensors
+    )
+
+
+@dc.dataclass
+class ExecutionPhaseSettings:
+    """Phases that are loaded one after the other; only without them, `phases` below 2, runs."""
+
+    phases: int = 0
+    stages: int = 2
+    weightIOSchedule: ExecutionPhaseIOSchedule = ExecutionPhaseIOSchedule.Preload
+    activationIOSchedule: ExecutionPhaseIOSchedule = ExecutionPhaseIOSchedule.Preload
+    optimizerStateIOSchedule: ExecutionPhaseIOSchedule = ExecutionPhaseIOSchedule.OnDemand
+    accumulatorIOSchedule: ExecutionPhaseIOSchedule = ExecutionPhaseIOSchedule.Preload
+    schedule: ExecutionPhaseSchedule = ExecutionPhaseSchedule.Interleaving
+
+
+@dc.dataclass
+class BatchSerializationSettings:
+    """Splitting along the batch, whose results are the same; it changes nothing."""
+
+    factor: int = 0
+    concatOnVirtualGraphChange: bool = True
+    concatOnExecutionPhaseChange: bool = True
+    concatOnPipelineStageChange: bool = True
+    transformContext: BatchSerializationTransformContext = BatchSerializationTransformContext.Fwd
+    method: BatchSerializationMethod = BatchSerializationMethod.UnrollDynamic
+    batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic
+
+
+@dc.dataclass
+class AccumulateOuterFragmentSettings:
+    """The order of weight updates; it changes nothing."""
+
+    schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
+    excludedVirtualGraphs: list[int] = dc.field(default_factory=list[int])
+
+
+@dc.dataclass
+class AutodiffSettings:
+    """Where the backward pass takes values from; it changes nothing."""
+
+    stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs
+
+
+@dc.dataclass
+class ReplicatedCollectivesSettings:
+    """Which collectives become one; it changes nothing."""
+
+    prepareScheduleForMergingCollectives: bool = False
+    mergeAllReduceCollectives: bool = False
+    mergeReduceScatterCollectives: bool = False
+    mergeAllGatherCollectives: bool = False
+
+
+@dc.dataclass
+class ExperimentalSettings:
+    """The original's experiments; `customTransformApplierSettings` must stay empty."""
+
+    customTransformApplierSettings: dict[str, list[str]] = dc.field(
+        default_factory=dict[str, list[str]]
+    )
+    createHostTransferableTensorWithOffset: bool = False

@@ -1,0 +1,104 @@
+"""Sessions: a model on virtual IPUs, run step after step."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ipujax.popart import execution
+from ipujax.popart.base_session import Session
+from ipujax.popart.checks import check
+from ipujax.popart.data_flow import DataFlow
+from ipujax.popart.devices import DeviceInfo
+from ipujax.popart.inputs import InputShapeInfo
+from ipujax.popart.optimizers import Optimizer
+from ipujax.popart.options import SessionOptions
+from ipujax.popart.patterns import Patterns
+
+
+class InferenceSession(Session):
+    """Runs a model.
+
+    Args:
+      fnModel: the bytes of a model, or its path.
+      dataFlow: batches of a step, and what it returns.
+      deviceInfo: of a `DeviceManager`.
+      inputShapeInfo: shapes of inputs that the model leaves open.
+      patterns: `Patterns`; they change nothing.
+      userOptions: `SessionOptions`, which are copied; None for the defaults.
+      name: the program's.
+
+    Raises:
+      PopARTError: (a `ValueError`) anchors, options or a device that cannot be.
+      FrontendError: (a `ValueError`) a model that cannot be converted.
+    """
+
+    def __init__(
+        self,
+        fnModel: Any,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
+    ):
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
+
+
+class TrainingSession(Session):
+    """Trains a model: its initializers of floating point that the loss depends on.
+
+    Batch normalization that gives its moving statistics changes them, and dropout acts.
+
+    Args:
+      fnModel: the bytes of a model, or its path.
+      dataFlow: weight updates of a step, and what it returns.
+      loss: a scalar tensor of the model.
+      optimizer: an `SGD`, `Adam` or `Adaptive`.
+      deviceInfo: of a `DeviceManager`.
+      inputShapeInfo: shapes of inputs that the model leaves open.
+      patterns: `Patterns`; they change nothing.
+      userOptions: `SessionOptions`, which are copied; None for the defaults.
+      name: the program's.
+
+    Raises:
+      PopARTError: (a `ValueError`) a loss, anchors, options or a device that cannot be.
+      FrontendError: (a `ValueError`) a model that cannot be converted.
+    """
+
+    def __init__(
+        self,
+        fnModel: Any,
+        dataFlow: DataFlow,
+        loss: str,
+        optimizer: Optimizer,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "training",
+    ):
+        kind = check.instance(optimizer, Optimizer, "the optimizer")
+        super().__init__(
+            fnModel,
+            dataFlow,
+            deviceInfo,
+            inputShapeInfo,
+            patterns,
+            userOptions,
+            name,
+            check.text(loss, "the loss"),
+            copy.deepcopy(kind),
+        )
+
+    def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
+        """Takes new values of hyperparameters that are not constant; nothing is compiled.
+
+        Raises:
+          PopARTError: (a `ValueError`) another kind, or constants that change.
+        """
+        own = check.instance(self._optimizer, Optimizer, "the session's optimizer")
+        own.check_replacement(optimizer)
+        self._optimizer = copy.deepcopy(optimizer)
+        self._state = execution.with_hyper(self._state, optimizer.hyper())

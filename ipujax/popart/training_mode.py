@@ -1,0 +1,37 @@
+"""What operators of a model do in a training session, and do not in an inference session."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+
+import numpy as np
+
+from ipujax.frontends.graphs import Node, Ref
+from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.operators import ONNX
+
+_DROPOUTS = ("Dropout-7", "Dropout-10")
+
+
+def with_dropout(model: Converted) -> Converted:
+    """The model with dropout that acts: up to opset 11 the session says whether it does."""
+    nodes = tuple(_acting(n) if n.operator in _DROPOUTS else n for n in model.graph.nodes)
+    return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
+
+
+def moved_statistics(model: Converted) -> dict[str, str]:
+    """The moving means and variances of batch normalization, and what they become."""
+    moved: dict[str, str] = {}
+    for node in model.graph.nodes:
+        if not node.operator.startswith("BatchNormalization-") or len(node.results) < 3:
+            continue
+        for arg, result in zip(node.args[3:5], node.results[1:3], strict=True):
+            if isinstance(arg, Ref) and arg.name in model.variables:
+                moved[arg.name] = result
+    return moved
+
+
+def _acting(node: Node) -> Node:
+    ratio = np.float32(node.kwargs.get("ratio", 0.5))
+    args = (node.args[0], np.asarray(ratio), np.asarray(True))
+    return dc.replace(node, operator=ONNX.resolve("Dropout", 12), args=args, kwargs={})

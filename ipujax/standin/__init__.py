@@ -1,0 +1,4 @@
+"""Has `import` find a package of ours under the name of the original, for unchanged scripts."""
+
+from ipujax.standin.finder import stand_in_for as stand_in_for
+from ipujax.standin.scripts import run_script as run_script

@@ -1,0 +1,80 @@
+"""What gives packages the names of those that they stand in for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+_FOR_CHILDREN = Path(__file__).with_name("for_children")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives `name.module` the module `own.module`, the very same one."""
+
+    def __init__(self, name: str, own: str) -> None:
+        self.name, self._package = name, own
+        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname != self.name and not fullname.startswith(f"{self.name}."):
+            return None
+        if importlib.util.find_spec(self._own(fullname)) is None:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: {self._package} does not have it", name=fullname
+            )
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._own(spec.name))
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just given it the other name's; reloading needs its own.
+        name = module.__spec__.name if module.__spec__ else ""
+        module.__spec__ = self._specs.pop(name, module.__spec__)
+
+    def _own(self, name: str) -> str:
+        return self._package + name.removeprefix(self.name)
+
+
+def stand_in_for(name: str, own: str) -> ModuleType | None:
+    """Has `import name`, and modules in it, find `own`.
+
+    That holds for this process, and for those of Python that it starts, by way of a folder that
+    `PYTHONPATH` and `sys.path` get.
+
+    Args:
+      name: of the original package.
+      own: of ours.
+
+    Returns:
+      A package of that name that is imported already, and is not ours, so that nothing was done;
+      else None.
+    """
+    there = sys.modules.get(name)
+    if there is not None and there is not sys.modules.get(own):
+        return there
+    if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(name, own))
+    importlib.import_module(name)
+    _tell_children(str(_FOR_CHILDREN / name))
+    return None
+
+
+def _tell_children(folder: str) -> None:
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, folder]))
+    if folder not in sys.path:  # which `multiprocessing` gives to those that it spawns
+        sys.path.append(folder)

@@ -1,0 +1,54 @@
+"""Scripts of the originals, run unchanged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = {
+    "poptorch": ("torch", "import poptorch.optim as inner", "ipujax.poptorch.optim"),
+    "popart": ("onnx", "import popart.session as inner", "ipujax.popart.session"),
+}
+
+
+def run(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"ipujax.{package}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("package", SCRIPTS)
+def test_a_script_finds_our_modules_its_arguments_and_its_neighbours(
+    package: str, tmp_path: Path
+) -> None:
+    needed, inner, own = SCRIPTS[package]
+    pytest.importorskip(needed)
+    (tmp_path / "neighbour.py").write_text("number = 7\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys, {package}, ipujax.{package} as ours, neighbour\n{inner}\n"
+        f"print({package} is ours, inner is sys.modules[{own!r}], sys.argv[1:], neighbour.number)\n"
+    )
+    done = run(package, str(script), "a", "--b")
+    assert done.stdout.strip() == "True True ['a', '--b'] 7", done.stderr
+
+
+@pytest.mark.parametrize("package", SCRIPTS)
+def test_what_runs_nothing_says_how_to_use_it(package: str) -> None:
+    pytest.importorskip(SCRIPTS[package][0])
+    assert run(package).returncode == 2
+    missing = run(package, "no_such_script.py")
+    assert missing.returncode == 2
+    assert "there is no script no_such_script.py" in missing.stderr
+
+
+def test_another_package_of_the_name_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    from ipujax.errors import PopARTError
+    from ipujax.popart.install import install
+
+    monkeypatch.setitem(sys.modules, "popart", sys)
+    with pytest.raises(PopARTError, match="popart is imported already"):
+        install()

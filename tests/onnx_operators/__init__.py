@@ -1,0 +1,1 @@
+"""ONNX's own cases of its operators, through `from_onnx` under `ipu.compile`."""
