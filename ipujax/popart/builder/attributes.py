@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper
+import onnx.numpy_helper
 from onnx import AttributeProto
 
 from ipujax.errors import PopARTError
@@ -81,9 +82,7 @@ class Attributes:
         """An integer; errors as for `addNodeAttribute`, or another type."""
         return self._read(attributeName, nodeOutputNames, AttributeProto.INT, "an integer")
 
-    def getInt64VectorNodeAttribute(
-        self, attributeName: str, nodeOutputNames: Names
-    ) -> list[int]:
+    def getInt64VectorNodeAttribute(self, attributeName: str, nodeOutputNames: Names) -> list[int]:
         """Integers."""
         return self._read(attributeName, nodeOutputNames, AttributeProto.INTS, "an integer vector")
 
@@ -101,9 +100,7 @@ class Attributes:
         """A text."""
         return self._read(attributeName, nodeOutputNames, AttributeProto.STRING, "a string")
 
-    def getStringVectorNodeAttribute(
-        self, attributeName: str, nodeOutputNames: Names
-    ) -> list[str]:
+    def getStringVectorNodeAttribute(self, attributeName: str, nodeOutputNames: Names) -> list[str]:
         """Texts."""
         return self._read(attributeName, nodeOutputNames, AttributeProto.STRINGS, "a string vector")
 
@@ -256,7 +253,9 @@ class Attributes:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _changed(self) -> None: ...
+    def _changed(self) -> None:
+        """Forgets what was known of the graph."""
+        raise NotImplementedError
 
     def _keep(self, names: Names, said: Mapping[str, Any]) -> None:
         node = self._node_of(names)
@@ -309,7 +308,9 @@ class Attributes:
 
 def write(node: onnx.NodeProto, name: str, value: Any, kind: int | None = None) -> None:
     """Sets an attribute of a node, in the place of one of that name."""
-    if isinstance(value, np.ndarray):
+    if kind == AttributeProto.TENSOR:
+        value = onnx.numpy_helper.from_array(np.asarray(value))
+    elif isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, bool | np.bool_):
         value = int(value)
