@@ -4,6 +4,8 @@ The names are those of the original's package `popart`; needs the extra `onnx`.
 """
 
 from ipujax.errors import PopARTError as PopARTError
+from ipujax.popart.builder import Builder as Builder
+from ipujax.popart.builder.builder import DEFAULT_OPSETS
 from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
 from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
 from ipujax.popart.data_flow import DataFlow as DataFlow
@@ -37,12 +39,14 @@ from ipujax.popart.options import BatchSerializationSettings as BatchSerializati
 from ipujax.popart.options import (
     BatchSerializationTransformContext as BatchSerializationTransformContext,
 )
+from ipujax.popart.options import CollectiveOperator as CollectiveOperator
 from ipujax.popart.options import ExchangeStrategy as ExchangeStrategy
 from ipujax.popart.options import ExecutionPhaseIOSchedule as ExecutionPhaseIOSchedule
 from ipujax.popart.options import ExecutionPhaseSchedule as ExecutionPhaseSchedule
 from ipujax.popart.options import ExecutionPhaseSettings as ExecutionPhaseSettings
 from ipujax.popart.options import ExperimentalSettings as ExperimentalSettings
 from ipujax.popart.options import GradientTensorTrackingMethod as GradientTensorTrackingMethod
+from ipujax.popart.options import InitType as InitType
 from ipujax.popart.options import Instrumentation as Instrumentation
 from ipujax.popart.options import IrSerializationFormat as IrSerializationFormat
 from ipujax.popart.options import MeanReductionStrategy as MeanReductionStrategy
@@ -53,12 +57,14 @@ from ipujax.popart.options import ReductionType as ReductionType
 from ipujax.popart.options import ReplicatedCollectivesSettings as ReplicatedCollectivesSettings
 from ipujax.popart.options import ReplicatedStreamMode as ReplicatedStreamMode
 from ipujax.popart.options import ReplicatedTensorSharding as ReplicatedTensorSharding
+from ipujax.popart.options import ScatterReduction as ScatterReduction
 from ipujax.popart.options import SessionOptions as SessionOptions
 from ipujax.popart.options import SubgraphCopyingStrategy as SubgraphCopyingStrategy
 from ipujax.popart.options import SyncPattern as SyncPattern
 from ipujax.popart.options import SyntheticDataMode as SyntheticDataMode
 from ipujax.popart.options import TensorLocation as TensorLocation
 from ipujax.popart.options import TensorLocationSettings as TensorLocationSettings
+from ipujax.popart.options import TensorRemapType as TensorRemapType
 from ipujax.popart.options import TensorStorage as TensorStorage
 from ipujax.popart.options import TileSet as TileSet
 from ipujax.popart.options import VirtualGraphMode as VirtualGraphMode
@@ -80,3 +86,4 @@ from ipujax.popart.tensor_info import DataType as DataType
 from ipujax.popart.tensor_info import TensorInfo as TensorInfo
 
 popart_exception = PopARTError
+defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import onnx
 
-from ipujax.errors import FrontendError
+from ipujax.errors import FrontendError, PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
@@ -316,7 +316,7 @@ def _converted(proto: onnx.ModelProto, infos: InputShapeInfo) -> Converted:
         return converted(proto, shapes, {})
     except FrontendError as error:
         if "from_onnx(..., shapes" not in str(error):
-            raise
+            raise PopARTError(error.what, fix=error.fix) from error
         raise check.refuse(
             str(error).splitlines()[0],
             'say them: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '

@@ -39,10 +39,11 @@ class Opset:
                 bound = operation.signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise check.refuse_type(
-                    f"{name}: {error}", f"call {name}{operation.signature}"
+                    f"{name}(): incompatible function arguments: {error}",
+                    f"call {name}{operation.signature}",
                 ) from None
             bound.apply_defaults()
-            return self._builder.add_node(operation, bound.arguments)
+            return self._builder.add_node(operation, bound.arguments, self.version)
 
         method.__name__ = name
         method.__signature__ = operation.signature  # pyright: ignore[reportFunctionMemberAccess]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
@@ -12,7 +13,13 @@ import onnx.defs
 import onnx.helper
 
 _PARAMETER = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_RENAMED = {"and": "logical_and", "or": "logical_or", "not": "logical_not", "if": "logical_if"}
+_RENAMED = {"and", "or", "not", "xor", "if"}
+_NO_PARAMETER = "auto_pad"  # add it with Builder.addNodeAttribute
+MOST = 2**31 - 1
+"""As many inputs or outputs as one likes, as ONNX says it."""
+
+REQUIRED = inspect.Parameter.empty
+"""The default of an attribute that must be given."""
 
 
 @dc.dataclass(frozen=True)
@@ -23,26 +30,32 @@ class Operation:
       domain: its own, empty for ONNX's.
       operator: its name in a node.
       version: of the domain, from which on it is this.
-      attributes: by name, in the order of the parameters, with their defaults; those that must be
-        given have `inspect.Parameter.empty`.
+      attributes: by name, in the order of the parameters, with their defaults; `REQUIRED` for those
+        that must be given.
       outputs: how many there are; None where the caller says how many.
-      has_inputs: whether it has any.
+      inputs: how many there are at least and at most.
+      kinds: types of attributes, as ONNX numbers them, where they are known.
+      context: the name of the parameter that the results are named after.
     """
 
     domain: str
     operator: str
     version: int
-    attributes: dict[str, Any]
+    attributes: Mapping[str, Any]
     outputs: int | None = 1
-    has_inputs: bool = True
+    inputs: tuple[int, int] = (1, MOST)
+    kinds: Mapping[str, int] = dc.field(default_factory=dict[str, int])
+    context: str = "debugContext"
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
         """Inputs, number of outputs, attributes, and what the results are named after."""
-        names: dict[str, Any] = {"args": inspect.Parameter.empty} if self.has_inputs else {}
+        names: dict[str, Any] = {"args": REQUIRED} if self.inputs[1] else {}
+        if self.inputs[1] and not self.inputs[0]:
+            names["args"] = ()
         if self.outputs is None:
-            names["num_outputs"] = inspect.Parameter.empty
-        names |= {**self.attributes, "debugContext": ""}
+            names["num_outputs"] = REQUIRED
+        names |= {**self.attributes, self.context: ""}
         return inspect.Signature(
             [inspect.Parameter(name, _PARAMETER, default=value) for name, value in names.items()]
         )
@@ -58,26 +71,38 @@ def onnx_operations(version: int) -> dict[str, Operation]:
         known = found.get(schema.name)
         if known is None or known.since_version < schema.since_version:
             found[schema.name] = schema
-    return {
-        _RENAMED.get(name.lower(), name.lower()): _operation_of(schema)
-        for name, schema in found.items()
-        if not schema.deprecated
-    }
+    return {_method(name): _operation_of(s) for name, s in found.items() if not s.deprecated}
+
+
+def _method(name: str) -> str:
+    small = name.lower()
+    return f"logical_{small}" if small in _RENAMED else small
 
 
 def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
     """By ONNX's schema: attributes that must be given come first, else by their names."""
-    given = {name: inspect.Parameter.empty for name, a in schema.attributes.items() if a.required}
-    others = {name: _default(a) for name, a in schema.attributes.items() if not a.required}
+    known = {n: a for n, a in sorted(schema.attributes.items()) if n != _NO_PARAMETER}
+    parameters = {name: REQUIRED for name, a in known.items() if a.required}
+    parameters |= {name: _default(a) for name, a in known.items() if not a.required}
+    if schema.name in ("Constant", "ConstantOfShape"):
+        parameters = _of_values(schema)
     varies = schema.min_output != schema.max_output
     return Operation(
         "",
         schema.name,
         schema.since_version,
-        dict(sorted(given.items())) | dict(sorted(others.items())),
+        parameters,
         None if varies else schema.max_output,
-        schema.max_input > 0,
+        (schema.min_input, schema.max_input),
+        {name: attribute.type.value for name, attribute in known.items()},
     )
+
+
+def _of_values(schema: onnx.defs.OpSchema) -> dict[str, Any]:
+    """The parameters of an operator that is given an array."""
+    if schema.name == "ConstantOfShape":
+        return {"value": (0.0,)}
+    return {"value": REQUIRED}
 
 
 def _default(attribute: onnx.defs.OpSchema.Attribute) -> Any:

@@ -11,10 +11,12 @@ from ipujax.popart.options.kinds import BatchSerializationMethod as BatchSeriali
 from ipujax.popart.options.kinds import (
     BatchSerializationTransformContext as BatchSerializationTransformContext,
 )
+from ipujax.popart.options.kinds import CollectiveOperator as CollectiveOperator
 from ipujax.popart.options.kinds import ExchangeStrategy as ExchangeStrategy
 from ipujax.popart.options.kinds import ExecutionPhaseIOSchedule as ExecutionPhaseIOSchedule
 from ipujax.popart.options.kinds import ExecutionPhaseSchedule as ExecutionPhaseSchedule
 from ipujax.popart.options.kinds import GradientTensorTrackingMethod as GradientTensorTrackingMethod
+from ipujax.popart.options.kinds import InitType as InitType
 from ipujax.popart.options.kinds import Instrumentation as Instrumentation
 from ipujax.popart.options.kinds import IrSerializationFormat as IrSerializationFormat
 from ipujax.popart.options.kinds import MeanReductionStrategy as MeanReductionStrategy
@@ -24,9 +26,11 @@ from ipujax.popart.options.kinds import RecomputeType as RecomputeType
 from ipujax.popart.options.kinds import ReductionType as ReductionType
 from ipujax.popart.options.kinds import ReplicatedStreamMode as ReplicatedStreamMode
 from ipujax.popart.options.kinds import ReplicatedTensorSharding as ReplicatedTensorSharding
+from ipujax.popart.options.kinds import ScatterReduction as ScatterReduction
 from ipujax.popart.options.kinds import SubgraphCopyingStrategy as SubgraphCopyingStrategy
 from ipujax.popart.options.kinds import SyncPattern as SyncPattern
 from ipujax.popart.options.kinds import SyntheticDataMode as SyntheticDataMode
+from ipujax.popart.options.kinds import TensorRemapType as TensorRemapType
 from ipujax.popart.options.kinds import TensorStorage as TensorStorage
 from ipujax.popart.options.kinds import TileSet as TileSet
 from ipujax.popart.options.kinds import VirtualGraphMode as VirtualGraphMode

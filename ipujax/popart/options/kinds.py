@@ -194,3 +194,42 @@ class SyncPattern(enum.Enum):
     Full = 0
     SinglePipeline = 1
     ReplicaAndLadder = 2
+
+
+class InitType(enum.Enum):
+    """What `aiGraphcore.init` fills an array with."""
+
+    NoInit = 0
+    Zero = 1
+
+
+class ScatterReduction(enum.Enum):
+    """What becomes of values that are scattered to the same place."""
+
+    Sum = 0
+    Max = 1
+    Min = 2
+    Mul = 3
+    NoReduction = 4
+
+
+class TensorRemapType(enum.Enum):
+    """When the layout of a tensor changes."""
+
+    FwdBwdReverse = 0
+    FwdBwd = 1
+    Fwd = 2
+
+
+class CollectiveOperator(enum.Enum):
+    """What collectives make of the values of replicas."""
+
+    Add = 0
+    Mean = 1
+    Mul = 2
+    Min = 3
+    Max = 4
+    LogicalAnd = 5
+    LogicalOr = 6
+    SquareAdd = 7
+    Local = 8

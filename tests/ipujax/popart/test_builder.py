@@ -1,0 +1,143 @@
+"""Builders: inputs, operators, inner graphs, attributes and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+
+from onnx.reference import ReferenceEvaluator
+
+from ipujax import popart
+from ipujax.errors import PopARTError
+
+Array = np.ndarray[Any, Any]
+
+
+def result(builder: popart.Builder, output: str, inputs: dict[str, Array]) -> Array:
+    """What a session gives for an output."""
+    builder.addOutputTensor(output)
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, {output: popart.AnchorReturnType("All")}),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1}),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO(inputs, anchors))
+    return anchors[output]
+
+
+def by_onnx(builder: popart.Builder, inputs: dict[str, Array]) -> Array:
+    """What ONNX's own evaluator gives for the first output."""
+    (value,) = ReferenceEvaluator(builder.getModelProto()).run(None, inputs)  # pyright: ignore
+    return np.asarray(value)
+
+
+def test_inputs_in_all_their_forms() -> None:
+    builder = popart.Builder()
+    info = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 3]), "a")
+    named = builder.addInputTensor("INT32", [4], debugContext="b")
+    array = builder.addInputTensor(np.zeros((5,), np.float16))
+    weight = builder.addInitializedInputTensor(np.ones((2, 3), np.float32), "w")
+    assert (info, named, weight) == ("a", "b", "w")
+    assert builder.getInputTensorIds() == [info, named, array, weight]
+    assert builder.getTensorShape(array) == [5]
+    assert builder.getTensorDtypeString(named) == "int32"
+    assert builder.getTrainableTensorIds() == [weight]
+    assert builder.isInitializer(weight)
+    assert not builder.isInitializer(info)
+
+
+def test_a_model_says_what_onnx_says(tmp_path: Path) -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 6])
+    w = builder.addInitializedInputTensor(np.arange(12, dtype=np.float32).reshape(4, 3))
+    flat = builder.reshape_const(builder.aiOnnx, [x], [3, 4])
+    product = builder.aiOnnx.matmul([flat, w])
+    y = builder.aiOnnx.reducesum([product], axes=[1], keepdims=0)
+    assert builder.getTensorShape(y) == [3]
+    data = {x: np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)}
+    np.testing.assert_allclose(result(builder, y, data), by_onnx(builder, data), rtol=1e-5)
+    builder.saveModelProto(tmp_path / "model.onnx")
+    again = popart.Builder(str(tmp_path / "model.onnx"))
+    assert again.getOutputTensorIds() == [y]
+    z = again.aiOnnx.neg([y])
+    np.testing.assert_allclose(result(again, z, data), -by_onnx(builder, data), rtol=1e-5)
+
+
+def test_branches() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    condition = builder.addInputTensor("BOOL", [])
+    then, other = builder.createSubgraphBuilder(), builder.createSubgraphBuilder()
+    for inner in (then, other):
+        inner.addInputTensorFromParentGraph(x)
+    then.addOutputTensor(then.aiOnnx.neg([x]))
+    other.addOutputTensor(other.aiOnnx.exp([x]))
+    (y,) = builder.aiOnnx.logical_if([condition], 1, other, then)
+    data = {x: np.array([1, 2], np.float32), condition: np.array(False)}
+    np.testing.assert_allclose(result(builder, y, data), np.exp(data[x]), rtol=1e-5)
+    with pytest.raises(PopARTError, match="no graph around"):
+        then.addInputTensorFromParentGraph("nothing")
+
+
+def test_loops() -> None:
+    builder = popart.Builder()
+    a = builder.addInputTensor("FLOAT", [2])
+    b = builder.addInputTensor("FLOAT", [2])
+    count = builder.aiOnnx.constant(np.array(10, np.int64), "M")
+    condition = builder.aiOnnx.constant(np.array(True), "cond")
+    body = builder.createSubgraphBuilder()
+    body.setGraphName("body")
+    body.addInputTensor(popart.TensorInfo("INT64", []))
+    going = body.addInputTensor(popart.TensorInfo("BOOL", []))
+    carried = body.addUntypedInputTensor(a)
+    body.addOutputTensor(going)
+    body.addOutputTensor(body.aiOnnx.add([carried, b]))
+    (y,) = builder.aiOnnx.loop([count, condition, a], 1, body)
+    data = {a: np.array([3, 4], np.float32), b: np.array([6, -1], np.float32)}
+    np.testing.assert_allclose(result(builder, y, data), data[a] + 10 * data[b], rtol=1e-5)
+
+
+def test_attributes_are_read_as_they_were_written() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 2])
+    with builder.virtualGraph(1), builder.nameScope("layer"):
+        y = builder.aiOnnx.matmul([x, x])
+    assert builder.getVirtualGraph(y) == 1
+    builder.addNodeAttribute("__sizes", [1, 2], {y})
+    assert builder.getInt64VectorNodeAttribute("__sizes", y) == [1, 2]
+    builder.removeNodeAttribute("__sizes", y)
+    assert not builder.nodeHasAttribute("__sizes", y)
+    builder.setPartialsType(y, "HALF")
+    assert builder.getPartialsType(y) == "HALF"
+    with pytest.raises(PopARTError, match="does not have"):
+        builder.getInt64NodeAttribute("__sizes", y)
+
+
+def test_what_is_refused() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    with pytest.raises(PopARTError, match=r"Abs has invalid number of inputs 0. Must be between"):
+        builder.aiOnnx.abs([])
+    with pytest.raises(PopARTError, match="Unknown tensor 'z'"):
+        builder.aiOnnx.abs(["z"])
+    with pytest.raises(PopARTError, match="is not an input or output tensor"):
+        builder.getTensorShape("z")
+    with pytest.raises(TypeError, match="incompatible function"):
+        builder.aiOnnx.conv()
+    with pytest.raises(PopARTError, match="no type"):
+        builder.addUntypedInputTensor()
+    builder.aiOnnxOpset11.abs([x])
+    assert builder.aiOnnxOpsetVersion == 11
+    with pytest.raises(PopARTError, match="version 11"):
+        builder.aiOnnxOpset10.abs([x])
+    product = builder.aiOnnxOpset11.matmul([x, x])
+    with pytest.raises(PopARTError):
+        builder.getTensorShape(product)
