@@ -17,6 +17,7 @@ MODULES = (
     "convolutions",
     "keras",
     "pytorch",
+    "onnx",
     "engines",
     "pipeline",
     "modelling",
