@@ -1,0 +1,155 @@
+"""PopART's own operators: elementwise ones, shapes, normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.frontends.onnx.operators.arrays import axis_of
+from ipujax.frontends.onnx.operators.joining import slice_of
+from ipujax.frontends.onnx.operators.shapes import depth_to_space, reshape
+from ipujax.frontends.onnx.operators.table import operator
+
+Array = jax.Array
+Ints = Sequence[int]
+
+DOMAIN = "ai.graphcore."
+
+_ELEMENTWISE: dict[str, Callable[..., Array]] = {
+    "Atan2": jnp.arctan2,
+    "BitwiseAnd": jnp.bitwise_and,
+    "BitwiseNot": jnp.bitwise_not,
+    "BitwiseOr": jnp.bitwise_or,
+    "BitwiseXnor": lambda x, y: jnp.bitwise_not(jnp.bitwise_xor(x, y)),
+    "BitwiseXor": jnp.bitwise_xor,
+    "Detach": jax.lax.stop_gradient,
+    "Expm1": jnp.expm1,
+    "Fmod": jnp.fmod,
+    "Gelu": lambda x: jax.nn.gelu(x, approximate=True),
+    "GeluErf": lambda x: jax.nn.gelu(x, approximate=False),
+    "Log1p": jnp.log1p,
+    "NearbyInt": jnp.round,
+    "Nop": lambda x: x,
+    "Remainder": jnp.remainder,
+    "Round": lambda x: jnp.trunc(x + jnp.copysign(jnp.asarray(0.5, x.dtype), x)),
+    "Swish": jax.nn.silu,
+}
+
+for _name, _function in _ELEMENTWISE.items():
+    operator(DOMAIN + _name)(_function)
+
+
+@operator("ai.graphcore.Scale")
+def scale(x: Array, **attributes: float) -> Array:
+    return x * jnp.asarray(attributes["scale"], x.dtype)
+
+
+@operator("ai.graphcore.ScaledAdd")
+def scaled_add(
+    x: Array,
+    y: Array,
+    x_scale: Any = None,
+    y_scale: Any = None,
+    scale0: float = 1.0,
+    scale1: float = 1.0,
+) -> Array:
+    """Factors are inputs, or else attributes."""
+    x_factor = jnp.asarray(scale0 if x_scale is None else x_scale, x.dtype)
+    y_factor = jnp.asarray(scale1 if y_scale is None else y_scale, y.dtype)
+    return x * x_factor + y * y_factor
+
+
+@operator("ai.graphcore.IncrementMod")
+def increment_mod(x: Array, increment: float, modulus: float) -> Array:
+    return jnp.mod(x + jnp.asarray(increment, x.dtype), jnp.asarray(modulus, x.dtype))
+
+
+@operator("ai.graphcore.Reshape")
+def reshape_to(x: Array, **attributes: Ints) -> Array:
+    return reshape(x, attributes["shape"])
+
+
+@operator("ai.graphcore.Reverse")
+def reverse(x: Array, dimensions: Ints) -> Array:
+    return jnp.flip(x, tuple(dimensions))
+
+
+@operator("ai.graphcore.Slice")
+def slice_by_attributes(x: Array, ends: Ints, starts: Ints, axes: Ints | None = None) -> Array:
+    return slice_of(x, starts, ends, axes)
+
+
+@operator("ai.graphcore.Subsample")
+def subsample(x: Array, strides: Ints) -> Array:
+    return x[tuple(slice(None, None, stride) for stride in strides)]
+
+
+@operator("ai.graphcore.DepthToSpace")
+def depth_to_space_of(x: Array, blocksize: int, mode: str = "DCR") -> Array:
+    return depth_to_space(x, blocksize, mode)
+
+
+@operator("ai.graphcore.Sort")
+def sort(x: Array, axis: int = -1, descending: int = 0, stable: int = 0) -> tuple[Array, Array]:
+    """The values, and where they were; always stable."""
+    del stable
+    order = jnp.argsort(jnp.asarray(x), axis, stable=True, descending=bool(descending))
+    return jnp.take_along_axis(jnp.asarray(x), order, axis), order.astype(jnp.int32)
+
+
+@operator("ai.graphcore.GroupNormalization")
+def group_normalization(
+    x: Array, weight: Array, bias: Array, num_groups: int, epsilon: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """Of [batch, channels, ...]: the result, and [batch * groups] means and inverse deviations."""
+    wide = jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
+    groups = wide.reshape(x.shape[0] * num_groups, -1)
+    mean = groups.mean(1, keepdims=True)
+    differences = groups - mean
+    inverse = jax.lax.rsqrt(jnp.square(differences).mean(1, keepdims=True) + epsilon)
+    by_channel = (1, -1, *[1] * (x.ndim - 2))
+    normal = (differences * inverse).reshape(x.shape)
+    result = normal * jnp.reshape(weight, by_channel) + jnp.reshape(bias, by_channel)
+    return tuple(v.astype(x.dtype) for v in (result, mean.ravel(), inverse.ravel()))
+
+
+@operator("ai.graphcore.DynamicSlice")
+def dynamic_slice(x: Array, index: Array, axes: Ints, sizes: Ints, noOverlap: int = 0) -> Array:
+    """The part of some sizes that begins at `index`, an integer for each of the axes."""
+    del noOverlap  # a promise that nothing needs here
+    shape = list(x.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis_of(axis, x.ndim)] = size
+    return jax.lax.dynamic_slice(jnp.asarray(x), _starts(x, index, axes), shape)
+
+
+@operator("ai.graphcore.DynamicUpdate")
+def dynamic_update(
+    x: Array, index: Array, part: Array, axes: Ints, sizes: Ints, noOverlap: int = 0
+) -> Array:
+    del sizes, noOverlap  # the part has them
+    return jax.lax.dynamic_update_slice(
+        jnp.asarray(x), jnp.asarray(part, x.dtype), _starts(x, index, axes)
+    )
+
+
+@operator("ai.graphcore.DynamicZero")
+def dynamic_zero(x: Array, index: Array, axes: Ints, sizes: Ints) -> Array:
+    part = jnp.zeros_like(dynamic_slice(x, index, axes, sizes))
+    return dynamic_update(x, index, part, axes, sizes)
+
+
+@operator("ai.graphcore.DynamicAdd")
+def dynamic_add(x: Array, index: Array, part: Array, axes: Ints, sizes: Ints) -> Array:
+    return dynamic_update(x, index, part + dynamic_slice(x, index, axes, sizes), axes, sizes)
+
+
+def _starts(x: Array, index: Array, axes: Ints) -> list[Array]:
+    """Where a part begins along every axis."""
+    starts = [jnp.zeros((), jnp.int32)] * x.ndim
+    for number, axis in enumerate(axes):
+        starts[axis_of(axis, x.ndim)] = jnp.ravel(jnp.asarray(index))[number].astype(jnp.int32)
+    return starts
