@@ -100,7 +100,7 @@ class _Builder:
 
     def weights(self, *shape: int) -> str:
         """Small random numbers; the outputs come first unless there are no more than two axes."""
-        inputs = np.prod(shape[1:]) if len(shape) > 2 else shape[0]
+        inputs = np.prod(shape[1:] if len(shape) > 2 else shape[:1])
         values = self._random.standard_normal(shape) / np.sqrt(inputs)
         return self.tensor(values.astype(np.float32))
 
@@ -111,7 +111,8 @@ class _Builder:
         return self.tensor(np.float32(value))
 
     def linear(self, x: str, inputs: int, outputs: int) -> str:
-        return self("Add", self("MatMul", x, self.weights(inputs, outputs)), self.filled(outputs, 0.1))  # fmt: skip
+        product = self("MatMul", x, self.weights(inputs, outputs))
+        return self("Add", product, self.filled(outputs, 0.1))
 
     def model(
         self, kind: type, shape: tuple[int, ...], output: str, result: tuple[int, ...]

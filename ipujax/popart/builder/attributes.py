@@ -15,7 +15,7 @@ from onnx import AttributeProto
 from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.nodes import value_of
 from ipujax.popart.checks import check
-from ipujax.popart.options.kinds import RecomputeType
+from ipujax.popart.options.kinds import RecomputeType, ReductionType
 from ipujax.popart.placed import IPU, STAGE
 
 Names = str | Iterable[str]
@@ -314,6 +314,8 @@ def write(node: onnx.NodeProto, name: str, value: Any, kind: int | None = None) 
         value = value.tolist()
     if isinstance(value, bool | np.bool_):
         value = int(value)
+    elif isinstance(value, ReductionType):
+        value = "None" if value is ReductionType.NoReduction else value.name
     kept = [a for a in node.attribute if a.name != name]
     attribute = onnx.helper.make_attribute(name, value, attr_type=kind)
     del node.attribute[:]

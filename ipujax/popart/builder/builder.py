@@ -19,7 +19,7 @@ from ipujax.host import files
 from ipujax.popart.builder.attributes import Attributes, write
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.opsets import Opset, onnx_opset
-from ipujax.popart.builder.signatures import Operation
+from ipujax.popart.builder.signatures import Operation, parameter_of
 from ipujax.popart.checks import check
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
@@ -229,7 +229,9 @@ class Builder(Attributes):
         domain = operation.domain
         node = onnx.helper.make_node(operation.operator, inputs, results, name=scope, domain=domain)
         for name in operation.attributes:
-            value = given[name].inner_graph() if isinstance(given[name], Builder) else given[name]
+            value = given[parameter_of(name)]
+            if isinstance(value, Builder):
+                value = value.inner_graph()
             if value is not None and not (isinstance(value, list | tuple) and not value):
                 write(node, name, value, operation.kinds.get(name))
         for name, value in self._marks.items():

@@ -3,11 +3,61 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
-from ipujax.popart.builder.signatures import Operation
+from ipujax.popart.builder.signatures import REQUIRED, Operation
+from ipujax.popart.options.kinds import ReductionType
+
+_DOMAIN = "ai.graphcore"
+
+_PLAIN = {  # by the numbers of their inputs
+    "Atan2": 2, "BitwiseAnd": 2, "BitwiseNot": 1, "BitwiseOr": 2, "BitwiseXnor": 2,
+    "BitwiseXor": 2, "Detach": 1, "Expm1": 1, "Fmod": 2, "Gelu": 1, "GeluErf": 1, "Log1p": 1,
+    "NearbyInt": 1, "Nop": 1, "Remainder": 2, "Round": 1, "Swish": 1,
+}  # fmt: skip
+
+_MEAN = {"reduction": ReductionType.Mean}
+_PART = {"axes": REQUIRED, "sizes": REQUIRED}
+
+_OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int]] = {
+    "depthtospace": ("DepthToSpace", (1, 1), {"blocksize": REQUIRED, "mode": REQUIRED}, 1),
+    "dynamicadd": ("DynamicAdd", (3, 3), _PART, 1),
+    "dynamicslice": ("DynamicSlice", (2, 2), {**_PART, "noOverlap": 0}, 1),
+    "dynamicupdate": ("DynamicUpdate", (3, 3), {**_PART, "noOverlap": 0}, 1),
+    "dynamiczero": ("DynamicZero", (2, 2), _PART, 1),
+    "groupnormalization": (
+        "GroupNormalization",
+        (3, 3),
+        {"num_groups": REQUIRED, "epsilon": 1e-5},
+        3,
+    ),
+    "identityloss": ("IdentityLoss", (1, 1), _MEAN, 1),
+    "incrementmod": ("IncrementMod", (1, 1), {"increment": REQUIRED, "modulus": REQUIRED}, 1),
+    "l1loss": ("L1", (1, 1), {"lambda": REQUIRED, **_MEAN}, 1),
+    "nllloss": (
+        "Nll",
+        (2, 2),
+        {**_MEAN, "ignoreIndex": None, "inputIsLogProbability": False},
+        1,
+    ),
+    "reshape": ("Reshape", (1, 1), {"shape": REQUIRED}, 1),
+    "reverse": ("Reverse", (1, 1), {"dimensions": REQUIRED}, 1),
+    "scale": ("Scale", (1, 1), {"scale": REQUIRED}, 1),
+    "scaledadd": ("ScaledAdd", (2, 4), {"scale0": 1.0, "scale1": 1.0}, 1),
+    "slice": ("Slice", (1, 1), {"ends": REQUIRED, "starts": REQUIRED, "axes": None}, 1),
+    "sort": ("Sort", (1, 1), {"axis": -1, "descending": 0, "stable": 0}, 2),
+    "subsample": ("Subsample", (1, 1), {"strides": REQUIRED}, 1),
+}
 
 
 @functools.cache
 def graphcore_operations() -> dict[str, Operation]:
     """By the names of their methods."""
-    return {}
+    plain = {
+        name.lower(): Operation(_DOMAIN, name, 1, {}, 1, (count, count))
+        for name, count in _PLAIN.items()
+    }
+    return plain | {
+        method: Operation(_DOMAIN, name, 1, attributes, outputs, inputs)
+        for method, (name, inputs, attributes, outputs) in _OTHERS.items()
+    }

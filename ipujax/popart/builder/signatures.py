@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import inspect
+import keyword
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import onnx
 import onnx.defs
@@ -14,6 +15,7 @@ import onnx.helper
 
 _PARAMETER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _RENAMED = {"and", "or", "not", "xor", "if"}
+_OTHER_MEANING = {"Scan"}  # PopART's keeps the axis that it scans, and joins what it gives
 _NO_PARAMETER = "auto_pad"  # add it with Builder.addNodeAttribute
 MOST = 2**31 - 1
 """As many inputs or outputs as one likes, as ONNX says it."""
@@ -55,10 +57,16 @@ class Operation:
             names["args"] = ()
         if self.outputs is None:
             names["num_outputs"] = REQUIRED
-        names |= {**self.attributes, self.context: ""}
+        names |= {parameter_of(name): value for name, value in self.attributes.items()}
+        names[self.context] = ""
         return inspect.Signature(
             [inspect.Parameter(name, _PARAMETER, default=value) for name, value in names.items()]
         )
+
+
+def parameter_of(attribute: str) -> str:
+    """The parameter of an attribute, whose name may be a word of Python's own."""
+    return f"{attribute}_" if keyword.iskeyword(attribute) else attribute
 
 
 @functools.cache
@@ -71,7 +79,11 @@ def onnx_operations(version: int) -> dict[str, Operation]:
         known = found.get(schema.name)
         if known is None or known.since_version < schema.since_version:
             found[schema.name] = schema
-    return {_method(name): _operation_of(s) for name, s in found.items() if not s.deprecated}
+    return {
+        _method(name): _operation_of(schema)
+        for name, schema in found.items()
+        if not schema.deprecated and name not in _OTHER_MEANING
+    }
 
 
 def _method(name: str) -> str:
@@ -94,7 +106,7 @@ def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
         parameters,
         None if varies else schema.max_output,
         (schema.min_input, schema.max_input),
-        {name: attribute.type.value for name, attribute in known.items()},
+        {name: cast(Any, attribute.type).value for name, attribute in known.items()},
     )
 
 

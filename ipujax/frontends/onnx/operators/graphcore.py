@@ -25,7 +25,7 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "BitwiseOr": jnp.bitwise_or,
     "BitwiseXnor": lambda x, y: jnp.bitwise_not(jnp.bitwise_xor(x, y)),
     "BitwiseXor": jnp.bitwise_xor,
-    "Detach": jax.lax.stop_gradient,
+    "Detach": lambda x: jax.lax.stop_gradient(x),
     "Expm1": jnp.expm1,
     "Fmod": jnp.fmod,
     "Gelu": lambda x: jax.nn.gelu(x, approximate=True),
@@ -113,7 +113,8 @@ def group_normalization(
     by_channel = (1, -1, *[1] * (x.ndim - 2))
     normal = (differences * inverse).reshape(x.shape)
     result = normal * jnp.reshape(weight, by_channel) + jnp.reshape(bias, by_channel)
-    return tuple(v.astype(x.dtype) for v in (result, mean.ravel(), inverse.ravel()))
+    dtype = x.dtype
+    return result.astype(dtype), mean.ravel().astype(dtype), inverse.ravel().astype(dtype)
 
 
 @operator("ai.graphcore.DynamicSlice")
