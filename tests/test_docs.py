@@ -19,6 +19,7 @@ SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
 KERAS = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
 POPTORCH = (ROOT / "docs" / "poptorch.md").read_text(encoding="utf-8")
+POPART = (ROOT / "docs" / "popart.md").read_text(encoding="utf-8")
 FRONTENDS = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
 MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -32,8 +33,8 @@ PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
 
 def _skip_without_extras(source: str) -> None:
-    for extra in ("keras", "torch"):
-        if f"import {extra}" in source:
+    for extra in ("keras", "onnx", "torch"):
+        if f"import {extra}" in source or f"from {extra} import" in source:
             pytest.importorskip(extra, reason=f"the extra `{extra}` is not installed")
 
 
@@ -85,7 +86,7 @@ def test_examples_print_what_the_executables_page_says(
 
 
 @pytest.mark.parametrize(
-    ("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "torch", "stages"]
+    ("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "torch", "onnx", "stages"]
 )
 def test_examples_print_what_the_frontends_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
@@ -101,6 +102,14 @@ def test_examples_print_what_the_poptorch_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     _skip_without_extras(source)
+    assert run_with_devices(1, source) == printed
+
+
+@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(POPART), ids=["session"])
+def test_the_example_prints_what_the_popart_page_says(
+    source: str, printed: str, run_with_devices: RunWithDevices
+) -> None:
+    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     assert run_with_devices(1, source) == printed
 
 
