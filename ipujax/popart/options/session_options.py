@@ -26,8 +26,6 @@ _ACTING: dict[str, Any] = {
     "autoRecomputation": RecomputationType.NoRecompute,
     "cachePath": "session_cache",
     "compileEngine": True,
-    "constantWeights": True,
-    "disableOptimizerStateTensorStreams": False,
     "enableEngineCaching": False,
     "enableFloatingPointChecks": False,
     "enableGradientAccumulation": False,
@@ -83,6 +81,7 @@ _HOST: dict[str, Any] = {  # the host's side: `ipujax` streams as its queues do
     "defaultBufferingDepth": 1,
     "defaultPrefetchBufferingDepth": 1,
     "disableGradAccumulationTensorStreams": False,
+    "disableOptimizerStateTensorStreams": False,
     "enablePrefetchDatastreams": True,
     "enableVariablesCaching": True,
     "prefetchBufferingDepthMap": {},
@@ -95,6 +94,9 @@ _MEMORY: dict[str, Any] = {  # one memory holds everything
     "optimizerStateTensorLocationSettings": settings.TensorLocationSettings(),
     "tensorLocationSettingsOverride": {},
     "weightTensorLocationSettings": settings.TensorLocationSettings(),
+}
+_WEIGHTS: dict[str, Any] = {  # those of an `InferenceSession` are arguments of its program
+    "constantWeights": True,
 }
 _LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are not there
     "_convolutionOptions": {},
@@ -134,7 +136,7 @@ _REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a pro
     "serializedPoprithmsAnnealGraphsDir": "",
     "serializedPoprithmsShiftGraphsDir": "",
 }
-_WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
+_WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _WEIGHTS | _LIBRARIES | _REPORTS
 
 # What would change results, or run other code, and is not here.
 _REFUSED: dict[str, Any] = {
@@ -156,9 +158,8 @@ class SessionOptions:
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
     meanAccumulationAndReplicationReductionStrategy, enablePipelining, virtualGraphMode (Off and
-    Manual), autoRecomputation, syntheticDataMode, constantWeights, compileEngine,
-    disableOptimizerStateTensorStreams, enableFloatingPointChecks, enableStochasticRounding,
-    cachePath with enableEngineCaching.
+    Manual), autoRecomputation, syntheticDataMode, compileEngine, enableFloatingPointChecks,
+    enableStochasticRounding, cachePath with enableEngineCaching.
 
     These are refused unless they have their defaults: automaticLossScalingSettings,
     executionPhaseSettings, customCodelets, customCodeletCompileFlags, updatableNamedBuffers,
