@@ -39,7 +39,7 @@ def test_few_programs_from_the_command_line() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("block", range(40))
+@pytest.mark.parametrize("block", range(24))
 def test_many_programs(block: int) -> None:
     for index in range(PER_BLOCK * block, PER_BLOCK * (block + 1)):
         program = generate(12, index)
