@@ -20,6 +20,7 @@ _MEAN = {"reduction": ReductionType.Mean}
 _PART = {"axes": REQUIRED, "sizes": REQUIRED}
 
 _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int]] = {
+    "bucketize": ("Bucketize", (2, 2), {"right": 0}, 1),
     "depthtospace": ("DepthToSpace", (1, 1), {"blocksize": REQUIRED, "mode": REQUIRED}, 1),
     "dynamicadd": ("DynamicAdd", (3, 3), _PART, 1),
     "dynamicslice": ("DynamicSlice", (2, 2), {**_PART, "noOverlap": 0}, 1),

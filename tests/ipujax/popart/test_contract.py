@@ -62,12 +62,14 @@ def test_own_operators_run_in_a_session() -> None:
     scale, bias = (builder.addInitializedInputTensor(np.full(4, v, "f")) for v in (1.0, 0.0))
     normal, _, _ = own.groupnormalization([x, scale, bias], 2)
     values, _ = own.sort([x], axis=1)
+    edges = builder.aiOnnx.constant(np.array([-0.5, 0.5], np.float32))
     results = {
         own.scale([x], 0.5): lambda a: 0.5 * a,
         own.scaledadd([x, x], 2.0, -0.5): lambda a: 1.5 * a,
         own.reshape([x], [6, 4]): lambda a: a.reshape(6, 4),
         own.reverse([x], [2]): lambda a: a[:, :, ::-1],
         own.expm1([x]): np.expm1,
+        own.bucketize([x, edges]): lambda a: np.searchsorted([-0.5, 0.5], a),
         values: lambda a: np.sort(a, 1),
         normal: lambda a: (
             ((g := a.reshape(2, 2, 6)) - g.mean(2, keepdims=True)).reshape(a.shape)

@@ -100,6 +100,13 @@ def sort(x: Array, axis: int = -1, descending: int = 0, stable: int = 0) -> tupl
     return jnp.take_along_axis(jnp.asarray(x), order, axis), order.astype(jnp.int32)
 
 
+@operator("ai.graphcore.Bucketize")
+def bucketize(x: Array, boundaries: Array, right: int = 0) -> Array:
+    """The bucket of each element, int32: how many boundaries are below it, or not above it."""
+    side = "right" if right else "left"
+    return jnp.searchsorted(jnp.asarray(boundaries), jnp.asarray(x), side=side).astype(jnp.int32)
+
+
 @operator("ai.graphcore.GroupNormalization")
 def group_normalization(
     x: Array, weight: Array, bias: Array, num_groups: int, epsilon: float = 1e-5
