@@ -60,7 +60,6 @@ _LOOP = (
     "`training.Training` and `training.Inference`, which run a JAX function and an optax "
     "transformation as one program"
 )
-_MODEL = f"the model written as a JAX function (or in flax, equinox or haiku), and {_LOOP}"
 _REPLICAS = (
     "replicas in one process: `IPUConfig.auto_select_ipus` gives the device IPUs for all of them, "
     "and `CrossReplicaOptimizer` and `cross_replica_ops` work across them"
@@ -83,7 +82,6 @@ NOT_YET: dict[str, str] = {
     "ipu_horovod_strategy": _REPLICAS,
     "ipu_multi_replica_strategy": _REPLICAS,
     "ipu_multi_worker_strategy": _REPLICAS,
-    "popart": _MODEL,
     "popdist": _REPLICAS,
     "serving": _COMPILED,
     "test_utils": "`numpy.testing`, on a program's results and those of `jax.jit`",
