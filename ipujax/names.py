@@ -56,10 +56,6 @@ MIGRATION: dict[str, str] = {
     "extract_poplar_serialized_graphs": "`lowered.as_text()`; events hold no graphs any more",
 }
 
-_LOOP = (
-    "`training.Training` and `training.Inference`, which run a JAX function and an optax "
-    "transformation as one program"
-)
 _REPLICAS = (
     "replicas in one process: `IPUConfig.auto_select_ipus` gives the device IPUs for all of them, "
     "and `CrossReplicaOptimizer` and `cross_replica_ops` work across them"
