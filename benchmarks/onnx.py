@@ -60,7 +60,7 @@ def _inference(what: str, reach: float, model: Any, x: Any) -> Row:
 
 
 def _conversion(what: str, model: Any, x: Any) -> Row:
-    """From the model to a lowered program, for the first time in this process."""
+    """From the model to a lowered program, where JAX has seen its operators before."""
     import ipujax as ipu
 
     def lowered() -> None:

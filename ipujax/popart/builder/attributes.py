@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
@@ -34,7 +35,7 @@ INPLACE = "__inplace_op_"
 _SERIALIZING = ("input_channels", "reducing_dim", "output_channels", "none")
 
 
-class Attributes:
+class Attributes(abc.ABC):
     """Attributes of the nodes of a graph; a node is told by the names of all its results.
 
     Virtual graphs and pipeline stages say where a node runs. What says how the original scheduled,
@@ -253,9 +254,9 @@ class Attributes:
 
     # --- inside ---------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def _changed(self) -> None:
         """Forgets what was known of the graph."""
-        raise NotImplementedError
 
     def _keep(self, names: Names, said: Mapping[str, Any]) -> None:
         node = self._node_of(names)
