@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 
@@ -72,7 +73,7 @@ class Session(Reports):
             self._model = training_mode.with_dropout(self._model)
             self._check_loss(loss)
         for anchor in dataFlow.anchors():
-            self.getInfo(anchor)
+            self._check_anchor(anchor, is_training)
         self.accumulationFactor = self._options.accumulation
         self.replicationFactor = self._options.replicas
         self._optimizer = optimizer
@@ -223,6 +224,24 @@ class Session(Reports):
     def _compile(self) -> None:
         inputs = [np.zeros((*self._lead, *a.shape), a.dtype) for a in self._avals.values()]
         self._loop.compile(self._state, self._elements(inputs), self._steps)
+
+    def _check_anchor(self, name: str, is_training: bool) -> None:
+        """Refuses what is no tensor, and gradients that there are not."""
+        info = self.getInfo(name)
+        if not name.startswith(GRADIENT):
+            return
+        if not is_training:
+            raise check.refuse(
+                f"the anchor {name!r} is a gradient, and this session does not train",
+                "anchor it in a TrainingSession",
+            )
+        own = name.removeprefix(GRADIENT)
+        if own not in self._model.avals or not jnp.issubdtype(info.dtype, jnp.floating):
+            raise check.refuse(
+                f"the anchor {name!r} is the gradient of a tensor that is constant, or no floating "
+                "point",
+                "anchor gradients of inputs, weights or results of nodes",
+            )
 
     def _check_loss(self, loss: Any) -> None:
         name = check.text(loss, "the loss")

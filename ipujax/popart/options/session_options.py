@@ -158,8 +158,8 @@ class SessionOptions:
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
     meanAccumulationAndReplicationReductionStrategy, enablePipelining, virtualGraphMode (Off and
-    Manual), autoRecomputation, syntheticDataMode, compileEngine, enableFloatingPointChecks,
-    enableStochasticRounding, cachePath with enableEngineCaching.
+    Manual), autoRecomputation (all but NormOnly), syntheticDataMode, compileEngine,
+    enableFloatingPointChecks, enableStochasticRounding, cachePath with enableEngineCaching.
 
     These are refused unless they have their defaults: automaticLossScalingSettings,
     executionPhaseSettings, customCodelets, customCodeletCompileFlags, updatableNamedBuffers,

@@ -89,3 +89,26 @@ def test_own_operators_run_in_a_session() -> None:
     session.run(popart.PyStepIO({x: data}, anchors))
     for name, function in results.items():
         np.testing.assert_allclose(anchors[name], function(data), rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "trains", "message"),
+    [("x", False, "does not train"), ("edges", True, "constant"), ("labels", True, "constant")],
+)
+def test_gradients_that_there_are_not_are_refused(anchor: str, trains: bool, message: str) -> None:
+    builder = popart.Builder()
+    own = builder.aiGraphcore
+    names = {
+        "x": builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 3])),
+        "labels": builder.addInputTensor(popart.TensorInfo("INT32", [2])),
+        "edges": builder.aiOnnx.constant(np.ones(3, np.float32)),
+    }
+    scaled = builder.aiOnnx.mul([names["x"], names["edges"]])
+    loss = own.nllloss([scaled, names["labels"]])
+    builder.addOutputTensor(loss)
+    flow = popart.DataFlow(1, [popart.reservedGradientPrefix() + names[anchor]])
+    device = popart.DeviceManager().createCpuDevice()
+    model, more = builder.getModelProto(), (loss, popart.ConstSGD(0.1)) if trains else ()
+    kind = popart.TrainingSession if trains else popart.InferenceSession
+    with pytest.raises(popart.popart_exception, match=message):
+        kind(model, flow, *more, device)
