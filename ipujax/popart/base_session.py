@@ -53,7 +53,7 @@ class Session(Reports):
         loss: str | None = None,
         optimizer: Optimizer | None = None,
     ):
-        self.dataFlow = check.instance(dataFlow, DataFlow, "dataFlow")
+        self.dataFlow = copy.deepcopy(check.instance(dataFlow, DataFlow, "dataFlow"))
         options = userOptions or SessionOptions()
         self._options = copy.deepcopy(check.instance(options, SessionOptions, "userOptions"))
         self._options.check()
@@ -82,7 +82,7 @@ class Session(Reports):
             self._model.variables, self._forward.trained, self._initialized(), optimizer, slots
         )
         self._seed = 0
-        self._is_ready = self._is_loaded = False
+        self._is_ready = False
         self._loop = self._made()
         self._state = self._host.state(optimizer)
 
@@ -133,7 +133,7 @@ class Session(Reports):
         constants = self._initialized()
         if not ignored and (other := [n for n in tensors if n not in known and n not in constants]):
             raise check.refuse(
-                f"resetHostWeights, no tensor {other[0]!r} in the session",
+                f"resetWeights, no tensor '{other[0]}' in tensors",
                 "say ignoreWeightsInModelWithoutCorrespondingHostWeight=True",
             )
         self._host.write(PyWeightsIO({n: v for n, v in tensors.items() if n in known}))
@@ -198,8 +198,6 @@ class Session(Reports):
         check.instance(stepio, PyStepIO | PyStepIOCallback, "stepio", "a PyStepIO")
         check.text(debugName, "debugName")
         self._check_ready("run")
-        if not self._is_loaded:
-            raise check.refuse("the engine is not loaded", "call loadEngineAndConnectStreams()")
         advance = self._loop.advance(self._state, self._elements(self._read(stepio)), self._steps)
         self._state, self._seed = advance.state, self._seed + 1
         if self._options.syntheticDataMode is SyntheticDataMode.Off:
@@ -212,17 +210,13 @@ class Session(Reports):
         return self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor
 
     @property
-    def _avals(self) -> Any:
-        return self._model.inputs
-
-    @property
     def _steps(self) -> int:
         """Steps of the device loop in a step of the session."""
         is_one = self._forward.loss is None and self._forward.placed.is_pipelined
         return 1 if is_one else self.dataFlow.batchesPerStep()
 
     def _compile(self) -> None:
-        inputs = [np.zeros((*self._lead, *a.shape), a.dtype) for a in self._avals.values()]
+        inputs = [np.zeros((*self._lead, *a.shape), a.dtype) for a in self._forward.inputs.values()]
         self._loop.compile(self._state, self._elements(inputs), self._steps)
 
     def _check_anchor(self, name: str, is_training: bool) -> None:
@@ -302,12 +296,12 @@ class Session(Reports):
         """The inputs of a step, `[batches, accumulation, replicas, ...]`."""
         mode = self._options.syntheticDataMode
         if mode is not SyntheticDataMode.Off:
-            shapes = [((*self._lead, *aval.shape), aval.dtype) for aval in self._avals.values()]
+            shapes = [
+                ((*self._lead, *aval.shape), aval.dtype) for aval in self._forward.inputs.values()
+            ]
             return execution.synthetic(mode, shapes)
-        return [
-            stepio.read(name, self._lead, aval.shape).astype(aval.dtype)
-            for name, aval in self._avals.items()
-        ]
+        stepio.check_names(self._model.inputs, self.dataFlow.anchors())
+        return [stepio.read(name, self._lead, aval) for name, aval in self._forward.inputs.items()]
 
     def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
         sent = dict(zip(self._forward.sent, jax.tree.leaves(results), strict=True))

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ipujax.popart.checks import check
+from ipujax.popart.options import ExchangeStrategy, TileSet
 
 Array = np.ndarray[Any, Any]
+_NO_PERIOD = "A return period should not be supplied for this anchor return type"
 
 
 class AnchorReturnTypeId(enum.Enum):
@@ -26,48 +28,96 @@ class AnchorReturnType:
     """Which values of a tensor a step returns.
 
     `Final` is that of the last micro-batch, `All` that of every one, `EveryN` those of each
-    `returnPeriod`-th batch, `Sum` the sum over batches and accumulation; each of every replica.
+    `returnPeriod`-th micro-batch, `Sum` the sum over batches and accumulation; each of every
+    replica.
 
     Args:
-      artString: `"Final"`, `"EveryN"`, `"All"` or `"Sum"`, in any case of letters.
-      returnPeriod: for `EveryN`.
+      anchorReturnTypeString: `"Final"`, `"EveryN"`, `"All"` or `"Sum"`, in any case of letters.
+      returnPeriod: for `EveryN`; a `TileSet` in this place is the one that follows.
+      tileSet: which tiles send it; it changes nothing here, where no tiles are set apart for that.
+      exchangeStrategy: when it is sent; it changes nothing here.
 
     Raises:
       PopARTError: (a `ValueError`) another text, or a period that is missing.
     """
 
-    def __init__(self, artString: str, returnPeriod: int | None = None):
+    def __init__(
+        self,
+        anchorReturnTypeString: str,
+        returnPeriod: int | TileSet | None = None,
+        tileSet: TileSet | ExchangeStrategy = TileSet.Compute,
+        exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
+    ):
+        if isinstance(returnPeriod, TileSet):
+            strategy = tileSet if isinstance(tileSet, ExchangeStrategy) else exchangeStrategy
+            returnPeriod, tileSet, exchangeStrategy = None, returnPeriod, strategy
         kinds = {kind.name.lower(): kind for kind in AnchorReturnTypeId}
-        name = check.text(artString, "the return type of an anchor")
-        self._id = kinds[check.one_of(name.lower(), tuple(kinds), "the return type of an anchor")]
-        if self._id is AnchorReturnTypeId.EveryN:
-            if returnPeriod is None:
-                raise check.refuse("EveryN has no period", 'say AnchorReturnType("EveryN", 2)')
-            returnPeriod = check.integer(returnPeriod, "the period of an anchor", at_least=1)
-        elif returnPeriod is not None:
-            raise check.refuse(f"{self._id.name} has no period", "leave returnPeriod out")
-        self._period = returnPeriod or 1
+        name = check.text(anchorReturnTypeString, "the return type of an anchor")
+        if name.lower() not in kinds:
+            raise check.refuse(
+                f"Invalid anchor return type ID supplied: {name}",
+                f"say one of {', '.join(kind.name for kind in AnchorReturnTypeId)}",
+            )
+        self._id = kinds[name.lower()]
+        self._period = self._checked(returnPeriod)
+        self._tiles = check.instance(tileSet, TileSet, "tileSet")
+        self._strategy = check.instance(exchangeStrategy, ExchangeStrategy, "exchangeStrategy")
+
+    def _checked(self, period: int | None) -> int:
+        if self._id is not AnchorReturnTypeId.EveryN:
+            if period is not None:
+                raise check.refuse(_NO_PERIOD, f"leave the period of {self._id.name} out")
+            return 1
+        if period is None:
+            raise check.refuse(
+                "Must specify return period with option 'EVERYN'",
+                'say AnchorReturnType("EveryN", 2)',
+            )
+        if (number := check.integer(period, "the period of an anchor")) < 1:
+            raise check.refuse("Anchor return period must be greater than zero", "say 1 or more")
+        return number
 
     def id(self) -> AnchorReturnTypeId:
         """The kind."""
         return self._id
 
     def rp(self) -> int:
-        """The period; 1 for other kinds than `EveryN`."""
+        """The period of `EveryN`.
+
+        Raises:
+          PopARTError: (a `ValueError`) another kind, which has none.
+        """
+        if self._id is not AnchorReturnTypeId.EveryN:
+            raise check.refuse(_NO_PERIOD, "ask for id() first")
         return self._period
 
-    def lead(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
-        """The dimensions that a step's result has before the tensor's own; those of 1 are left out.
+    def tileSet(self) -> TileSet:
+        """What it was given."""
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        """What it was given."""
+        return self._strategy
+
+    def check(self, batches: int) -> None:
+        """Whether a step of so many batches can have it.
 
         Raises:
           PopARTError: (a `ValueError`) a period that does not divide the batches.
         """
+        if self._period > batches:
+            raise check.refuse(
+                "Return period must be <= to the number of batches per step",
+                f"the period is {self._period}, and a step has {batches}",
+            )
         if batches % self._period:
             raise check.refuse(
-                f"an anchor of each {self._period} batches, and a step has {batches}: Invalid "
-                "anchor period, is not divisble by batchesPerStep",
-                "give a period that divides batchesPerStep",
+                "Return period must be a factor of the number of batches per step",
+                f"the period is {self._period}, and a step has {batches}",
             )
+
+    def lead(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
+        """The dimensions of a result before the tensor's own; those of 1 are left out."""
         one = self._id in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum)
         sizes = (replicas,) if one else (batches // self._period, accumulation, replicas)
         return tuple(size for size in sizes if size != 1)
@@ -80,7 +130,9 @@ class AnchorReturnType:
             case AnchorReturnTypeId.Sum:
                 return values.sum((0, 1), dtype=values.dtype)
             case _:
-                return values[self._period - 1 :: self._period]
+                batches, accumulation, *rest = values.shape
+                rows = values.reshape(-1, *rest)[self._period - 1 :: self._period]
+                return rows.reshape(batches // self._period, accumulation, *rest)
 
 
 class DataFlow:
@@ -89,26 +141,44 @@ class DataFlow:
     Args:
       batchesPerStep: weight updates, or inferences, of a step.
       anchorTensors: return types by tensor; or tensors, which all have the type that follows.
-      art: return type of a list of tensors.
+      anchorReturnType: of a list of tensors.
+      anchorIds: another name of `anchorTensors`, for lists.
 
     Raises:
-      PopARTError: (a `ValueError`) fewer than one batch.
+      PopARTError: (a `ValueError`) fewer than one batch, or a period that does not divide them.
     """
 
     def __init__(
         self,
         batchesPerStep: int = 0,
-        anchorTensors: Mapping[str, AnchorReturnType] | Iterable[str] = (),
-        art: AnchorReturnType | None = None,
+        anchorTensors: Mapping[str, AnchorReturnType] | Iterable[str] | None = None,
+        anchorReturnType: AnchorReturnType | None = None,
+        *,
+        anchorIds: Iterable[str] | None = None,
     ):
         self._batches = check.integer(batchesPerStep, "batchesPerStep", at_least=0)
-        if isinstance(anchorTensors, Mapping):
-            self._anchors = dict(anchorTensors)
+        given = anchorIds if anchorTensors is None else anchorTensors
+        if given is not None and not self._batches:
+            raise check.refuse("'Batches per step' must be greater than zero", "say 1 or more")
+        if isinstance(given, Mapping):
+            self._anchors = dict(given)
         else:
-            art = art or AnchorReturnType("All")
-            self._anchors = {check.text(name, "an anchor"): art for name in anchorTensors}
+            kind = anchorReturnType or AnchorReturnType("All")
+            self._anchors = {check.text(name, "an anchor"): kind for name in given or ()}
         for kind in self._anchors.values():
             check.instance(kind, AnchorReturnType, "the return type of an anchor")
+            kind.check(self._batches)
+
+    def setBatchesPerStep(self, batchesPerStep: int) -> None:
+        """Says another number of batches; a session keeps the one that it was made with.
+
+        Raises:
+          PopARTError: (a `ValueError`) fewer than one, or periods that do not divide them.
+        """
+        batches = check.integer(batchesPerStep, "batchesPerStep", at_least=1)
+        for kind in self._anchors.values():
+            kind.check(batches)
+        self._batches = batches
 
     def batchesPerStep(self) -> int:
         """Batches of a step."""

@@ -55,6 +55,12 @@ class Forward:
         return _perturbed(needed(self.model.graph, wanted), self.differentiated_by)
 
     @functools.cached_property
+    def inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Those of the model's inputs that are needed."""
+        names = {*self.values, self.loss}.union(*(node.reads for node in self.graph.nodes))
+        return {name: aval for name, aval in self.model.inputs.items() if name in names}
+
+    @functools.cached_property
     def trained(self) -> tuple[str, ...]:
         """The variables that the loss depends on."""
         if self.loss is None:
@@ -128,7 +134,7 @@ class Forward:
 
     def _run(self, variables: Named, state: Named, added: Named, *element: Any) -> StepOutput:
         scale, *inputs, key = element
-        given = dict(zip(self.model.inputs, inputs, strict=True))
+        given = dict(zip(self.inputs, inputs, strict=True))
         given |= {GRADIENT + name: value for name, value in added.items()}
         evaluation = Evaluation(ONNX, self.placed.scopes)
         values = {**variables, **state, **given}

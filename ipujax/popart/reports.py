@@ -18,27 +18,25 @@ class Reports(abc.ABC):
     _loop: DeviceLoop
     _options: SessionOptions
     _is_ready: bool
-    _is_loaded: bool
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compiles the program.
 
         Args:
-          loadEngine: whether it may run then; if not, `loadEngineAndConnectStreams` says so.
+          loadEngine: changes nothing; a program is on the device from its first step on.
         """
         check.flag(loadEngine, "loadEngine")
         if self._options.compileEngine:
             self._compile()
-        self._is_ready, self._is_loaded = True, loadEngine
+        self._is_ready = True
 
     def loadEngineAndConnectStreams(self) -> None:
-        """Says that a program that `prepareDevice(False)` compiled may run."""
+        """Changes nothing, as `loadEngine`."""
         self._check_ready("loadEngineAndConnectStreams")
-        self._is_loaded = True
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
-        """Says whether the program may run."""
-        self._is_loaded = check.flag(isLoaded, "isLoaded")
+        """Changes nothing, as `loadEngine`."""
+        check.flag(isLoaded, "isLoaded")
 
     @property
     def executable(self) -> Executable | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from ipujax.popart.checks import check
@@ -17,43 +18,76 @@ class PyStepIO:
 
     Args:
       inputs: by tensor, `[batches per step, accumulation, replicas, *shape]`; dimensions of 1 may
-        be left out.
+        be left out. Their dtypes are the tensors'; integers of 64 bits may be given for those of
+        32.
       outputs: the arrays of anchors, as `initAnchorArrays` makes them; a step fills them.
+
+    Raises:
+      PopARTError: (a `ValueError`) arrays that are not in C's order.
     """
 
     def __init__(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]):
         check.instance(inputs, Mapping, "the inputs")
         check.instance(outputs, Mapping, "the outputs")
-        self._inputs = {name: np.asarray(value) for name, value in inputs.items()}
-        self._outputs = dict(outputs)
+        self._inputs = {name: _in_order(value, name, "input") for name, value in inputs.items()}
+        self._outputs = {name: _in_order(value, name, "output") for name, value in outputs.items()}
 
     def enableRuntimeAsserts(self, enable: bool) -> None:
-        """Changes nothing: shapes and dtypes are always checked."""
+        """Changes nothing: names, shapes and dtypes are always checked."""
         check.flag(enable, "enable")
 
-    def read(self, name: str, lead: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    def check_names(self, inputs: Collection[str], anchors: Collection[str]) -> None:
+        """Refuses arrays that a session has no use for.
+
+        Args:
+          inputs: the model's.
+          anchors: the data flow's.
+
+        Raises:
+          PopARTError: (a `ValueError`) it names the first of them.
+        """
+        for name in self._inputs:
+            if name not in inputs:
+                raise check.refuse(
+                    f"The tensor '{name}' has been provided as one of the inputs to the stepIO, "
+                    "but it is not registered as one of the inputs to the model",
+                    f"the inputs are {', '.join(inputs) or 'none'}",
+                )
+        for name in self._outputs:
+            if name not in anchors:
+                raise check.refuse(
+                    f"there is an array for tensor {name!r}, which is no anchor",
+                    "name it in the DataFlow, and take the arrays of session.initAnchorArrays()",
+                )
+
+    def read(self, name: str, lead: tuple[int, ...], aval: jax.ShapeDtypeStruct) -> Array:
         """The values of an input, `[*lead, *shape]`.
 
         Args:
           name: the tensor.
           lead: batches per step, accumulation, replicas.
-          shape: of a micro-batch.
+          aval: shape and dtype of a micro-batch.
 
         Raises:
-          PopARTError: (a `ValueError`) it is missing, or has another number of elements.
+          PopARTError: (a `ValueError`) it is missing, or has another dtype or number of elements.
         """
         if name not in self._inputs:
             raise check.refuse(
-                f"there are no data for input {name!r}", f"give them: PyStepIO({{{name!r}: ...}})"
+                f"No tensor {name} provided in PyStepIO's inputs: there are no data for input "
+                f"{name!r}",
+                f"give them: PyStepIO({{{name!r}: ...}})",
             )
-        value = self._inputs[name]
-        if value.size != np.prod([*lead, *shape], dtype=int):
+        value = _of_dtype(self._inputs[name], name, aval)
+        shape = (*lead, *aval.shape)
+        if value.size != np.prod(shape, dtype=int):
             raise check.refuse(
-                f"the data of input {name!r} have shape {value.shape}, and a step takes "
-                f"{(*lead, *shape)}: batches, accumulation, replicas and the tensor's own",
+                f"Unexpected number of input elements for Tensor {name}. Expected "
+                f"{np.prod(shape, dtype=int)}, but received {value.size}: the data of input "
+                f"{name!r} have shape {value.shape}, and a step takes {shape}, which is batches, "
+                "accumulation, replicas and the tensor's own",
                 "give data of all micro-batches of a step",
             )
-        return value.reshape(*lead, *shape)
+        return value.reshape(shape)
 
     def write(self, name: str, value: Array) -> None:
         """Puts what an anchor returns into its array, if there is one.
@@ -95,27 +129,30 @@ class PyStepIOCallback:
         self._output = check.function(output_callback, "output_callback")
         self._there = check.function(output_complete_callback, "output_complete_callback")
 
-    def read(self, name: str, lead: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    def check_names(self, inputs: Collection[str], anchors: Collection[str]) -> None:
+        """Refuses nothing: the functions are asked for what there is."""
+
+    def read(self, name: str, lead: tuple[int, ...], aval: jax.ShapeDtypeStruct) -> Array:
         """As `PyStepIO.read`."""
         rows: list[Array] = []
         for _ in range(int(np.prod(lead, dtype=int))):
-            row = np.asarray(self._input(name, False))
-            if row.size != np.prod(shape, dtype=int):
+            row = _of_dtype(_in_order(self._input(name, False), name, "input"), name, aval)
+            if row.size != np.prod(aval.shape, dtype=int):
                 raise check.refuse(
                     f"the input callback gave {name!r} an array of shape {row.shape} in the place "
-                    f"of {shape}",
+                    f"of {aval.shape}",
                     "give one micro-batch of one replica",
                 )
-            rows.append(row.reshape(shape))
+            rows.append(row.reshape(aval.shape))
             self._taken(name)
-        return np.stack(rows).reshape(*lead, *shape)
+        return np.stack(rows).reshape(*lead, *aval.shape)
 
     def write(self, name: str, value: Array) -> None:
         """Hands on what an anchor returns, one after the other."""
         sizes: int | None = None
         rest = value.reshape(-1)
         while rest.size or sizes is None:
-            into = np.asarray(self._output(name))
+            into = _in_order(self._output(name), name, "output")
             sizes = into.size
             if not sizes or sizes > rest.size:
                 raise check.refuse(
@@ -133,3 +170,27 @@ class PyWeightsIO:
 
     def __init__(self, weights: Mapping[str, Array]):
         self.weights = dict(check.instance(weights, Mapping, "the weights"))
+
+
+def _in_order(value: Any, name: str, kind: str) -> Array:
+    """An array that can be copied as it lies in memory, as an IPU's streams copied it."""
+    array = np.asarray(value)
+    if not array.flags.c_contiguous:
+        raise check.refuse(
+            f"PyStepIO is unable to use the numpy {kind} array for tensor '{name}' as it is not "
+            "c-contiguous",
+            "give numpy.ascontiguousarray(...)",
+        )
+    return array
+
+
+def _of_dtype(value: Array, name: str, aval: jax.ShapeDtypeStruct) -> Array:
+    """An array of a tensor's dtype; integers of 64 bits lose half of them."""
+    given = {"int64": "int32", "uint64": "uint32"}.get(value.dtype.name, value.dtype.name)
+    if given != aval.dtype.name:
+        raise check.refuse(
+            f"Type discrepancy for tensor {name}. User provided : {value.dtype.name} and expected "
+            f": {aval.dtype.name}",
+            f"give array.astype(numpy.{aval.dtype.name})",
+        )
+    return value.astype(aval.dtype)
