@@ -261,7 +261,7 @@ class OptimizerStateError(PopTorchError):
 class PopTorchFileError(OSError, PopTorchError):
     """The file of a compiled model that is not there, or holds none."""
 
-    __init__ = IPUError.__init__
+    __init__, __str__ = IPUError.__init__, IPUError.__str__  # those of OSError come first
 
 
 class PopTorchHookError(PopTorchError, RuntimeError):
@@ -283,7 +283,7 @@ class CustomOpError(IPUError, ValueError):
 class CustomOpFileError(FileNotFoundError, CustomOpError):
     """The library or codelet of a custom operation is not there."""
 
-    __init__ = IPUError.__init__  # the built-in one comes first, and takes no keywords
+    __init__, __str__ = IPUError.__init__, IPUError.__str__  # those of OSError come first
 
 
 class OperatorError(LoweringError):
@@ -317,7 +317,7 @@ class ExecutableArgumentError(ExecutableError, TypeError):
 class ExecutableFileError(FileNotFoundError, ExecutableError):
     """The file of an executable is not there."""
 
-    __init__ = IPUError.__init__
+    __init__, __str__ = IPUError.__init__, IPUError.__str__  # those of OSError come first
 
 
 class MissingExtraError(IPUError, ImportError):
@@ -331,7 +331,7 @@ class ReportError(IPUError, ValueError):
 class ReportFileError(FileNotFoundError, ReportError):
     """The file of a report is not there."""
 
-    __init__ = IPUError.__init__
+    __init__, __str__ = IPUError.__init__, IPUError.__str__  # those of OSError come first
 
 
 class UnmodelledError(IPUError, AttributeError):

@@ -8,7 +8,8 @@ from typing import Any
 class IPUError(Exception):
     """The root of every error that ipujax raises on purpose.
 
-    Errors can be pickled and copied, whatever their constructors take.
+    Errors can be pickled and copied, whatever their constructors take. Their only argument is what
+    is wrong, so that handlers can compare it; their text also says where it is and how to mend it.
 
     Args:
       what: what is wrong, with the names and numbers of this program.
@@ -18,12 +19,15 @@ class IPUError(Exception):
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None):
         self.what, self.where, self.fix = what, where or "", fix or ""
-        lines = [what]
-        if where:
-            lines.append(f"  where: {where}")
-        if fix:
-            lines.append(f"  fix:   {fix}")
-        super().__init__("\n".join(lines))
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.args)]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.fix:
+            lines.append(f"  fix:   {self.fix}")
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args), self.__dict__
