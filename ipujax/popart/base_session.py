@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from ipujax.errors import FrontendError, PopARTError
+from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
-from ipujax.popart.checks import check
+from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
 from ipujax.popart.forward import GRADIENT, Forward
@@ -67,7 +67,8 @@ class Session(Reports):
                 "Gradient Accumulation only available when training",
                 "leave out enableGradientAccumulation, and say more batches per step",
             )
-        self._proto, slots = without_slots(read(fnModel))
+        with as_popart_errors():
+            self._proto, slots = without_slots(read(fnModel, typed=False))
         self._model = _converted(self._proto, inputShapeInfo or InputShapeInfo())
         if is_training:
             self._model = training_mode.with_dropout(self._model)
@@ -232,8 +233,8 @@ class Session(Reports):
         own = name.removeprefix(GRADIENT)
         if own not in self._model.avals or not jnp.issubdtype(info.dtype, jnp.floating):
             raise check.refuse(
-                f"the anchor {name!r} is the gradient of a tensor that is constant, or no floating "
-                "point",
+                f"Anchor tensor `{name}' not in Ir Tensors. It is the gradient of a tensor that is "
+                "constant, or no floating point",
                 "anchor gradients of inputs, weights or results of nodes",
             )
 
@@ -326,12 +327,13 @@ def _converted(proto: onnx.ModelProto, infos: InputShapeInfo) -> Converted:
     names = {info.name for info in proto.graph.input}
     shapes = {n: infos.get(n).shape() for n in infos.getAllTensorIds() if n in names}
     try:
-        return converted(proto, shapes, {})
-    except FrontendError as error:
-        if "from_onnx(..., shapes" not in str(error):
-            raise PopARTError(error.what, fix=error.fix) from error
+        with as_popart_errors():
+            return converted(proto, shapes, {})
+    except PopARTError as error:
+        if "from_onnx(..., shapes" not in error.fix:
+            raise
         raise check.refuse(
-            str(error).splitlines()[0],
+            error.what,
             'say them: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '
             "TrainingSession(..., inputShapeInfo=info)",
         ) from error

@@ -29,8 +29,7 @@ class InferenceSession(Session):
       name: the program's.
 
     Raises:
-      PopARTError: (a `ValueError`) anchors, options or a device that cannot be.
-      FrontendError: (a `ValueError`) a model that cannot be converted.
+      PopARTError: (a `ValueError`) a model, anchors, options or a device that cannot be.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class TrainingSession(Session):
       name: the program's.
 
     Raises:
-      PopARTError: (a `ValueError`) a loss, anchors, options or a device that cannot be.
-      FrontendError: (a `ValueError`) a model that cannot be converted.
+      PopARTError: (a `ValueError`) a model, a loss, anchors, options or a device that cannot be.
     """
 
     def __init__(

@@ -24,8 +24,12 @@ _LONGEST = 400
 """How many characters are shown of what ONNX's own checker says."""
 
 
-def read(source: object) -> onnx.ModelProto:
+def read(source: object, *, typed: bool = True) -> onnx.ModelProto:
     """The model of a path, of bytes or of a `ModelProto`, whole and without functions.
+
+    Args:
+      source: one of these.
+      typed: whether operators must be given the types that ONNX lists for them.
 
     Raises:
       FrontendError: (a `ValueError`) see `from_onnx`.
@@ -33,7 +37,7 @@ def read(source: object) -> onnx.ModelProto:
     """
     model, folder = _parsed(source)
     _read_external(model, folder)
-    _check(model)
+    _check(model, typed)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
@@ -134,11 +138,11 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield from (attribute.t, *attribute.tensors)
 
 
-def _check(model: onnx.ModelProto) -> None:
+def _check(model: onnx.ModelProto, typed: bool) -> None:
     _check_opset(model)
     try:
         onnx.checker.check_model(model, skip_opset_compatibility_check=True)
-        onnx.shape_inference.infer_shapes(_without_values(model), check_type=True)
+        onnx.shape_inference.infer_shapes(_without_values(model), check_type=typed)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         told = " ".join(str(error).split())
         raise FrontendError(

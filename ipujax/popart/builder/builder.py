@@ -12,7 +12,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from ipujax.errors import FrontendError, PopARTError
+from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
@@ -20,7 +20,7 @@ from ipujax.popart.builder.attributes import Attributes, write
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.opsets import Opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, parameter_of
-from ipujax.popart.checks import check
+from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
@@ -295,10 +295,8 @@ class Builder(Attributes):
     # --- inside ---------------------------------------------------------------------------------
 
     def _go_on(self, source: bytes | str) -> None:
-        try:
-            model = read(source)
-        except FrontendError as error:
-            raise PopARTError(error.what, fix=error.fix) from error
+        with as_popart_errors():
+            model = read(source, typed=False)
         self._graph.CopyFrom(model.graph)
         self._outputs = [output.name for output in model.graph.output]
         del self._graph.output[:]
@@ -371,10 +369,8 @@ class Builder(Attributes):
                 f"the form of {name!r} follows from the graph around it", "ask that one's builder"
             )
         if self._known is None:
-            try:
+            with as_popart_errors():
                 self._known = converted(self._model(), {}, {})
-            except FrontendError as error:
-                raise PopARTError(error.what, fix=error.fix) from error
         known = self._known
         for values in (known.avals, known.variables, known.constants):
             if name in values:

@@ -60,6 +60,7 @@ def test_every_error_formats_where_and_fix_alike(kind: type[IPUError]) -> None:
     error = kind("it is wrong", fix="mend it", **extra)
     assert str(error) == "it is wrong\n  fix:   mend it"
     assert (error.what, error.where, error.fix) == ("it is wrong", "", "mend it")
+    assert error.args == ("it is wrong",)
     if "where" in inspect.signature(kind).parameters:
         error = kind("it is wrong", where="a.py:3", fix="mend it", **extra)
         assert str(error) == "it is wrong\n  where: a.py:3\n  fix:   mend it"

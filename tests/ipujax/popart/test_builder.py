@@ -121,6 +121,14 @@ def test_attributes_are_read_as_they_were_written() -> None:
         builder.getInt64NodeAttribute("__sizes", y)
 
 
+def test_operators_take_types_that_onnx_did_not_list() -> None:
+    builder = popart.Builder()
+    x, y = (builder.addInputTensor("FLOAT", [3]) for _ in range(2))
+    data = {x: np.array([1, 2, 3], np.float32), y: np.array([1, 0, 3], np.float32)}
+    equal = builder.aiOnnxOpset10.equal([x, y])  # of floating point since opset 11
+    np.testing.assert_array_equal(result(builder, equal, data), [True, False, True])
+
+
 def test_what_is_refused() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 3])
