@@ -10,6 +10,7 @@ import onnx
 import onnx.numpy_helper
 
 from ipujax.popart.checks import check
+from ipujax.popart.initializers import initializer, replace
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.step_io import PyWeightsIO
@@ -110,10 +111,9 @@ class HostWeights:
         model.CopyFrom(proto)
         for tensor in model.graph.initializer:
             if tensor.name in self.weights:
-                value = self.weights[tensor.name]
-                tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
-        for name, value in self.slots.items():
-            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+                replace(tensor, self.weights[tensor.name])
+        slots = [initializer(name, value) for name, value in self.slots.items()]
+        model.graph.initializer.extend(slots)
         return model.SerializeToString()
 
     def _of_trained(self) -> dict[str, Array]:

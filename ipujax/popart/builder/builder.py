@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper
-import onnx.numpy_helper
 
 from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
@@ -21,6 +20,7 @@ from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.opsets import Opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, parameter_of
 from ipujax.popart.checks import as_popart_errors, check
+from ipujax.popart.initializers import initializer
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
@@ -147,7 +147,7 @@ class Builder(Attributes):
     def addInitializedInputTensor(self, initVal: Any, debugContext: str = "") -> str:
         """Adds a weight; gives its name."""
         name = self._unique(str(debugContext) or "init_input")
-        self._graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(initVal), name))
+        self._graph.initializer.append(initializer(name, initVal))
         return name
 
     def addOutputTensor(self, outputName: str) -> None:
