@@ -235,7 +235,7 @@ class SessionOptions:
         if not self.enableGradientAccumulation:
             if factor > 1:
                 raise check.refuse(
-                    "enableGradientAccumulation must be set to true, and accumulationFactor is "
+                    "enableGradientAccumulation is false, but accumulationFactor > 1. It is "
                     f"{factor}",
                     "set both",
                 )
