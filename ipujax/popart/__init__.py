@@ -75,7 +75,78 @@ from ipujax.popart.reserved import reservedAccl2Prefix as reservedAccl2Prefix
 from ipujax.popart.reserved import reservedAccl3Prefix as reservedAccl3Prefix
 from ipujax.popart.reserved import reservedAcclPrefix as reservedAcclPrefix
 from ipujax.popart.reserved import reservedAccumPrefix as reservedAccumPrefix
+from ipujax.popart.reserved import reservedDefaultAdamBeta1Prefix as reservedDefaultAdamBeta1Prefix
+from ipujax.popart.reserved import reservedDefaultAdamBeta2Prefix as reservedDefaultAdamBeta2Prefix
+from ipujax.popart.reserved import reservedDefaultAdamEpsPrefix as reservedDefaultAdamEpsPrefix
+from ipujax.popart.reserved import (
+    reservedDefaultDampeningScaleFactor1Prefix as reservedDefaultDampeningScaleFactor1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultLearningRatePrefix as reservedDefaultLearningRatePrefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultLossScalingPrefix as reservedDefaultLossScalingPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultMaxWeightNormPrefix as reservedDefaultMaxWeightNormPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultScaledLearningRate0Prefix as reservedDefaultScaledLearningRate0Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultScaledLearningRate1Prefix as reservedDefaultScaledLearningRate1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultScaledMomentum1Prefix as reservedDefaultScaledMomentum1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultScaledWeightDecay1Prefix as reservedDefaultScaledWeightDecay1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultWeightDecayPrefix as reservedDefaultWeightDecayPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedDefaultWeightDecayScaleFactor0Prefix as reservedDefaultWeightDecayScaleFactor0Prefix,
+)
 from ipujax.popart.reserved import reservedGradientPrefix as reservedGradientPrefix
+from ipujax.popart.reserved import reservedLossScalingPrefix as reservedLossScalingPrefix
+from ipujax.popart.reserved import (
+    reservedSpecificAdamBeta1Prefix as reservedSpecificAdamBeta1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificAdamBeta2Prefix as reservedSpecificAdamBeta2Prefix,
+)
+from ipujax.popart.reserved import reservedSpecificAdamEpsPrefix as reservedSpecificAdamEpsPrefix
+from ipujax.popart.reserved import (
+    reservedSpecificDampeningScaleFactor1Prefix as reservedSpecificDampeningScaleFactor1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificLearningRatePrefix as reservedSpecificLearningRatePrefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificLossScalingPrefix as reservedSpecificLossScalingPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificMaxWeightNormPrefix as reservedSpecificMaxWeightNormPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificScaledLearningRate0Prefix as reservedSpecificScaledLearningRate0Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificScaledLearningRate1Prefix as reservedSpecificScaledLearningRate1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificScaledMomentum1Prefix as reservedSpecificScaledMomentum1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificScaledWeightDecay1Prefix as reservedSpecificScaledWeightDecay1Prefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificWeightDecayPrefix as reservedSpecificWeightDecayPrefix,
+)
+from ipujax.popart.reserved import (
+    reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix,
+)
 from ipujax.popart.reserved import reservedStepPrefix as reservedStepPrefix
 from ipujax.popart.session import InferenceSession as InferenceSession
 from ipujax.popart.session import TrainingSession as TrainingSession

@@ -67,6 +67,7 @@ class Session(Reports):
                 "Gradient Accumulation only available when training",
                 "leave out enableGradientAccumulation, and say more batches per step",
             )
+        self._loss, self._optimizer = loss, optimizer
         with as_popart_errors():
             self._proto, slots = without_slots(read(fnModel, typed=False))
         self._model = _converted(self._proto, inputShapeInfo or InputShapeInfo())
@@ -77,8 +78,7 @@ class Session(Reports):
             self._check_anchor(anchor, is_training)
         self.accumulationFactor = self._options.accumulation
         self.replicationFactor = self._options.replicas
-        self._optimizer = optimizer
-        self._forward = self._made_forward(loss)
+        self._forward = self._made_forward()
         self._host = HostWeights(
             self._model.variables, self._forward.trained, self._initialized(), optimizer, slots
         )
@@ -162,7 +162,7 @@ class Session(Reports):
           PopARTError: (a `ValueError`) there is none of that name.
         """
         own = check.text(id, "a tensor").removeprefix(GRADIENT)
-        for values in (self._model.avals, self._model.variables, self._model.constants):
+        for values in (self._model.avals, self._model.variables, self._known):
             if own in values:
                 return TensorInfo(data_type_of(values[own].dtype), values[own].shape)
         raise check.refuse(
@@ -211,6 +211,12 @@ class Session(Reports):
         return self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor
 
     @property
+    def _known(self) -> dict[str, Any]:
+        """Values that are known before a step runs."""
+        numbers = execution.scalars(self._optimizer, self._model, self._loss, self._options)
+        return {**numbers, **self._model.constants}
+
+    @property
     def _steps(self) -> int:
         """Steps of the device loop in a step of the session."""
         is_one = self._forward.loss is None and self._forward.placed.is_pipelined
@@ -255,14 +261,14 @@ class Session(Reports):
         names = {tensor.name for tensor in self._proto.graph.initializer}
         return {n: np.asarray(v) for n, v in self._model.constants.items() if n in names}
 
-    def _made_forward(self, loss: str | None) -> Forward:
-        options = self._options
+    def _made_forward(self) -> Forward:
+        options, loss, known = self._options, self._loss, self._known
         is_manual = options.virtualGraphMode is VirtualGraphMode.Manual
         where = placed(self._model.graph, is_manual, options.enablePipelining)
         config = execution.config_of(options, where.is_pipelined)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         provide(self.replicationFactor, where.count, self._device, config, cache)
-        anchors = tuple(self.dataFlow.anchors())
+        anchors = tuple(name for name in self.dataFlow.anchors() if name not in known)
         if loss is None:
             return Forward(self._model, where, anchors)
         moved = training_mode.moved_statistics(self._model)
@@ -305,13 +311,14 @@ class Session(Reports):
         return [stepio.read(name, self._lead, aval) for name, aval in self._forward.inputs.items()]
 
     def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
-        sent = dict(zip(self._forward.sent, jax.tree.leaves(results), strict=True))
+        known = self._known
+        sent = dict(zip(self._forward.anchors, jax.tree.leaves(results), strict=True))
         for name in self.dataFlow.anchors():
             shape = (*self._lead, *self.getInfo(name).shape())
             if name in sent:
                 value = np.asarray(sent[name]).reshape(shape)
             else:
-                value = np.broadcast_to(self._model.constants[name], shape)
+                value = np.broadcast_to(known[name], shape)
             stepio.write(name, self.dataFlow.art(name).reduced(value))
 
     def _elements(self, inputs: Sequence[Array]) -> Any:

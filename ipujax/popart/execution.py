@@ -10,7 +10,9 @@ import jax
 import numpy as np
 
 from ipujax.config import IPUConfig
+from ipujax.frontends.onnx.model import Converted
 from ipujax.popart.forward import Recompute
+from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     MeanReductionStrategy,
     RecomputationType,
@@ -18,6 +20,7 @@ from ipujax.popart.options import (
     SessionOptions,
     SyntheticDataMode,
 )
+from ipujax.popart.tensor_info import data_type_of
 from ipujax.training import TrainState
 from ipujax.training.state import on_device
 
@@ -60,6 +63,19 @@ def reduction_of(options: SessionOptions) -> str:
         return "SUM"
     strategy = options.meanAccumulationAndReplicationReductionStrategy
     return "RUNNING_MEAN" if strategy is MeanReductionStrategy.Running else "MEAN"
+
+
+def scalars(
+    optimizer: Optimizer | None, model: Converted, loss: str | None, options: SessionOptions
+) -> dict[str, Array]:
+    """What an optimizer's hyperparameters are in the original's programs, float32 by name."""
+    if optimizer is None or loss is None:
+        return {}
+    kinds = {name: data_type_of(value.dtype).name for name, value in model.variables.items()}
+    is_mean = reduction_of(options) == "MEAN"
+    count = options.accumulation * options.replicas if is_mean else 1
+    found = optimizer.scalars(kinds, data_type_of(model.avals[loss].dtype).name, count)
+    return {name: np.asarray(value, np.float32) for name, value in found.items()}
 
 
 def synthetic(mode: SyntheticDataMode, shapes: Sequence[tuple[Any, Any]]) -> list[Array]:

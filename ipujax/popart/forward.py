@@ -28,14 +28,12 @@ GRADIENT = "Gradient___"
 
 @dc.dataclass(frozen=True, eq=False)
 class Forward:
-    """A micro-batch of a model.
-
-    What it sends is the anchors that are not known before it runs, in order.
+    """A micro-batch of a model; it sends the anchors.
 
     Attributes:
       model: the model.
       placed: where its nodes run.
-      anchors: names of tensors, or of their gradients.
+      anchors: names of tensors that are not known before it runs, or of their gradients.
       loss: the loss; None in inference.
       moved: variables that are not trained, but become what a node gives, such as moving means.
       recompute: what of the forward pass is kept; None for all of it.
@@ -70,19 +68,14 @@ class Forward:
         return tuple(name for name in candidates if name not in self.moved)
 
     @property
-    def sent(self) -> tuple[str, ...]:
-        """The anchors that are sent; the others are known."""
-        return tuple(name for name in self.anchors if name not in self.model.constants)
-
-    @property
     def values(self) -> tuple[str, ...]:
-        """Those of the anchors sent that are values of tensors."""
-        return tuple(name for name in self.sent if not name.startswith(GRADIENT))
+        """Those of the anchors that are values of tensors."""
+        return tuple(name for name in self.anchors if not name.startswith(GRADIENT))
 
     @property
     def differentiated_by(self) -> tuple[str, ...]:
         """The tensors whose gradients are anchors."""
-        return tuple(n.removeprefix(GRADIENT) for n in self.sent if n.startswith(GRADIENT))
+        return tuple(n.removeprefix(GRADIENT) for n in self.anchors if n.startswith(GRADIENT))
 
     def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
         """Loss and anchors of a micro-batch; the element is its scale, inputs and key's data."""
@@ -109,7 +102,7 @@ class Forward:
         values = iter(output.send)
         send = [
             anchored[name.removeprefix(GRADIENT)] if name.startswith(GRADIENT) else next(values)
-            for name in self.sent
+            for name in self.anchors
         ]
         return gradients, output._replace(send=send)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import AdamMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
-from ipujax.popart.optimizers.values import Given, OptimizerValueMap
+from ipujax.popart.optimizers.scalars import ADAM, Scalar
+from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _FIRST, _SECOND, _STEP = "Accl1___", "Accl2___", "Step___"
@@ -54,7 +55,8 @@ class Adam(Optimizer):
         "lossScaling": 1.0,
         "maxWeightNorm": 10.0,
     }
-    positive = ("eps", "lossScaling")
+    positive = ("eps",)
+    older: ClassVar[dict[str, str]] = {"maxWeightNorm": "defaultMaxWeightNorm"}
 
     def __init__(
         self,
@@ -99,6 +101,10 @@ class Adam(Optimizer):
     def maxWeightNorms(self) -> OptimizerValueMap:
         """Of all weights."""
         return self.values["maxWeightNorm"]
+
+    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+        del values
+        return ADAM
 
     def _settings(self) -> Any:
         kinds = self._mode, self._decay, self.accumulator_type, self._types, self._is_scaled

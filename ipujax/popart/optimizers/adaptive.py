@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
-from ipujax.popart.optimizers.values import Given, OptimizerValueMap
+from ipujax.popart.optimizers.scalars import ADAPTIVE, Scalar
+from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _FIRST, _SECOND, _THIRD = "Accl1___", "Accl2___", "Accl3___"
@@ -24,8 +26,8 @@ class Adaptive(Optimizer):
     `x = g / (sqrt(v1) + eps)`, for CenteredRMSProp with `v1 - v2**2` in the root, where
     `v2 = a * v2 + (1 - a) * g`; AdaDelta's is `g * sqrt(v2 + eps) / sqrt(v1 + eps)`, with
     `v2 = a * v2 + (1 - a) * x**2` after it. With momentum `v3 = m * v3 + x` takes its place.
-    `w -= lr * x`. TensorFlow's variant of both RMSProps has `eps` in the root, and the learning
-    rate in `v3`.
+    `w -= lr * x`. TensorFlow's variant of both RMSProps begins with ones in `v1`, and has `eps`
+    in the root and the learning rate in `v3`.
 
     Args:
       values: any of defaultLearningRate (0.01), defaultWeightDecay (0), defaultAlpha (0.99),
@@ -51,7 +53,7 @@ class Adaptive(Optimizer):
         "eps": 1e-6,
         "lossScaling": 1.0,
     }
-    positive = ("eps", "lossScaling")
+    positive = ("eps",)
 
     def __init__(
         self,
@@ -98,6 +100,10 @@ class Adaptive(Optimizer):
         """Of all weights."""
         return self.values["eps"]
 
+    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+        del values
+        return ADAPTIVE
+
     def _settings(self) -> Any:
         kinds = self._mode, self._decay, self.accumulator_type, self._types, self._is_tf
         return self._clipping, *kinds
@@ -105,7 +111,7 @@ class Adaptive(Optimizer):
     def slots(self, hyper: Hyper, weight: Array) -> Slots:
         """Those that the mode needs."""
         first, second, third = self._types
-        slots = {_FIRST: zeros(weight, first)}
+        slots = {_FIRST: zeros(weight, first) + int(self._is_tf)}
         if self._mode in _WITH_SECOND:
             slots[_SECOND] = zeros(weight, second)
         if hyper.acts("momentum"):

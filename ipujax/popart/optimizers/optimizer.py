@@ -13,6 +13,7 @@ import optax
 
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
+from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
 from ipujax.popart.optimizers.values import (
     Given,
     OptimizerValue,
@@ -63,10 +64,12 @@ class Optimizer(abc.ABC):
     accumulator_type: DataType = DataType.UNDEFINED
     defaults: ClassVar[dict[str, float]]
     positive: ClassVar[tuple[str, ...]] = ()
-    shared: ClassVar[tuple[str, ...]] = (LOSS_SCALING,)
+    plain: ClassVar[tuple[str, ...]] = (LOSS_SCALING,)  # with no `default` before their names
+    older: ClassVar[dict[str, str]] = {}  # older names of values, and those that they have now
 
     def __init__(self, values: Given, clipping: Sequence[ClipNormSettings] = ()):
-        given = check.instance(values, Mapping, f"the values of {type(self).__name__}")
+        named = check.instance(values, Mapping, f"the values of {type(self).__name__}")
+        given = {self.older.get(key, key): value for key, value in named.items()}
         keys = {self._key(name): name for name in self.defaults}
         for key in given:
             check.one_of(key, tuple(keys), f"a value of {type(self).__name__}")
@@ -78,6 +81,7 @@ class Optimizer(abc.ABC):
             )
             for key, name in keys.items()
         }
+        self._check_together({n: values.getDefault() for n, values in self.values.items()})
         self._clipping = [
             check.instance(settings, ClipNormSettings, "each of the clip norm settings")
             for settings in clipping
@@ -93,15 +97,27 @@ class Optimizer(abc.ABC):
         Args:
           id: the weight.
           pyd: values by name, without `default` before it.
+
+        Raises:
+          PopARTError: (a `ValueError`) values that cannot be, or a weight that has some already.
         """
         check.text(id, "the weight")
-        names = tuple(name for name in self.defaults if name not in self.shared)
+        if any(id in values.specific for values in self.values.values()):
+            raise check.refuse(
+                f"weight {id!r} has values of its own already", "give them all in one call"
+            )
+        names = tuple(name for name in self.defaults if name != LOSS_SCALING)
         for name in check.instance(pyd, Mapping, "the values"):
             check.one_of(name, names, f"a value of {type(self).__name__}.insertSpecific")
-        for name in names:
-            values = self.values[name]
-            value = value_of(pyd[name], name) if name in pyd else values.getDefault()
-            values.specific[id] = self._checked(name, value)
+        found = {
+            name: self._checked(name, value_of(pyd[name], name))
+            if name in pyd
+            else self.values[name].getDefault()
+            for name in names
+        }
+        self._check_together(found)
+        for name, value in found.items():
+            self.values[name].specific[id] = value
 
     def check_replacement(self, other: Any) -> None:
         """Makes sure that another can take this one's place without compiling.
@@ -134,6 +150,29 @@ class Optimizer(abc.ABC):
                     found[f"{name}/{weight}"] = np.float32(value.value)  # pyright: ignore
         return found
 
+    def scalars(self, weights: Mapping[str, str], loss: str, count: int) -> dict[str, float]:
+        """What the original's programs read in the place of these hyperparameters, by name.
+
+        Args:
+          weights: their data types, such as `"FLOAT"`, by name.
+          loss: that of the loss, in whose name `lossScaling_FLOAT` the loss scaling is, too.
+          count: by how many a sum of gradients is divided.
+        """
+        scaling = self.values[LOSS_SCALING].getDefault()
+        found = {} if scaling.constant else {f"{LOSS_SCALING}_{loss}": scaling.value}
+        divisor = OptimizerValue(scaling.value * count, scaling.constant)
+        for weight, kind in weights.items():
+            own = {name: values.of(weight) for name, values in self.values.items()}
+            own[DIVISOR] = divisor
+            is_specific = any(weight in values.specific for values in self.values.values())
+            whose = f"specific___{weight}" if is_specific else f"default___{kind}"
+            for scalar in self._scalars(own):
+                read = [own[name] for name in scalar.reads]
+                if not all(value.constant for value in read):
+                    values = [value.value for value in read]
+                    found[f"{scalar.name}___{whose}"] = scalar.value(*values)
+        return found
+
     def transformation(self) -> optax.GradientTransformation:
         """As optax has it; the state is `{"hyper": ..., "slots": ...}`.
 
@@ -159,6 +198,14 @@ class Optimizer(abc.ABC):
           slots: of the weight.
         """
 
+    @abc.abstractmethod
+    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+        """Those that a weight with these hyperparameters has; see `scalars`."""
+
+    def _check_together(self, values: Mapping[str, OptimizerValue]) -> None:
+        """Refuses hyperparameters that do not go together; those of all weights, or of one."""
+        del values  # most do
+
     def _settings(self) -> Any:
         """What else must not change."""
         return self._clipping
@@ -166,10 +213,14 @@ class Optimizer(abc.ABC):
     # --- inside -----------------------------------------------------------------------------------
 
     def _key(self, name: str) -> str:
-        return name if name in self.shared else f"default{name[0].upper()}{name[1:]}"
+        return name if name in self.plain else f"default{name[0].upper()}{name[1:]}"
 
     def _checked(self, name: str, value: OptimizerValue) -> OptimizerValue:
         kind = type(self).__name__
+        if name == LOSS_SCALING:
+            if not value.value:
+                raise check.refuse("Loss scaling cannot be 0", "leave it out, or give another one")
+            return value
         if value.value < 0 or (name in self.positive and value.value == 0):
             sign = "Non-positive" if name in self.positive else "Negative"
             raise check.refuse(f"{sign} {name} ({value.value}) in {kind}", "give one above 0")

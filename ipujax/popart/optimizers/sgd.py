@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
 from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
-from ipujax.popart.optimizers.values import Given, OptimizerValueMap
+from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, of_velocity
+from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _COMBINED, _SEPARATE = "Accl___", "Accl1___"
@@ -31,7 +32,8 @@ class SGD(Optimizer):
         constant), each with whether it is constant: `{"defaultLearningRate": (0.02, False)}`.
       clip_norm_settings: `ClipNormSettings`, applied in order.
       accumulatorAndMomentum: when the velocity decays.
-      accumType: of the sum over micro-batches, if Separate; UNDEFINED for the weight's.
+      accumType: of the sum over micro-batches, if Separate or without momentum; UNDEFINED for the
+        weight's.
       accl1Type: of the velocity, if Separate; UNDEFINED for the weight's.
       debugContext: a name; it changes nothing.
 
@@ -48,8 +50,8 @@ class SGD(Optimizer):
         "lossScaling": 1.0,
         "nesterov": 0.0,
     }
-    positive = ("velocityScaling", "lossScaling")
-    shared = ("lossScaling", "nesterov")
+    positive = ("velocityScaling",)
+    plain = ("lossScaling", "nesterov")
 
     def __init__(
         self,
@@ -67,16 +69,10 @@ class SGD(Optimizer):
         )
         self._is_combined = kind is SGDAccumulatorAndMomentum.Combined
         accum, accl1 = slot_type(accumType, "accumType"), slot_type(accl1Type, "accl1Type")
-        # A combined velocity has the weight's type.
-        self.accumulator_type = DataType.UNDEFINED if self._is_combined else accum
+        # A velocity that is combined with the sum has the weight's type.
+        has_sum = not (self._is_combined and _has_velocity(self.values["momentum"].getDefault()))
+        self.accumulator_type = accum if has_sum else DataType.UNDEFINED
         self._velocity_type = DataType.UNDEFINED if self._is_combined else accl1
-        nesterov, dampening = (self.values[name].getDefault() for name in ("nesterov", "dampening"))
-        if nesterov.value and (dampening.value or not dampening.constant):
-            raise check.refuse(
-                f"SGD with Nesterov's momentum has dampening ({dampening.value})", "leave it at 0"
-            )
-        if not nesterov.constant:
-            raise check.refuse("nesterov is not constant", 'say {"nesterov": (1, True)}')
 
     def learningRates(self) -> OptimizerValueMap:
         """Of all weights."""
@@ -101,6 +97,18 @@ class SGD(Optimizer):
     def nesterov(self) -> OptimizerValueMap:
         """Of all weights."""
         return self.values["nesterov"]
+
+    def _check_together(self, values: Mapping[str, OptimizerValue]) -> None:
+        if values["nesterov"].value and values["dampening"].value:
+            raise check.refuse(
+                f"SGD with Nesterov's momentum has dampening ({values['dampening'].value})",
+                "leave it at 0",
+            )
+
+    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+        if not _has_velocity(values["momentum"]):
+            return SGD_PLAIN
+        return of_velocity(1 if self._is_combined else 2)
 
     def _settings(self) -> Any:
         kinds = self._is_combined, self.accumulator_type, self._velocity_type
@@ -128,13 +136,17 @@ class SGD(Optimizer):
             velocity = slots[_COMBINED] + undamped * scale * gradient
         else:
             velocity = _decayed(hyper, slots[_SEPARATE], weight) + undamped * scale * gradient
-        if hyper("nesterov"):
-            change = -rate * (given + hyper("momentum") / scale * velocity)
-        else:
-            change = -rate / scale * velocity
+        change = -rate / scale * velocity
+        if hyper.acts("nesterov"):
+            ahead = -rate * (given + hyper("momentum") / scale * velocity)
+            change = jnp.where(jnp.asarray(hyper("nesterov")) != 0, ahead, change)
         if self._is_combined:
             return change, {_COMBINED: _decayed(hyper, velocity, weight + change)}
         return change, {_SEPARATE: velocity}
+
+
+def _has_velocity(momentum: OptimizerValue) -> bool:
+    return momentum != (0, True)
 
 
 def _decayed(hyper: Hyper, velocity: Array, weight: Array) -> Any:

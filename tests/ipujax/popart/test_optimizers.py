@@ -199,7 +199,7 @@ def test_adaptive_as_pytorch(name: str) -> None:
 def test_the_variant_of_tensorflow() -> None:
     given = values(LearningRate=0.1, Eps=1e-2, Alpha=0.9, Momentum=0.5, WeightDecay=0.1)
     params = weights()
-    square = {n: np.zeros_like(v) for n, v in params.items()}
+    square = {n: np.ones_like(v) for n, v in params.items()}
     moved = {n: np.zeros_like(v) for n, v in params.items()}
     for step in range(STEPS):
         for name, g in gradients(step).items():
@@ -228,6 +228,45 @@ def test_values_of_single_weights() -> None:
     slow, fast = numpy_sgd(0.1, 0, 0, 0), numpy_sgd(0.5, 0.9, 0, 0)
     agree(after_steps(optimizer), {"a": slow["a"], "b": fast["b"]})
     assert optimizer.learningRates().getDefault().val() == 0.1
+    with pytest.raises(PopARTError, match="values of its own already"):
+        optimizer.insertSpecific("b", {"learningRate": (0.1, False)})
+
+
+def test_momentum_that_becomes_nesterovs_without_compiling() -> None:
+    kind = SGDAccumulatorAndMomentum.Separate
+    given = {**values(LearningRate=0.1, Momentum=0.9), "nesterov": (False, False)}
+    plain = SGD(given, accumulatorAndMomentum=kind)
+    ahead = SGD({**given, "nesterov": (True, False)}, accumulatorAndMomentum=kind)
+    plain.check_replacement(ahead)
+    agree(after_steps(plain), by_torch(lambda optim, p: optim.SGD(p, lr=0.1, momentum=0.9)))
+    agree(
+        after_steps(ahead),
+        by_torch(lambda optim, p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True)),
+    )
+
+
+def test_a_negative_loss_scaling_is_undone_too() -> None:
+    agree(after_steps(SGD(values(-4.0)), -4.0), numpy_sgd(0.1, 0, 0, 0))
+
+
+def test_what_the_originals_programs_read() -> None:
+    optimizer = SGD(values(4.0, Momentum=0.5, LearningRate=0.3, WeightDecay=0.2))
+    assert optimizer.scalars({"w": "FLOAT16"}, "FLOAT", 2) == {
+        "lossScaling_FLOAT": 4.0,
+        "scaledLearningRate1___default___FLOAT16": 0.3,
+        "dampeningScaleFactor1___default___FLOAT16": 1 / 8,
+    }
+    plain = SGD(values(4.0, WeightDecay=0.2, LearningRate=0.3))
+    plain.insertSpecific("w", {"weightDecay": (0.1, False)})
+    found = plain.scalars({"w": "FLOAT", "v": "FLOAT"}, "FLOAT16", 1)
+    assert found["scaledLearningRate0___specific___w"] == 0.3 / 4
+    assert found["weightDecayScaleFactor0___specific___w"] == 1 - 0.3 * 0.1
+    assert found["weightDecayScaleFactor0___default___FLOAT"] == 1 - 0.3 * 0.2
+    adam = Adam({"defaultBeta1": (0.8, False), "maxWeightNorm": (3, False)})
+    assert adam.scalars({"w": "FLOAT"}, "FLOAT", 1) == {
+        "adamBeta1___default___FLOAT": 0.8,
+        "maxWeightNorm___default___FLOAT": 3.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -241,6 +280,11 @@ def test_values_of_single_weights() -> None:
         (lambda: Adam({"defaultEps": (0, True)}), "Non-positive eps"),
         (lambda: Adam({}, accl1_type=DataType.INT32), "accl1_type"),
         (lambda: Adaptive({}, AdaptiveMode.AdaGrad, rmsprop_tf_variant=True), "AdaGrad"),
+        (lambda: SGD({"lossScaling": (0, True)}), "Loss scaling cannot be 0"),
+        (
+            lambda: SGD({"nesterov": (1, True)}).insertSpecific("a", {"dampening": (0.1, True)}),
+            "dampening",
+        ),
         (lambda: SGD({}).insertSpecific("a", {"lossScaling": (1, True)}), "lossScaling"),
         (lambda: ClipNormSettings(["a"], 0), "maxNorm"),
     ],
