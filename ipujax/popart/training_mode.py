@@ -11,6 +11,7 @@ from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
+_NORMALIZATIONS = ("BatchNormalization-", "ai.graphcore.BatchNormalization-")
 
 
 def with_dropout(model: Converted) -> Converted:
@@ -23,7 +24,7 @@ def moved_statistics(model: Converted) -> dict[str, str]:
     """The moving means and variances of batch normalization, and what they become."""
     moved: dict[str, str] = {}
     for node in model.graph.nodes:
-        if not node.operator.startswith("BatchNormalization-") or len(node.results) < 3:
+        if not node.operator.startswith(_NORMALIZATIONS) or len(node.results) < 3:
             continue
         for arg, result in zip(node.args[3:5], node.results[1:3], strict=True):
             if isinstance(arg, Ref) and arg.name in model.variables:

@@ -18,7 +18,7 @@ from ipujax.host import files
 from ipujax.popart.builder.attributes import Attributes, write
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.opsets import Opset, onnx_opset
-from ipujax.popart.builder.signatures import Operation, parameter_of
+from ipujax.popart.builder.signatures import Operation
 from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.initializers import initializer
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
@@ -56,6 +56,7 @@ class Builder(Attributes):
         self._scopes: list[str] = []
         self._marks: dict[str, Any] = {}
         self._parent: Builder | None = None
+        self._declared: set[str] = set()  # inputs that are tensors of graphs around
         self._used: list[int] = []  # the version of ONNX, from the first node on
         if modelProtoOrFilename is not None:
             self._go_on(modelProtoOrFilename)
@@ -130,7 +131,9 @@ class Builder(Attributes):
         return name
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Says that an inner graph uses a tensor of one around it.
+        """Has an inner graph use a tensor of one around it, under its name.
+
+        For `aiGraphcore.call` it is an input like others, which a call may bind to another tensor.
 
         Raises:
           PopARTError: (a `ValueError`) there is no such tensor around it.
@@ -138,6 +141,8 @@ class Builder(Attributes):
         around = self._parent
         while around is not None:
             if tensorId in around._own_names():
+                self._declared.add(tensorId)
+                self._graph.input.append(onnx.ValueInfoProto(name=tensorId))
                 return
             around = around._parent
         raise check.refuse(
@@ -218,32 +223,36 @@ class Builder(Attributes):
           PopARTError: (a `ValueError`) another number of inputs, unknown tensors, or a version
             other than the nodes have.
         """
-        inputs = self._inputs_of(operation, given.get("args", ()))
+        asked = operation.request(given)
+        self._check_inputs(operation, asked.inputs)
         if not operation.domain:
             self._use(version)
-        count = operation.outputs if operation.outputs is not None else given["num_outputs"]
-        context = str(given[operation.context]) or operation.operator
-        base = "/".join([*self._scopes, context])
-        results = [self._unique(f"{base}:{number}") for number in range(count)]
+        base = "/".join([*self._scopes, asked.name or operation.operator])
+        results = [self._unique(f"{base}:{number}") for number in range(asked.outputs)]
         scope = "/".join([*self._scopes, operation.operator]) if self._scopes else ""
-        domain = operation.domain
-        node = onnx.helper.make_node(operation.operator, inputs, results, name=scope, domain=domain)
-        for name in operation.attributes:
-            value = given[parameter_of(name)]
+        node = onnx.helper.make_node(
+            operation.operator, asked.inputs, results, name=scope, domain=operation.domain
+        )
+        for name, value in {**asked.attributes, **self._marks}.items():
             if isinstance(value, Builder):
-                value = value.inner_graph()
+                value = value.inner_graph(captures=not operation.domain)
             if value is not None and not (isinstance(value, list | tuple) and not value):
                 write(node, name, value, operation.kinds.get(name))
-        for name, value in self._marks.items():
-            write(node, name, value)
         self._graph.node.append(node)
         self._changed()
         return results[0] if operation.outputs == 1 else results
 
-    def inner_graph(self) -> onnx.GraphProto:
-        """The graph as an attribute of a node: its outputs are names alone."""
+    def inner_graph(self, captures: bool) -> onnx.GraphProto:
+        """The graph as an attribute of a node: its outputs are names alone.
+
+        Args:
+          captures: whether what it uses of the graphs around is no input, as ONNX has it.
+        """
         graph = onnx.GraphProto()
         graph.CopyFrom(self._graph)
+        left_out = self._declared if captures else ()
+        del graph.input[:]
+        graph.input.extend(i for i in self._graph.input if i.name not in left_out)
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._outputs)
         return graph
 
@@ -315,8 +324,8 @@ class Builder(Attributes):
                 f"use aiOnnxOpset{self._used[0]} everywhere",
             )
 
-    def _inputs_of(self, operation: Operation, args: Iterable[str]) -> list[str]:
-        inputs, (least, most) = list(args), operation.inputs
+    def _check_inputs(self, operation: Operation, inputs: Sequence[str]) -> None:
+        least, most = operation.inputs
         if not least <= len(inputs) <= most:
             raise PopARTError(
                 f"{operation.operator} has invalid number of inputs {len(inputs)}. Must be between "
@@ -328,7 +337,6 @@ class Builder(Attributes):
                     f"Unknown tensor {name!r} (input of {operation.operator})",
                     fix="give names that this builder has given",
                 )
-        return inputs
 
     def _with_shape(self, kind: str, args: Any, kwargs: dict[str, Any]) -> Any:
         more = dict(kwargs)

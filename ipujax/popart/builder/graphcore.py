@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
-from ipujax.popart.builder.signatures import REQUIRED, Operation
+from ipujax.popart.builder import adapted
+from ipujax.popart.builder.signatures import MOST, REQUIRED, Operation, Request
 from ipujax.popart.options.kinds import ReductionType
 
 _DOMAIN = "ai.graphcore"
@@ -19,8 +21,15 @@ _PLAIN = {  # by the numbers of their inputs
 _MEAN = {"reduction": ReductionType.Mean}
 _PART = {"axes": REQUIRED, "sizes": REQUIRED}
 
-_OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int]] = {
+_OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
+    "batchnormalization": (
+        "BatchNormalization",
+        (5, 5),
+        {"epsilon": 1e-5, "momentum": 0.9},
+        None,
+    ),
     "bucketize": ("Bucketize", (2, 2), {"right": 0}, 1),
+    "call": ("Call", (0, MOST), {"callee": REQUIRED}, None),
     "depthtospace": ("DepthToSpace", (1, 1), {"blocksize": REQUIRED, "mode": REQUIRED}, 1),
     "dynamicadd": ("DynamicAdd", (3, 3), _PART, 1),
     "dynamicslice": ("DynamicSlice", (2, 2), {**_PART, "noOverlap": 0}, 1),
@@ -35,6 +44,25 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int]] = {
     "identityloss": ("IdentityLoss", (1, 1), _MEAN, 1),
     "incrementmod": ("IncrementMod", (1, 1), {"increment": REQUIRED, "modulus": REQUIRED}, 1),
     "l1loss": ("L1", (1, 1), {"lambda": REQUIRED, **_MEAN}, 1),
+    "lstm": ("LSTM", (2, 5), {"outputFullSequence": 1}, 2),
+    "multiconv": (
+        "MultiConv",
+        (1, MOST),
+        {
+            "dilations": (),
+            "inDilations": (),
+            "pads": (),
+            "outPads": (),
+            "strides": (),
+            "availableMemoryProportions": (),
+            "partialsTypes": (),
+            "planType": None,
+            "perConvReservedTiles": None,
+            "cycleBackOff": None,
+            "enableConvDithering": (),
+        },
+        0,  # as many as there are convolutions
+    ),
     "nllloss": (
         "Nll",
         (2, 2),
@@ -50,6 +78,12 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int]] = {
     "subsample": ("Subsample", (1, 1), {"strides": REQUIRED}, 1),
 }
 
+_ADAPTED: dict[str, Callable[[Request], Request]] = {
+    "call": adapted.call,
+    "lstm": adapted.lstm,
+    "multiconv": adapted.multi_conv,
+}
+
 
 @functools.cache
 def graphcore_operations() -> dict[str, Operation]:
@@ -59,6 +93,14 @@ def graphcore_operations() -> dict[str, Operation]:
         for name, count in _PLAIN.items()
     }
     return plain | {
-        method: Operation(_DOMAIN, name, 1, attributes, outputs, inputs)
+        method: Operation(
+            _DOMAIN,
+            name,
+            1,
+            attributes,
+            outputs,
+            inputs,
+            adapted=_ADAPTED.get(method),
+        )
         for method, (name, inputs, attributes, outputs) in _OTHERS.items()
     }

@@ -6,7 +6,7 @@ import dataclasses as dc
 import functools
 import inspect
 import keyword
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import onnx
@@ -25,6 +25,23 @@ REQUIRED = inspect.Parameter.empty
 
 
 @dc.dataclass(frozen=True)
+class Request:
+    """A node that is asked for.
+
+    Attributes:
+      name: what its results are named after; empty for the operator.
+      inputs: names, empty for one that is left out.
+      outputs: how many results it has.
+      attributes: by name; those that are None or empty are left out.
+    """
+
+    name: str
+    inputs: list[Any]
+    outputs: int
+    attributes: Mapping[str, Any]
+
+
+@dc.dataclass(frozen=True)
 class Operation:
     """An operator, as a builder has it.
 
@@ -36,6 +53,7 @@ class Operation:
         that must be given.
       outputs: how many there are; None where the caller says how many.
       inputs: how many there are at least and at most.
+      adapted: makes of what a caller asks for the node, where that is not the same.
       kinds: types of attributes, as ONNX numbers them, where they are known.
       context: the name of the parameter that the results are named after.
     """
@@ -48,20 +66,31 @@ class Operation:
     inputs: tuple[int, int] = (1, MOST)
     kinds: Mapping[str, int] = dc.field(default_factory=dict[str, int])
     context: str = "debugContext"
+    adapted: Callable[[Request], Request] | None = None
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
         """Inputs, number of outputs, attributes, and what the results are named after."""
         names: dict[str, Any] = {"args": REQUIRED} if self.inputs[1] else {}
-        if self.inputs[1] and not self.inputs[0]:
-            names["args"] = ()
         if self.outputs is None:
             names["num_outputs"] = REQUIRED
+        elif self.inputs[1] and not self.inputs[0]:
+            names["args"] = ()
         names |= {parameter_of(name): value for name, value in self.attributes.items()}
         names[self.context] = ""
         return inspect.Signature(
             [inspect.Parameter(name, _PARAMETER, default=value) for name, value in names.items()]
         )
+
+    def request(self, given: Mapping[str, Any]) -> Request:
+        """The node for arguments of the signature."""
+        asked = Request(
+            str(given[self.context]),
+            list(given.get("args", ())),
+            given["num_outputs"] if self.outputs is None else self.outputs,
+            {name: given[parameter_of(name)] for name in self.attributes if name != self.context},
+        )
+        return self.adapted(asked) if self.adapted else asked
 
 
 def parameter_of(attribute: str) -> str:

@@ -131,7 +131,7 @@ def lstm(
     ) -> State:
         hidden, cell = state
         of_gates, of_new, of_cell = functions
-        total = given + hidden @ weights.recurrent.T + weights.recurrent_bias
+        total = given + hidden @ weights.recurrent.T
         entering, giving, forgetting, new = jnp.split(total, 4, -1)
         views = [0, 0, 0]
         if weights.peepholes is not None:
@@ -141,6 +141,9 @@ def lstm(
         cell = kept * cell + entered * of_new(new)
         return of_gates(giving + views[1] * cell) * of_cell(cell), cell
 
+    if b is not None:  # both biases are added up once, not in each step
+        half = b.shape[-1] // 2
+        b = jnp.pad(b[:, :half] + b[:, half:], ((0, 0), (0, half)))
     default, states = ("Sigmoid", "Tanh", "Tanh"), (first, first_cell)
     return _layer(step, x, (w, r, b, peepholes), lengths, states, default, **attributes)
 

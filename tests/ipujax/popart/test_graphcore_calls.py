@@ -1,0 +1,94 @@
+"""PopART's `call`: graphs inside a model, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="PopART needs the extra `onnx`")
+
+from ipujax import popart
+
+A, B, C = np.random.default_rng(0).normal(size=(3, 4, 4)).astype(np.float32)
+GRADIENT = popart.reservedGradientPrefix()
+
+
+def trained(
+    builder: popart.Builder, loss: str, anchors: list[str], data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The anchors of one step."""
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, anchors),
+        loss,
+        popart.ConstSGD(0.1),
+        popart.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    found = session.initAnchorArrays()
+    session.run(popart.PyStepIO(dict(data), found))
+    return found
+
+
+def test_inputs_are_bound_by_position_and_other_tensors_by_their_names() -> None:
+    builder = popart.Builder()
+    info = popart.TensorInfo("FLOAT", [4, 4])
+    a, b = builder.addInputTensor(info), builder.addInputTensor(info)
+    c = builder.addInitializedInputTensor(C)
+    inner = builder.createSubgraphBuilder()
+    inner.addInputTensorFromParentGraph(a)
+    x = inner.addUntypedInputTensor()
+    product = inner.aiOnnx.matmul([a, x])
+    inner.addOutputTensor(inner.aiOnnx.add([product, c]))
+    (first,) = builder.aiGraphcore.call([a, b], 1, inner)
+    (second,) = builder.aiGraphcore.call([b, first], 1, inner, "again")
+    loss = builder.aiGraphcore.identityloss([second], popart.ReductionType.Sum)
+    anchors = [second, GRADIENT + a, GRADIENT + b, GRADIENT + c]
+    found = trained(builder, loss, anchors, {a: A, b: B})
+
+    ones = np.ones((4, 4), np.float32)
+    np.testing.assert_allclose(found[second], B @ (A @ B + C) + C, rtol=2e-5, atol=1e-5)
+    by_first = B.T @ ones
+    expected = {
+        a: by_first @ B.T,
+        b: ones @ (A @ B + C).T + A.T @ by_first,
+        c: by_first + ones,
+    }
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[GRADIENT + name], gradient, rtol=2e-5, atol=1e-5)
+
+
+def test_branches_may_say_which_tensors_they_use() -> None:
+    builder = popart.Builder()
+    a = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 4]))
+    condition = builder.addInputTensor(popart.TensorInfo("BOOL", []))
+    branches: list[popart.Builder] = []
+    for factor in (2.0, 3.0):
+        branch = builder.createSubgraphBuilder()
+        branch.addInputTensorFromParentGraph(a)
+        branch.addOutputTensor(branch.aiGraphcore.scale([a], factor))
+        branches.append(branch)
+    then, other = branches
+    (result,) = builder.aiOnnx.logical_if([condition], 1, other, then)
+    loss = builder.aiGraphcore.identityloss([result], popart.ReductionType.Sum)
+    for truth, factor in ((True, 2), (False, 3)):
+        data = {a: A, condition: np.asarray(truth)}
+        found = trained(builder, loss, [result, GRADIENT + a], data)
+        np.testing.assert_allclose(found[result], factor * A)
+        np.testing.assert_allclose(found[GRADIENT + a], np.full((4, 4), factor))
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "what"), [(2, 1, "input"), (1, 2, "output")])
+def test_other_numbers_of_inputs_or_outputs_are_refused(
+    inputs: int, outputs: int, what: str
+) -> None:
+    builder = popart.Builder()
+    a = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
+    inner = builder.createSubgraphBuilder()
+    inner.addOutputTensor(inner.aiOnnx.relu([inner.addUntypedInputTensor()]))
+    with pytest.raises(popart.popart_exception, match=rf"'debug', number of {what}s \(2\)"):
+        builder.aiGraphcore.call([a] * inputs, outputs, inner, "debug")
