@@ -317,10 +317,6 @@ def write(node: onnx.NodeProto, name: str, value: Any, kind: int | None = None) 
         value = int(value)
     elif isinstance(value, ReductionType):
         value = "None" if value is ReductionType.NoReduction else value.name
-    if kind == AttributeProto.FLOAT:
-        value = float(value)
-    elif kind == AttributeProto.FLOATS:
-        value = [float(one) for one in value]
     kept = [a for a in node.attribute if a.name != name]
     attribute = onnx.helper.make_attribute(name, value, attr_type=kind)
     del node.attribute[:]

@@ -16,22 +16,23 @@ from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
 from ipujax.popart.builder.attributes import Attributes, write
-from ipujax.popart.builder.graphcore import graphcore_operations
-from ipujax.popart.builder.opsets import Opset, onnx_opset
-from ipujax.popart.builder.signatures import Operation
+from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
+from ipujax.popart.builder.signatures import Operation, Request
+from ipujax.popart.builder.tensors import Tensors
 from ipujax.popart.checks import as_popart_errors, check
-from ipujax.popart.initializers import initializer
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
 """The versions of domains that a builder's models have, as in the original."""
 
+_DOMAINS = (*DEFAULT_OPSETS, "ai.onnx.ml")
 
-class Builder(Attributes):
+
+class Builder(Attributes, Tensors):
     """Builds a model for a session.
 
-    Its `aiOnnx`, `aiOnnxOpset10` (or another number) and `aiGraphcore` add operators. The first
-    node of ONNX's own decides which version the model has.
+    Its `aiOnnx`, `aiOnnxOpset10` (or another number) and `aiGraphcore` add operators. Where neither
+    `opsets` nor a model says which version of ONNX there is, the first node does.
 
     Args:
       modelProtoOrFilename: a model to go on from, as bytes or a path.
@@ -47,7 +48,7 @@ class Builder(Attributes):
         opsets: Mapping[str, int] | None = None,
     ):
         for domain in opsets or {}:
-            check.one_of(domain, DEFAULT_OPSETS, "a domain in opsets")
+            check.one_of(domain, _DOMAINS, "a domain in opsets")
         self._opsets = {**DEFAULT_OPSETS, **(opsets or {})}
         self._graph = onnx.GraphProto(name="graph")
         self._outputs: list[str] = []
@@ -55,32 +56,39 @@ class Builder(Attributes):
         self._names: set[str] = set()
         self._scopes: list[str] = []
         self._marks: dict[str, Any] = {}
-        self._parent: Builder | None = None
+        self._parent: Tensors | None = None
         self._declared: set[str] = set()  # inputs that are tensors of graphs around
-        self._used: list[int] = []  # the version of ONNX, from the first node on
+        self._chosen: list[int] = []  # the version of ONNX; shared with graphs inside
+        if "ai.onnx" in (opsets or {}):
+            self._chosen.append(self._opsets["ai.onnx"])
         if modelProtoOrFilename is not None:
             self._go_on(modelProtoOrFilename)
 
     @property
     def aiOnnx(self) -> Opset:
         """ONNX's operators, of the version that `opsets` names, or the model has."""
-        return onnx_opset(self, self._opsets["ai.onnx"])
+        return self._onnx("aiOnnx", self.aiOnnxOpsetVersion)
 
     @property
     def aiGraphcore(self) -> Opset:
         """Graphcore's own operators."""
-        return Opset(self, self._opsets["ai.graphcore"], graphcore_operations())
+        return graphcore_opset(self, self._opsets["ai.graphcore"])
+
+    @property
+    def aiGraphcoreOpset1(self) -> Opset:
+        """Graphcore's own operators, of their only version."""
+        return self.aiGraphcore
 
     def __getattr__(self, name: str) -> Opset:
         number = name.removeprefix("aiOnnxOpset")
         if number == name or not number.isdecimal():
             raise AttributeError(f"Builder has no attribute {name!r}")
-        return onnx_opset(self, int(number))
+        return self._onnx(name, int(number))
 
     @property
     def aiOnnxOpsetVersion(self) -> int:
         """The version of ONNX that the model has."""
-        return self._used[0] if self._used else self._opsets["ai.onnx"]
+        return self._chosen[0] if self._chosen else self._opsets["ai.onnx"]
 
     # --- graphs ---------------------------------------------------------------------------------
 
@@ -94,103 +102,8 @@ class Builder(Attributes):
         The operator takes the graph as it is when its node is added.
         """
         inner = Builder(opsets=self._opsets)
-        inner._parent, inner._names, inner._used = self, self._names, self._used
+        inner._parent, inner._names, inner._chosen = self, self._names, self._chosen
         return inner
-
-    # --- tensors --------------------------------------------------------------------------------
-
-    def addInputTensor(self, tensorInfo: Any, *args: Any, **kwargs: Any) -> str:
-        """Adds an input; gives its name.
-
-        Called as `addInputTensor(tensorInfo, debugContext="")`, where anything that has a shape and
-        a dtype is a `tensorInfo`, or as `addInputTensor("FLOAT", shape, debugContext="")`.
-
-        Raises:
-          PopARTError: (a `ValueError`) other arguments.
-        """
-        if isinstance(tensorInfo, str):
-            args, kwargs = self._with_shape(tensorInfo, args, kwargs)
-        elif isinstance(tensorInfo, TensorInfo):
-            args = (tensorInfo, *args)
-        else:
-            args = (TensorInfo(tensorInfo), *args)
-        return self._add_input(*args, **kwargs)
-
-    def addUntypedInputTensor(self, debugContext: str = "") -> str:
-        """Adds an input of an inner graph, whose form the graph around tells; gives its name.
-
-        Raises:
-          PopARTError: (a `ValueError`) this graph is not inside another.
-        """
-        if self._parent is None:
-            raise check.refuse(
-                "an input of the outermost graph has no type", "use addInputTensor(TensorInfo(...))"
-            )
-        name = self._unique(str(debugContext) or "input")
-        self._graph.input.append(onnx.ValueInfoProto(name=name))
-        return name
-
-    def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Has an inner graph use a tensor of one around it, under its name.
-
-        For `aiGraphcore.call` it is an input like others, which a call may bind to another tensor.
-
-        Raises:
-          PopARTError: (a `ValueError`) there is no such tensor around it.
-        """
-        around = self._parent
-        while around is not None:
-            if tensorId in around._own_names():
-                self._declared.add(tensorId)
-                self._graph.input.append(onnx.ValueInfoProto(name=tensorId))
-                return
-            around = around._parent
-        raise check.refuse(
-            f"no graph around this one has a tensor {tensorId!r}", "add it there first"
-        )
-
-    def addInitializedInputTensor(self, initVal: Any, debugContext: str = "") -> str:
-        """Adds a weight; gives its name."""
-        name = self._unique(str(debugContext) or "init_input")
-        self._graph.initializer.append(initializer(name, initVal))
-        return name
-
-    def addOutputTensor(self, outputName: str) -> None:
-        """Makes a tensor an output of the graph."""
-        self._outputs.append(check.text(outputName, "the name of an output"))
-
-    def getInputTensorIds(self) -> list[str]:
-        """The inputs, and then the weights."""
-        return [*(i.name for i in self._graph.input), *(t.name for t in self._graph.initializer)]
-
-    def getOutputTensorIds(self) -> list[str]:
-        """The outputs."""
-        return list(self._outputs)
-
-    def getValueTensorIds(self) -> list[str]:
-        """What the nodes give."""
-        return [name for node in self._graph.node for name in node.output if name]
-
-    def getTrainableTensorIds(self) -> list[str]:
-        """The weights that a session trains: those of floating point."""
-        kinds = {t.name: onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in self._weights()}
-        return [name for name, kind in kinds.items() if np.issubdtype(kind, np.floating)]
-
-    def isInitializer(self, id: str) -> bool:
-        """Whether a tensor is a weight."""
-        return any(tensor.name == id for tensor in self._weights())
-
-    def getTensorShape(self, id: str) -> list[int]:
-        """The shape of a tensor.
-
-        Raises:
-          PopARTError: (a `ValueError`) there is none of that name, or the model is wrong.
-        """
-        return self._info(id).shape()
-
-    def getTensorDtypeString(self, id: str) -> str:
-        """The name of a tensor's dtype, such as `float32`; errors as `getTensorShape`."""
-        return self._info(id).data_type_lcase()
 
     # --- models ---------------------------------------------------------------------------------
 
@@ -217,28 +130,30 @@ class Builder(Attributes):
         Args:
           operation: what it does.
           given: its parameters, by name.
-          version: of its domain, that it is asked for.
+          version: of its domain; of ONNX's own, that of all other nodes.
 
         Raises:
-          PopARTError: (a `ValueError`) another number of inputs, unknown tensors, or a version
-            other than the nodes have.
+          PopARTError: (a `ValueError`) another number of inputs or outputs, or unknown tensors.
         """
         asked = operation.request(given)
-        self._check_inputs(operation, asked.inputs)
-        if not operation.domain:
-            self._use(version)
-        base = "/".join([*self._scopes, asked.name or operation.operator])
-        results = [self._unique(f"{base}:{number}") for number in range(asked.outputs)]
-        scope = "/".join([*self._scopes, operation.operator]) if self._scopes else ""
+        self._check(operation, asked)
+        name = asked.name or operation.operator
+        results = [self._unique(f"{name}:{number}") for number in range(asked.outputs)]
         node = onnx.helper.make_node(
-            operation.operator, asked.inputs, results, name=scope, domain=operation.domain
+            operation.operator,
+            asked.inputs,
+            results,
+            name=self._scoped(name) if asked.name or self._scopes else "",
+            domain=operation.domain,
         )
         for name, value in {**asked.attributes, **self._marks}.items():
             if isinstance(value, Builder):
-                value = value.inner_graph(captures=not operation.domain)
-            if value is not None and not (isinstance(value, list | tuple) and not value):
-                write(node, name, value, operation.kinds.get(name))
+                value = value.inner_graph(captures=operation.operator != "Call")
+            if operation.says(name, value):
+                write(node, name, value, operation.kind(name).number)
         self._graph.node.append(node)
+        if not operation.domain and not self._chosen:
+            self._chosen.append(version)
         self._changed()
         return results[0] if operation.outputs == 1 else results
 
@@ -311,52 +226,37 @@ class Builder(Attributes):
         del self._graph.output[:]
         named = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
         self._opsets |= named
-        self._used.append(self._opsets["ai.onnx"])
+        self._chosen[:] = [self._opsets["ai.onnx"]]
         self._names |= self._own_names()
 
-    def _use(self, version: int) -> None:
-        if not self._used:
-            self._used.append(version)
-        if self._used[0] != version:
+    def _onnx(self, name: str, version: int) -> Opset:
+        if self._chosen and self._chosen[0] != version:
             raise check.refuse(
-                f"the graph has operators of version {self._used[0]} of ONNX, and is asked for one "
-                f"of version {version}",
-                f"use aiOnnxOpset{self._used[0]} everywhere",
+                f"Invalid opset '{name}' selected. Opset for domain ai.onnx already defined as "
+                f"{self._chosen[0]}",
+                f"use aiOnnxOpset{self._chosen[0]} everywhere",
             )
+        return onnx_opset(self, version)
 
-    def _check_inputs(self, operation: Operation, inputs: Sequence[str]) -> None:
+    def _check(self, operation: Operation, asked: Request) -> None:
         least, most = operation.inputs
-        if not least <= len(inputs) <= most:
+        if not least <= len(asked.inputs) <= most:
             raise PopARTError(
-                f"{operation.operator} has invalid number of inputs {len(inputs)}. Must be between "
-                f"{least} and {most}"
+                f"{operation.operator} has invalid number of inputs {len(asked.inputs)}. Must be "
+                f"between {least} and {most}"
             )
-        for name in inputs:
+        for name in asked.inputs:
             if name and name not in self._names:
                 raise PopARTError(
                     f"Unknown tensor {name!r} (input of {operation.operator})",
                     fix="give names that this builder has given",
                 )
-
-    def _with_shape(self, kind: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        more = dict(kwargs)
-        shape = more.pop("shape", None) if not args else args[0]
-        if shape is None:
-            raise check.refuse("an input of a data type has no shape", "say addInputTensor(t, s)")
-        return (TensorInfo(kind, shape), *args[1:]), more
-
-    def _add_input(self, info: TensorInfo, debugContext: str = "") -> str:
-        name = self._unique(str(debugContext) or "input")
-        self._graph.input.append(
-            onnx.helper.make_tensor_value_info(name, info.data_type().onnx, info.shape())
-        )
-        return name
-
-    def _weights(self) -> Iterable[onnx.TensorProto]:
-        return self._graph.initializer
-
-    def _own_names(self) -> set[str]:
-        return {*self.getInputTensorIds(), *self.getValueTensorIds()}
+        least, most = operation.results
+        if operation.outputs is None and not least <= asked.outputs <= most:
+            raise PopARTError(
+                f"{operation.operator} has an invalid number of outputs {asked.outputs}. Must be "
+                f"between {least} and {most}"
+            )
 
     def _model(self) -> onnx.ModelProto:
         versions = {**self._opsets, "ai.onnx": self.aiOnnxOpsetVersion}
@@ -388,7 +288,11 @@ class Builder(Attributes):
     def _changed(self) -> None:
         self._known = None
 
+    def _scoped(self, name: str) -> str:
+        return "/".join([*self._scopes, name])
+
     def _unique(self, name: str) -> str:
+        name = self._scoped(name)
         number, found = 0, name
         while found in self._names:
             number += 1

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.popart.builder import adapted
+from ipujax.popart.builder import adapted, parameters
 from ipujax.popart.builder.signatures import MOST, REQUIRED, Operation, Request
 from ipujax.popart.options.kinds import ReductionType
 
@@ -100,6 +100,7 @@ def graphcore_operations() -> dict[str, Operation]:
             attributes,
             outputs,
             inputs,
+            {"args": parameters.ANY} if method == "multiconv" else {},
             adapted=_ADAPTED.get(method),
         )
         for method, (name, inputs, attributes, outputs) in _OTHERS.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.signatures import Operation, onnx_operations
 from ipujax.popart.checks import check
 
@@ -20,12 +21,16 @@ class Opset:
 
     Args:
       builder: whose graph gets the nodes.
+      name: of the domain, as the original had it in names of classes.
       version: of the domain.
       operations: all that there are.
     """
 
-    def __init__(self, builder: Builder, version: int, operations: Mapping[str, Operation]):
-        self._builder, self.version, self._operations = builder, version, operations
+    def __init__(
+        self, builder: Builder, name: str, version: int, operations: Mapping[str, Operation]
+    ):
+        self._builder, self._name = builder, name
+        self.version, self._operations = version, operations
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operation = self._operations.get(name)
@@ -36,18 +41,20 @@ class Opset:
 
         def method(*args: Any, **kwargs: Any) -> Any:
             try:
-                bound = operation.signature.bind(*args, **kwargs)
+                given = operation.bind(args, kwargs)
             except TypeError as error:
                 raise check.refuse_type(
-                    f"{name}(): incompatible function arguments: {error}",
-                    f"call {name}{operation.signature}",
+                    f"{name}(): incompatible function arguments. The following argument types are "
+                    f"supported:\n    {name}{operation.signature}\nbut: {error}"
                 ) from None
-            bound.apply_defaults()
-            return self._builder.add_node(operation, bound.arguments, self.version)
+            return self._builder.add_node(operation, given, self.version)
 
         method.__name__ = name
         method.__signature__ = operation.signature  # pyright: ignore[reportFunctionMemberAccess]
         return method
+
+    def __str__(self) -> str:
+        return f"{self._name}{self.version}"
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._operations})
@@ -55,4 +62,9 @@ class Opset:
 
 def onnx_opset(builder: Builder, version: int) -> Opset:
     """ONNX's own operators in a version."""
-    return Opset(builder, version, onnx_operations(version))
+    return Opset(builder, "AiOnnx", version, onnx_operations(version))
+
+
+def graphcore_opset(builder: Builder, version: int) -> Opset:
+    """Graphcore's own operators."""
+    return Opset(builder, "AiGraphcore", version, graphcore_operations())

@@ -144,8 +144,63 @@ def test_what_is_refused() -> None:
         builder.addUntypedInputTensor()
     builder.aiOnnxOpset11.abs([x])
     assert builder.aiOnnxOpsetVersion == 11
-    with pytest.raises(PopARTError, match="version 11"):
+    with pytest.raises(PopARTError, match="already defined as 11"):
         builder.aiOnnxOpset10.abs([x])
     product = builder.aiOnnxOpset11.matmul([x, x])
     with pytest.raises(PopARTError):
         builder.getTensorShape(product)
+
+
+def test_calls_are_bound_as_the_original_bound_them() -> None:
+    builder = popart.Builder(opsets={"ai.onnx": 6, "ai.graphcore": 1})
+    x = builder.addInputTensor("FLOAT", [2, 6])
+    builder.aiOnnx.add([x, x], 1, 0, "sum")  # version 6 had an axis
+    with pytest.raises(TypeError, match=r"(?s)add\(\): incompatible.*axis: int"):
+        builder.aiOnnx.add([x, x], "sum")
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        builder.aiOnnx.elu(x)  # one name, in the place of a list
+    with pytest.raises(PopARTError, match=r"Dropout has an invalid number of outputs 3.*1 and 2"):
+        builder.aiOnnx.dropout([x], 3)
+    assert str(builder.aiOnnx) == "AiOnnx6"
+    assert builder.aiGraphcoreOpset1.version == 1
+
+
+def test_attributes_take_what_converts_to_their_types() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 6])
+    elu = builder.aiOnnx.elu([x], alpha=2)
+    assert builder.getFloatNodeAttribute("alpha", {elu}) == 2.0
+    default = builder.aiOnnx.elu([x])
+    assert not builder.nodeHasAttribute("alpha", {default})
+    softmax = builder.aiOnnx.softmax([x])  # integers are written, as the original wrote them
+    assert builder.getInt64NodeAttribute("axis", {softmax}) == 1
+    cast = builder.aiOnnx.cast([x], "INT32")
+    assert builder.getTensorDtypeString(cast) == "int32"
+    filled = builder.aiOnnx.constantofshape([builder.aiOnnx.constant(np.array([2, 3]))])
+    assert builder.getTensorDtypeString(filled) == "float32"
+
+
+def test_padding_that_is_computed_is_said_by_name() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 1, 7, 7])
+    pooled = builder.aiOnnx.averagepool([x], [3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    assert builder.getTensorShape(pooled) == [1, 1, 4, 4]
+
+
+def test_successors_of_operators_that_onnx_gave_up() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 1, 2, 2])
+    scales = builder.aiOnnx.constant(np.array([1, 1, 2, 3], np.float32))
+    data = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    found = result(builder, builder.aiOnnx.upsample([x, scales]), {x: data})
+    np.testing.assert_array_equal(found, data.repeat(2, 2).repeat(3, 3))
+
+
+def test_names_follow_scopes() -> None:
+    builder = popart.Builder()
+    with builder.nameScope("a"), builder.nameScope("b"):
+        x = builder.addInputTensor("FLOAT", [2])
+        w = builder.addInitializedInputTensor(np.ones(2, np.float32), "w")
+        y = builder.aiOnnx.add([x, w])
+        z = builder.aiOnnx.add([x, w], "sum")
+    assert (x, w, y, z) == ("a/b/input", "a/b/w", "a/b/Add:0", "a/b/sum:0")
