@@ -3,6 +3,13 @@
 The names are those of the original's package `popart`; needs the extra `onnx`.
 """
 
+from __future__ import annotations
+
+from ipujax.frontends.onnx import check_installed
+
+check_installed()  # before anything here imports onnx
+
+# ruff: noqa: E402
 from ipujax.errors import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS

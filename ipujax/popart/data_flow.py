@@ -164,7 +164,8 @@ class DataFlow:
             self._anchors = dict(given)
         else:
             kind = anchorReturnType or AnchorReturnType("All")
-            self._anchors = {check.text(name, "an anchor"): kind for name in given or ()}
+            names = () if given is None else check.iterable(given, "anchorTensors", "names")
+            self._anchors = {check.text(name, "an anchor"): kind for name in names}
         for kind in self._anchors.values():
             check.instance(kind, AnchorReturnType, "the return type of an anchor")
             kind.check(self._batches)

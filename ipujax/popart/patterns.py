@@ -28,8 +28,11 @@ class Patterns:
     """
 
     def __init__(self, level: PatternsLevel | Sequence[str] = PatternsLevel.Default):
-        on = {} if isinstance(level, PatternsLevel) else dict.fromkeys(level, True)
-        kind = level if isinstance(level, PatternsLevel) else PatternsLevel.NoPatterns
+        if isinstance(level, PatternsLevel):
+            kind, on = level, dict[str, bool]()
+        else:
+            names = check.iterable(level, "the level of patterns", "names")
+            kind, on = PatternsLevel.NoPatterns, dict.fromkeys(names, True)
         object.__setattr__(self, "_on", on)
         object.__setattr__(self, "_default", kind.value >= PatternsLevel.Default.value)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from ipujax.checks.arguments import dtype_of
 from ipujax.popart.checks import check
 
 Array = np.ndarray[Any, Any]
@@ -49,12 +50,13 @@ def data_type_of(kind: Any) -> DataType:
     """
     if isinstance(kind, DataType):
         return kind
-    if isinstance(kind, int):
-        return DataType[TensorProto.DataType.Name(kind)]
     if isinstance(kind, str) and kind.upper() in DataType.__members__:
         return DataType[kind.upper()]
+    if isinstance(kind, int) and kind in TensorProto.DataType.values():
+        return DataType[TensorProto.DataType.Name(kind)]
     names = {member.value: member for member in DataType}
-    name = kind if isinstance(kind, str) else np.dtype(kind).name
+    dtype = dtype_of(kind)
+    name = str(kind) if dtype is None else dtype.name
     if name not in names:
         raise check.refuse(
             f"there is no data type {kind!r}", "say one of FLOAT, FLOAT16, INT32 ..."
@@ -75,7 +77,8 @@ class TensorInfo:
             array = np.asarray(dtype)
             dtype, shape = array.dtype, array.shape
         self._type = data_type_of(dtype)
-        self._shape = [check.integer(size, "a dimension", at_least=0) for size in shape]
+        sizes = check.iterable(shape, "the shape", "integers")
+        self._shape = [check.integer(size, "a dimension", at_least=0) for size in sizes]
 
     def data_type(self) -> DataType:
         """The type."""

@@ -46,6 +46,7 @@ RESULTS = {
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
     "ipu_session_run_hooks": ("Session", "SessionRunContext", "SessionRunValues"),
+    "popart": ("DeviceInfo", "Optimizer"),
     "poptorch": ("PoplarExecutor", "RecoverableError", "UnrecoverableError"),
     "training": ("Run",),
 }
@@ -154,6 +155,14 @@ def _onnx_model():
     x, y = (helper.make_tensor_value_info(name, 1, [2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
     return helper.make_model(graph).SerializeToString()
+
+
+def _inference_session() -> dict[str, Any]:
+    return {
+        "fnModel": _onnx_model(),
+        "dataFlow": ipu.popart.DataFlow(1, ["y"]),
+        "deviceInfo": ipu.popart.DeviceManager().createCpuDevice(),
+    }
 
 
 def _module() -> Any:
@@ -302,6 +311,26 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "pipelining_ops.OptimizerFunctionOutput": lambda: {"loss": f32(1)},
     "pipelining_ops.check_pipeline": _checked_pipeline,
     "pipelining_ops.pipeline": _pipeline,
+    "popart.Adam": lambda: {"values": {"defaultLearningRate": (0.1, False)}},
+    "popart.Adaptive": lambda: {"values": {"defaultLearningRate": (0.1, False)}},
+    "popart.AnchorReturnType": lambda: {"anchorReturnTypeString": "All"},
+    "popart.ClipNormSettings": lambda: {"weightIds": ["w"], "maxNorm": 1.0},
+    "popart.InferenceSession": _inference_session,
+    "popart.OptimizerValueMap": lambda: {"default": ipu.popart.OptimizerValue(0.1, False)},
+    "popart.PyStepIO": lambda: {"inputs": {"x": X}, "outputs": {"y": X}},
+    "popart.PyStepIOCallback": lambda: {
+        "input_callback": lambda name, prefetch: X,
+        "input_complete_callback": lambda name: None,
+        "output_callback": lambda name: X,
+        "output_complete_callback": lambda name: None,
+    },
+    "popart.PyWeightsIO": lambda: {"weights": {"w": X}},
+    "popart.TensorInfo": lambda: {"dtype": "FLOAT", "shape": [2]},
+    "popart.TrainingSession": lambda: {
+        **_inference_session(),
+        "loss": "y",
+        "optimizer": ipu.popart.ConstSGD(0.1),
+    },
     "poptorch.AsynchronousDataAccessor": lambda: {"dataset": [1, 2], "miss_sleep_time_in_ms": 0.0},
     "poptorch.BeginBlock": lambda: {"layer_to_call": _module()},
     "poptorch.CPU": lambda: {"layer_to_call": lambda x: x, "ID": "a"},
@@ -447,6 +476,7 @@ HOST = (
     "load_executable",
     "optimizers",
     "pipelining_ops.check_pipeline",
+    "popart",
     "poptorch",
     "pva",
     "schedules",

@@ -47,6 +47,8 @@ class Builder(Attributes, Tensors):
         modelProtoOrFilename: bytes | str | None = None,
         opsets: Mapping[str, int] | None = None,
     ):
+        if opsets is not None:
+            check.instance(opsets, Mapping, "opsets", "a dict from domains to versions")
         for domain in opsets or {}:
             check.one_of(domain, _DOMAINS, "a domain in opsets")
         self._opsets = {**DEFAULT_OPSETS, **(opsets or {})}

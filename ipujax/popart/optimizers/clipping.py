@@ -25,7 +25,9 @@ class ClipNormSettings:
     """
 
     def __init__(self, weightIds: Sequence[str], maxNorm: float):
-        self.weightIds = [check.text(name, "a weight") for name in weightIds]
+        self.weightIds = [
+            check.text(name, "a weight") for name in check.iterable(weightIds, "weightIds", "names")
+        ]
         fix = "give a number above 0"
         self.maxNorm = check.number(maxNorm, "maxNorm", fix)
         if not self.maxNorm > 0:

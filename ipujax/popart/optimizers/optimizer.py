@@ -84,7 +84,7 @@ class Optimizer(abc.ABC):
         self._check_together({n: values.getDefault() for n, values in self.values.items()})
         self._clipping = [
             check.instance(settings, ClipNormSettings, "each of the clip norm settings")
-            for settings in clipping
+            for settings in check.iterable(clipping, "clip_norm_settings", "ClipNormSettings")
         ]
 
     def getLossScalingVal(self) -> float:
