@@ -33,8 +33,8 @@ PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
 
 def _skip_without_extras(source: str) -> None:
-    for extra in ("keras", "onnx", "torch"):
-        if f"import {extra}" in source or f"from {extra} import" in source:
+    for extra, users in {"keras": "keras", "onnx": "onnx|popart", "torch": "torch"}.items():
+        if re.search(rf"import ({users})\b|from {extra} import", source):
             pytest.importorskip(extra, reason=f"the extra `{extra}` is not installed")
 
 
@@ -43,7 +43,7 @@ def _skip_without_extras(source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "printed"),
     EXAMPLES,
-    ids=["four_ipus", "training", "keras", "poptorch", "pipeline", "schedule", "report"],
+    ids=["four_ipus", "training", "keras", "poptorch", "popart", "pipeline", "schedule", "report"],
 )
 def test_examples_print_what_the_readme_says(
     source: str, printed: str, devices: int, run_with_devices: RunWithDevices
@@ -109,7 +109,7 @@ def test_examples_print_what_the_poptorch_page_says(
 def test_the_example_prints_what_the_popart_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
-    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    _skip_without_extras(source)
     assert run_with_devices(1, source) == printed
 
 
