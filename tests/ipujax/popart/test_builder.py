@@ -105,6 +105,40 @@ def test_loops() -> None:
     np.testing.assert_allclose(result(builder, y, data), data[a] + 10 * data[b], rtol=1e-5)
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+def test_scans_join_what_their_steps_give(turned: int) -> None:
+    """Unlike ONNX's: an axis that is left is kept if it is the only one, and results are joined."""
+    builder = popart.Builder()
+    state = builder.addInputTensor("FLOAT", [2])
+    rows = builder.addInputTensor("FLOAT", [2, 3])
+    numbers = builder.addInputTensor("FLOAT", [3])
+    body = builder.createSubgraphBuilder()
+    inside = [body.addUntypedInputTensor() for _ in range(3)]
+    total = body.aiOnnx.add(inside[:2])
+    body.addOutputTensor(total)
+    body.addOutputTensor(body.aiOnnx.mul([total, inside[2]]))
+    last, collected = builder.aiOnnx.scan(
+        [state, rows, numbers],
+        2,
+        body,
+        num_scan_inputs=2,
+        scan_input_axes=[1],
+        scan_input_directions=[0, turned],
+        scan_output_directions=[turned],
+    )
+    assert builder.getTensorShape(last) == [2]
+    rng = np.random.default_rng(0)
+    data = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in ((state, 2), (rows, (2, 3)), (numbers, 3))
+    }
+    sums = data[state] + data[rows].cumsum(1).T
+    expected = sums * data[numbers][:: 1 - 2 * turned, None]
+    np.testing.assert_allclose(
+        result(builder, collected, data), expected[:: 1 - 2 * turned].reshape(-1), rtol=1e-5
+    )
+
+
 def test_attributes_are_read_as_they_were_written() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 2])

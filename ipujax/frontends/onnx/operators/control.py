@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -178,36 +179,62 @@ def _stacked(
 
 @operator("Scan", 9)
 def scan(
+    call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
+) -> tuple[Any, ...]:
+    """The first of the values are states; of the others, each step has a slice."""
+    states, collected = _collected(call, values, **attributes)
+    axes = zip(collected, _endless(scan_output_axes), strict=False)
+    return *states, *(jnp.moveaxis(value, 0, axis_of(axis, value.ndim)) for value, axis in axes)
+
+
+@operator("ai.graphcore.Scan")
+def scan_joined(
+    call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
+) -> tuple[Any, ...]:
+    """As PopART has it: slices of vectors are vectors, and what the steps give is joined."""
+    states, collected = _collected(call, values, least_rank=1, **attributes)
+    axes = zip(collected, _endless(scan_output_axes), strict=False)
+    return *states, *(_joined(value, axis_of(axis, value.ndim - 1)) for value, axis in axes)
+
+
+def _collected(
     call: Call,
-    *values: Any,
+    values: Sequence[Any],
+    *,
     body: str,
     num_scan_inputs: int,
     scan_input_axes: Sequence[int] = (),
     scan_input_directions: Sequence[int] = (),
-    scan_output_axes: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (),
     captured: Any = (),
-) -> tuple[Any, ...]:
-    """The first of the values are states; of the others, each step has a slice."""
+    least_rank: int = 0,
+) -> tuple[tuple[Any, ...], list[jax.Array]]:
+    """The last states of a scan, and what its steps give besides, `[steps, ...]` each."""
     count = len(values) - num_scan_inputs
 
     def step(states: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, Any]:
         number, *slices = given
+        slices = [jnp.reshape(v, v.shape or (1,) * least_rank) for v in slices]
         key = _key_of(call.inner_key, number)
         found = _arrays(call.graphs[body](*states, *slices, *captured, key=key))
         return found[:count], found[count:]
 
+    axes, directions = _endless(scan_input_axes), _endless(scan_input_directions)
     scanned = [
         _turned(jnp.moveaxis(value, axis, 0), direction)
-        for value, axis, direction in _each(values[count:], scan_input_axes, scan_input_directions)
+        for value, axis, direction in zip(values[count:], axes, directions, strict=False)
     ]
     numbers = jnp.arange(scanned[0].shape[0])
     states, collected = jax.lax.scan(step, _arrays(values[:count]), (numbers, *scanned))
-    outputs = [
-        jnp.moveaxis(_turned(value, direction), 0, axis_of(axis, value.ndim))
-        for value, axis, direction in _each(collected, scan_output_axes, scan_output_directions)
-    ]
-    return *states, *outputs
+    turns = zip(collected, _endless(scan_output_directions), strict=False)
+    return states, [_turned(value, direction) for value, direction in turns]
+
+
+def _joined(values: jax.Array, axis: int) -> jax.Array:
+    """Arrays `[steps, ...]` one after the other along an axis of theirs."""
+    _, *shape = values.shape
+    shape[axis] *= len(values)
+    return jnp.reshape(jnp.moveaxis(values, 0, axis), shape)
 
 
 @operator("Scan", 8)
@@ -236,12 +263,9 @@ def scan_batch(
     return jax.vmap(one)(*_arrays(values))
 
 
-def _each(
-    values: Sequence[Any], axes: Sequence[int], directions: Sequence[int]
-) -> list[tuple[Any, int, int]]:
-    """Values with their axes and directions, which are 0 where nothing is said."""
-    zeros = [0] * len(values)
-    return list(zip(values, axes or zeros, directions or zeros, strict=True))
+def _endless(numbers: Sequence[int]) -> Iterator[int]:
+    """Axes or directions, which are 0 where nothing is said."""
+    return itertools.chain(numbers, itertools.repeat(0))
 
 
 def _turned(value: Any, direction: int) -> Any:
