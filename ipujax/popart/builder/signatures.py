@@ -141,16 +141,6 @@ def _parameter(name: str, default: Any, kind: Kind) -> inspect.Parameter:
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, place, default=default, annotation=kind)
 
-    def request(self, given: Mapping[str, Any]) -> Request:
-        """The node for arguments of the signature."""
-        asked = Request(
-            str(given[self.context]),
-            list(given.get("args", ())),
-            given["num_outputs"] if self.outputs is None else self.outputs,
-            {name: given[parameter_of(name)] for name in self.attributes if name != self.context},
-        )
-        return self.adapted(asked) if self.adapted else asked
-
 
 def parameter_of(attribute: str) -> str:
     """The parameter of an attribute, whose name may be a word of Python's own."""
