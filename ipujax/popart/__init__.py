@@ -10,6 +10,7 @@ from ipujax.frontends.onnx import check_installed
 check_installed()  # before anything here imports onnx
 
 # ruff: noqa: E402
+from ipujax.errors import CallbackError
 from ipujax.errors import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
@@ -164,4 +165,5 @@ from ipujax.popart.tensor_info import DataType as DataType
 from ipujax.popart.tensor_info import TensorInfo as TensorInfo
 
 popart_exception = PopARTError
+poplar_runtime_error = CallbackError
 defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]

@@ -50,7 +50,7 @@ class Forward:
     def graph(self) -> Graph:
         """What is needed of the model's graph, with a place to differentiate by where needed."""
         wanted = {*self.values, *self.differentiated_by, *([self.loss] if self.loss else [])}
-        return _perturbed(needed(self.model.graph, wanted), self.differentiated_by)
+        return _perturbed(needed(self.model.graph, wanted, acting=True), self.differentiated_by)
 
     @functools.cached_property
     def inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -148,12 +148,18 @@ class Forward:
         return StepOutput(loss, [named[name] for name in self.values], state)
 
 
-def needed(graph: Graph, names: Iterable[str]) -> Graph:
-    """The nodes of a graph that some values are computed of."""
+def needed(graph: Graph, names: Iterable[str], *, acting: bool = False) -> Graph:
+    """The nodes of a graph that some values are computed of.
+
+    Args:
+      graph: all of it.
+      names: of the values.
+      acting: whether nodes that act by themselves, such as prints, are among them.
+    """
     left = set(names)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if left.intersection(node.results):
+        if left.intersection(node.results) or (acting and ONNX.acts(node, graph)):
             kept.append(node)
             left |= node.reads
     return dc.replace(graph, nodes=tuple(reversed(kept)))

@@ -72,7 +72,7 @@ class Evaluation:
         args, kwargs = filled(node.args, named), filled(dict(node.kwargs), named)
         try:
             value = self.operators.apply(call, args, kwargs)
-            values = value if len(node.results) > 1 else (value,)
+            values = (value,) if len(node.results) == 1 else value
             for name, aval, one in zip(node.results, node.avals, values, strict=True):
                 named[name] = one if aval is None else _of_form(one, aval)
         except IPUError:

@@ -32,6 +32,7 @@ class Folded:
 
 def folded(
     evaluation: Evaluation,
+    operators: VersionedOperators,
     graph: Graph,
     avals: Mapping[str, jax.ShapeDtypeStruct],
     constants: Constants,
@@ -40,6 +41,7 @@ def folded(
 
     Args:
       evaluation: what evaluates it.
+      operators: its table.
       graph: all of it.
       avals: of the inputs whose values only running tells.
       constants: values of the other inputs.
@@ -51,7 +53,11 @@ def folded(
 
     jax.eval_shape(run, dict(avals))
     known = {name: v for name, v in found.items() if isinstance(v, np.ndarray)}
-    nodes = tuple(_filled(n, known) for n in graph.nodes if not known.keys() >= set(n.results))
+    nodes = tuple(
+        _filled(n, known)
+        for n in graph.nodes
+        if operators.acts(n, graph) or not known.keys() >= set(n.results)
+    )
     outputs = tuple(known.get(o.name, o) for o in graph.outputs)
     inputs = tuple(name for name in graph.inputs if name not in known)
     left = {

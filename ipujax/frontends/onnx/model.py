@@ -105,7 +105,7 @@ def converted(proto: onnx.ModelProto, shapes: Shapes, constants: Mapping[str, An
         )
     avals = avals_of(open_inputs, shapes)
     given = avals | {n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in variables.items()}
-    result = folded(Evaluation(ONNX, scopes), graph, given, known)
+    result = folded(Evaluation(ONNX, scopes), ONNX, graph, given, known)
     return Converted(result.graph, avals, variables, result.avals, result.constants)
 
 

@@ -22,6 +22,7 @@ _MEAN = {"reduction": ReductionType.Mean}
 _PART = {"axes": REQUIRED, "sizes": REQUIRED}
 
 _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
+    "abort": ("Abort", (0, 1), {}, 0),
     "batchnormalization": (
         "BatchNormalization",
         (5, 5),
@@ -30,6 +31,18 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
     ),
     "bucketize": ("Bucketize", (2, 2), {"right": 0}, 1),
     "call": ("Call", (0, MOST), {"callee": REQUIRED}, None),
+    "ctcbeamsearchdecoder": (
+        "CtcBeamSearchDecoder",
+        (2, 2),
+        {"blank": 0, "beam_width": 100, "top_paths": 1},
+        3,
+    ),
+    "ctcloss": (
+        "Ctc",
+        (4, 4),
+        {**_MEAN, "blank": 0, "outDataType": "UNDEFINED", "zeroInfinity": False},
+        1,
+    ),
     "depthtospace": ("DepthToSpace", (1, 1), {"blocksize": REQUIRED, "mode": REQUIRED}, 1),
     "dynamicadd": ("DynamicAdd", (3, 3), _PART, 1),
     "dynamicslice": ("DynamicSlice", (2, 2), {**_PART, "noOverlap": 0}, 1),
@@ -69,6 +82,24 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
         {**_MEAN, "ignoreIndex": None, "inputIsLogProbability": False},
         1,
     ),
+    "printtensor": (
+        "PrintTensor",
+        (1, 1),
+        {
+            "print_gradient": 1,
+            "debugContext": "",
+            "title": "",
+            "summariseThreshold": 1000,
+            "edgeItems": 3,
+            "maxLineWidth": 75,
+            "digits": 8,
+            "floatFormat": 0,
+            "separator": " ",
+            "openBracket": "[",
+            "closeBracket": "]",
+        },
+        1,
+    ),
     "reshape": ("Reshape", (1, 1), {"shape": REQUIRED}, 1),
     "reverse": ("Reverse", (1, 1), {"dimensions": REQUIRED}, 1),
     "scale": ("Scale", (1, 1), {"scale": REQUIRED}, 1),
@@ -79,9 +110,12 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
 }
 
 _ADAPTED: dict[str, Callable[[Request], Request]] = {
+    "abort": adapted.abort,
     "call": adapted.call,
+    "ctcloss": adapted.ctc,
     "lstm": adapted.lstm,
     "multiconv": adapted.multi_conv,
+    "printtensor": adapted.printed,
 }
 
 
@@ -101,6 +135,7 @@ def graphcore_operations() -> dict[str, Operation]:
             outputs,
             inputs,
             {"args": parameters.ANY} if method == "multiconv" else {},
+            context="debug_context" if method == "ctcbeamsearchdecoder" else "debugContext",
             adapted=_ADAPTED.get(method),
         )
         for method, (name, inputs, attributes, outputs) in _OTHERS.items()

@@ -94,7 +94,8 @@ class Operation:
             for name, default in self.attributes.items()
             if name != _LAST
         ]
-        found.append(_parameter(self.context, "", parameters.CONTEXT))
+        if self.context not in self.attributes:  # else that is its place
+            found.append(_parameter(self.context, "", parameters.CONTEXT))
         if _LAST in self.attributes:
             last = _parameter(_LAST, self.attributes[_LAST], self.kind(_LAST))
             found.append(last.replace(kind=inspect.Parameter.KEYWORD_ONLY))

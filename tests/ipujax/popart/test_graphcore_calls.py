@@ -1,4 +1,4 @@
-"""PopART's `call`: graphs inside a model, against NumPy."""
+"""PopART's operators that call graphs, or the host."""
 
 from __future__ import annotations
 
@@ -92,3 +92,50 @@ def test_other_numbers_of_inputs_or_outputs_are_refused(
     inner.addOutputTensor(inner.aiOnnx.relu([inner.addUntypedInputTensor()]))
     with pytest.raises(popart.popart_exception, match=rf"'debug', number of {what}s \(2\)"):
         builder.aiGraphcore.call([a] * inputs, outputs, inner, "debug")
+
+
+def test_prints_are_there_for_themselves_and_for_gradients(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    builder = popart.Builder()
+    own = builder.aiGraphcore
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 2]), "x")
+    y = own.scale([own.printtensor([x])], 2.0)
+    own.printtensor([y], title="unread", separator=",", openBracket="<", closeBracket=">")
+    inner = builder.createSubgraphBuilder()
+    inner.aiGraphcore.printtensor([y], 0, "", "inside", floatFormat=2, digits=3)
+    inner.addOutputTensor(inner.aiOnnx.identity([y]))
+    (z,) = own.call([], 1, inner)
+    loss = own.identityloss([own.printtensor([z], title="z", summariseThreshold=3, edgeItems=1)],
+                            popart.ReductionType.Sum)  # fmt: skip
+    data = np.array([[1, 2], [3, 40.5]], np.float32)
+    trained(builder, loss, [loss, GRADIENT + x], {x: data})
+    lines = capfd.readouterr().err.replace(",\n", ",").replace("\n ", " ").splitlines()
+    printed = [line for line in lines if ": [" in line or ": <" in line]
+    assert printed == [
+        "x: [[ 1.000000  2.000000] [ 3.000000 40.500000]]",
+        "unread: << 2.000000, 4.000000>, < 6.000000,81.000000>>",
+        "inside: [[2.00e+00 4.00e+00] [6.00e+00 8.10e+01]]",
+        "z: [[ 2.000000  4.000000] [ 6.000000 81.000000]]",
+        "z_gradient: [[1.0000000 1.0000000] [1.0000000 1.0000000]]",
+        "Gradient___x: [[2.0000000 2.0000000] [2.0000000 2.0000000]]",
+    ]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_model_aborts_if_its_condition_holds(given: bool) -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("INT32", [1]))
+    y = builder.aiOnnx.abs([x])
+    builder.aiGraphcore.abort([y] if given else [])
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [y]),
+        popart.DeviceManager().createCpuDevice(),
+    )
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    if given:
+        session.run(popart.PyStepIO({x: np.array([0], np.int32)}, anchors))
+    with pytest.raises(popart.poplar_runtime_error, match="Abort Program"):
+        session.run(popart.PyStepIO({x: np.array([-1], np.int32)}, anchors))

@@ -23,7 +23,7 @@ _SMALLEST = {2: 6.104e-5, 4: 1e-7}
 """The least probabilities whose logarithms are taken, by their bytes."""
 
 
-def _reduced(losses: Array, reduction: str) -> Array:
+def reduced(losses: Array, reduction: str) -> Array:
     check.one_of(reduction, tuple(_REDUCTIONS), "reduction")
     return _REDUCTIONS[reduction](losses)
 
@@ -31,7 +31,7 @@ def _reduced(losses: Array, reduction: str) -> Array:
 @operator("ai.graphcore.L1")
 def l1(x: Array, reduction: str = "Mean", **attributes: Any) -> Array:
     """The magnitudes, times `lambda`, which is no name in Python."""
-    return _reduced(jnp.abs(x) * jnp.asarray(attributes["lambda"], x.dtype), reduction)
+    return reduced(jnp.abs(x) * jnp.asarray(attributes["lambda"], x.dtype), reduction)
 
 
 @operator("ai.graphcore.Nll")
@@ -51,9 +51,9 @@ def nll(
     losses = jnp.where(counts, losses, 0).astype(x.dtype)
     if reduction == "Mean" and ignoreIndex is not None:
         return losses.sum() / counts.sum().astype(x.dtype)
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 @operator("ai.graphcore.IdentityLoss")
 def identity_loss(x: Array, reduction: str = "Mean") -> Array:
-    return _reduced(jnp.asarray(x), reduction)
+    return reduced(jnp.asarray(x), reduction)

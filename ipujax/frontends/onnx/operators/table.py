@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call, Node, Operators
+from ipujax.frontends.graphs import Call, Graph, Node, Operators
 from ipujax.frontends.onnx.dtypes import narrowed
 
 Function = Callable[..., Any]
@@ -32,9 +32,16 @@ class VersionedOperators(Operators):
         self._static: dict[str, Static] = {}
         self._parameters: dict[str, tuple[str, ...]] = {}
         self._folded: dict[str, bool] = {}
+        self._acting: set[str] = set()
 
     def since(
-        self, name: str, version: int = 1, *, static: Static = (), folded: bool = True
+        self,
+        name: str,
+        version: int = 1,
+        *,
+        static: Static = (),
+        folded: bool = True,
+        acts: bool = False,
     ) -> Callable[[Function], Function]:
         """Decorates the function of an operator from a version of its domain on.
 
@@ -47,6 +54,8 @@ class VersionedOperators(Operators):
           static: names of those parameters that are inputs whose values decide shapes, for each
             node if that depends on it: they are NumPy arrays.
           folded: whether its result is known where its arguments are.
+          acts: whether it does something besides, and is there for that even if nothing reads its
+            results; nothing of it is known then.
         """
 
         def decorated(function: Function) -> Function:
@@ -57,7 +66,9 @@ class VersionedOperators(Operators):
             if not callable(static) and (other := set(static) - set(parameters)):
                 raise ValueError(f"{function} has no parameters {other}")
             self._static[key], self._parameters[key] = static, parameters
-            self._folded[key] = folded
+            self._folded[key] = folded and not acts
+            if acts:
+                self._acting.add(key)
             return function
 
         return decorated
@@ -77,6 +88,12 @@ class VersionedOperators(Operators):
         names = static(node) if callable(static) else static
         parameters = self._parameters.get(node.operator, ())
         return {i: name for i, name in enumerate(parameters) if name in names}
+
+    def acts(self, node: Node, graph: Graph) -> bool:
+        """Whether a node of a graph does something besides, itself or in a graph inside it."""
+        names = [value for value in node.kwargs.values() if isinstance(value, str)]
+        inner = [graph.graphs[name] for name in names if name in graph.graphs]
+        return node.operator in self._acting or any(self.acts(n, g) for g in inner for n in g.nodes)
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """As `Operators.apply`; gives what the node asks for of the results."""
