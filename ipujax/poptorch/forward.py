@@ -11,14 +11,15 @@ import jax.numpy as jnp
 
 from ipujax.all_to_all_op import all_gather
 from ipujax.frontends.graphs import Evaluation, Node, Operators, Ref, filled
+from ipujax.frontends.graphs.counted import CountedOperators
 from ipujax.frontends.pytorch.capture import Captured
 from ipujax.frontends.pytorch.model import named_values, variables_after
-from ipujax.poptorch.gradient_statistics import CountedOperators
+from ipujax.poptorch.gradient_statistics import counts
 from ipujax.poptorch.operators import OPERATORS
-from ipujax.poptorch.optim.loss_scaling import LossScaling, counted, factor_name
 from ipujax.poptorch.stages import Staged
 from ipujax.replication_ops import replication_index
 from ipujax.training import Pipeline, StageOutput, StepOutput
+from ipujax.training.loss_scaling import Factors, LossScaling
 
 Named = dict[str, jax.Array]
 
@@ -66,7 +67,9 @@ class Forward:
         random = jax.random.wrap_key_data(key)
         evaluation = Evaluation(self._operators(variables), self.staged.scopes)
         named = named_values(self.module, evaluation, before, leaves, random)
-        scale = self._final_scale(scale, variables)
+        scale = 1.0 if scale is None else scale
+        if self._factors is not None:
+            scale = self._factors.final(scale, variables)
         named[FINAL_SCALE] = jnp.asarray(scale, "float32")
         after = variables_after(self.module, before, named)
         for name in self.own:
@@ -76,35 +79,35 @@ class Forward:
         send = (*outputs, *written, *(named[name] for name in self.anchors))
         loss = None
         if self.loss is not None:
-            loss = self._watched_loss(named[self.loss], variables).astype("float32") * scale
+            loss = named[self.loss]
+            if self._factors is not None:
+                loss = self._factors.watched(loss, variables)
+            loss = loss.astype("float32") * scale
         return StepOutput(loss, send, {name: after[name] for name in state})
 
-    @functools.cached_property
+    @property
     def factors(self) -> tuple[str, ...]:
-        """The names of the factors, one for each stage that can share no variable."""
-        count = len(self.staged.ipus) if self.staged.is_pipelined else 1
-        return () if self.scaling is None else tuple(map(factor_name, range(count)))
+        """The names of the factors, variables beside the module's."""
+        return () if self._factors is None else self._factors.names
+
+    @functools.cached_property
+    def _factors(self) -> Factors | None:
+        if self.scaling is None:
+            return None
+        return Factors(self.scaling, len(self.staged.ipus) if self.staged.is_pipelined else 1)
 
     def _operators(self, variables: Named) -> Operators:
+        if (factors := self._factors) is None:
+            return OPERATORS
+
         def factor_of(node: Node) -> jax.Array | None:
-            if len(self.factors) == 1:
-                return variables[self.factors[0]]
             place = node.marks.get("place")
-            return None if place is None else variables[self.factors[place.stage]]
+            return factors.of(None if place is None else place.stage, variables)
 
-        return OPERATORS if self.scaling is None else CountedOperators(factor_of, self.scaling)
-
-    def _final_scale(self, scale: Any, variables: Named) -> Any:
-        """By what the loss, which is in the last stage, is multiplied."""
-        scale = 1.0 if scale is None else scale
-        if self.scaling is None:
-            return scale
-        return scale * jax.lax.stop_gradient(variables[self.factors[-1]])
-
-    def _watched_loss(self, loss: jax.Array, variables: Named) -> jax.Array:
-        if self.scaling is None or loss.dtype != jnp.float16:
-            return loss
-        return counted(loss, variables[self.factors[-1]], self.scaling)
+        settings = factors.settings
+        return CountedOperators(
+            OPERATORS, lambda node, _: counts(node.operator, settings), factor_of, settings
+        )
 
     def differentiated(
         self, variables: Named, optimizer_state: Any, state: Named, *element: Any

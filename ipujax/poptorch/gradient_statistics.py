@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 import torch
 
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Call, Node, Operators
 from ipujax.frontends.pytorch.capture import Captured
-from ipujax.poptorch.operators import OPERATORS
-from ipujax.poptorch.optim.loss_scaling import LossScaling, counted
+from ipujax.training.loss_scaling import LossScaling
 
 _VIEWS = frozenset(
     "alias chunk detach expand expand_as flatten lift_fresh_copy movedim narrow permute reshape "
@@ -29,37 +23,8 @@ _PRODUCTS = frozenset(
 )
 
 
-class CountedOperators(Operators):
-    """The table of operators, whose operands' gradients are counted.
-
-    Args:
-      factor_of: gives the factor that a node reads (see `counted`); None for one without.
-      settings: what is counted.
-    """
-
-    def __init__(self, factor_of: Callable[[Node], jax.Array | None], settings: LossScaling):
-        super().__init__(OPERATORS)
-        self._factor_of, self._settings = factor_of, settings
-
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As `Operators.apply`."""
-        factor = self._factor_of(call.node)
-        if factor is not None and _counts(call.node.operator, self._settings):
-            args, kwargs = self._counted((tuple(args), dict(kwargs)), factor)
-        return super().apply(call, args, kwargs)
-
-    def _counted(self, tree: Any, factor: jax.Array) -> Any:
-        if isinstance(tree, jax.Array):
-            is_half = tree.dtype == jnp.float16
-            return counted(tree, factor, self._settings) if is_half else tree
-        if isinstance(tree, list | tuple):
-            return type(tree)([self._counted(item, factor) for item in tree])
-        if isinstance(tree, dict):
-            return {name: self._counted(item, factor) for name, item in tree.items()}
-        return tree
-
-
-def _counts(operator: str, settings: LossScaling) -> bool:
+def counts(operator: str, settings: LossScaling) -> bool:
+    """Whether the gradients of an operator's operands count."""
     library, _, rest = operator.partition(".")
     if library != "aten":
         return library not in ("assign", "constant", "getitem") and not settings.of_products

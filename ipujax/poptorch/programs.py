@@ -19,7 +19,6 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.forward import Forward, Named
 from ipujax.poptorch.gradient_statistics import check_half
-from ipujax.poptorch.optim.loss_scaling import Scale, factors_in
 from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.reductions import Reductions
 from ipujax.poptorch.shares import Shares
@@ -30,6 +29,7 @@ from ipujax.training import (
     TrainState,
 )
 from ipujax.training.device_loop import DeviceLoop
+from ipujax.training.loss_scaling import Scale, factors_in
 from ipujax.training.state import on_device
 from ipujax.training.step import SelfDifferentiating
 

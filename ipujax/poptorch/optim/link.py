@@ -10,8 +10,8 @@ from ipujax.errors import OptimizerStateError
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.log import OptimizerLog
-from ipujax.poptorch.optim.loss_scaling import LossScaling
 from ipujax.poptorch.optim.rules import Rule, State, rule_of, with_hyper
+from ipujax.training.loss_scaling import LossScaling
 
 
 def only(wanted: Iterable[str], names: Mapping[int, str]) -> dict[int, str]:

@@ -20,9 +20,9 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import methods, popart
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.lamb import LAMB
-from ipujax.poptorch.optim.loss_scaling import FACTOR, LossScaling, Scale, factors_in
 from ipujax.poptorch.optim.methods import Kept, Method, Parameter, Settings, Slot
 from ipujax.poptorch.optim.optimizers import AdamW
+from ipujax.training.loss_scaling import FACTOR, LossScaling, Scale, scaled
 
 Arrays = dict[str, jax.Array]
 """Arrays by the names of variables."""
@@ -119,7 +119,8 @@ class Rule:
         Gradients are those of the loss times `loss_scale`, and times the factor where there is
         one. Variables in no group do not change.
         """
-        return optax.GradientTransformation(self._init, self._update)
+        plain = optax.GradientTransformation(self._init, self._update)
+        return plain if self.scaling is None else scaled(plain, self.scaling)
 
     def loss_scale(self, state: State) -> jax.Array:
         """By what the loss is to be multiplied before it is differentiated, a float32 scalar."""
@@ -152,10 +153,8 @@ class Rule:
                 if loaded:
                     value = loaded.get(popart.state_name(self.kind, slot.name, name), value)
                 kept[name][slot.name] = self._filled(slot, name, parameter, value)
-        return {"hyper": self.hyper(optimizer), "state": kept, **self._scale(loaded.get(FACTOR, 1))}
-
-    def _scale(self, factor: Any = 1) -> State:
-        return {} if self.scaling is None else {"scale": Scale.begin(factor)}
+        scale = {} if self.scaling is None else {"scale": Scale.begin(loaded.get(FACTOR, 1))}
+        return {"hyper": self.hyper(optimizer), "state": kept, **scale}
 
     def to_torch(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         """Makes torch's optimizer keep what a state has, so that `state_dict` gives it.
@@ -243,7 +242,7 @@ class Rule:
                     )
                     for slot in slots
                 }
-        return {"hyper": self.hypers, "state": kept, **self._scale()}
+        return {"hyper": self.hypers, "state": kept}
 
     def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Arrays, State]:
         hyper = state["hyper"]
@@ -262,26 +261,19 @@ class Rule:
                 )
                 dtypes = {slot: array.dtype for slot, array in kept[name].items()}
                 kept[name] = {slot: array.astype(dtypes[slot]) for slot, array in after.items()}
-        after = {"hyper": hyper, "state": kept}
-        if self.scaling is not None:
-            balance = sum(_single(one) for one in factors_in(updates).values())
-            after["scale"] = scale = state["scale"].after(balance, self.scaling)
-            changes |= {name: scale.factor - old for name, old in factors_in(params).items()}
-        return changes, after
+        return changes, {"hyper": hyper, "state": kept}
 
     def _unscaled(self, gradients: Any, state: State) -> Arrays:
         """The gradients of the loss itself, in float32, no longer than they may be."""
         hyper = state["hyper"]
         factor = 1 / hyper["loss_scaling"]
-        if self.scaling is not None:
-            factor = factor / state["scale"].factor
         mine = {name for group in self.groups for name in group.names}
-        scaled = {name: _single(g) * factor for name, g in gradients.items() if name in mine}
+        found = {name: _single(g) * factor for name, g in gradients.items() if name in mine}
         if not self.clips:
-            return scaled
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in scaled.values()))
+            return found
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in found.values()))
         shorter = jnp.minimum(hyper["max_grad_norm"] / (norm + _CLIP_EPSILON), 1.0)
-        return {name: g * shorter for name, g in scaled.items()}
+        return {name: g * shorter for name, g in found.items()}
 
 
 def with_hyper(state: State, hyper: Mapping[str, Any]) -> State:
