@@ -24,6 +24,7 @@ from ipujax.popart.devices import DeviceInfo, provide
 from ipujax.popart.forward import GRADIENT, Forward
 from ipujax.popart.host_weights import HostWeights, without_slots
 from ipujax.popart.inputs import InputShapeInfo
+from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import ReductionType, SessionOptions, SyntheticDataMode, VirtualGraphMode
 from ipujax.popart.patterns import Patterns
@@ -33,6 +34,7 @@ from ipujax.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipujax.popart.tensor_info import DataType, TensorInfo, data_type_of
 from ipujax.training import Inference, Training
 from ipujax.training.device_loop import DeviceLoop
+from ipujax.training.loss_scaling import scaled
 from ipujax.training.step import ReplicaReduction
 
 Array = np.ndarray[Any, Any]
@@ -79,8 +81,14 @@ class Session(Reports):
         self.accumulationFactor = self._options.accumulation
         self.replicationFactor = self._options.replicas
         self._forward = self._made_forward()
+        tracking = self._forward.tracking
         self._host = HostWeights(
-            self._model.variables, self._forward.trained, self._initialized(), optimizer, slots
+            self._model.variables,
+            self._forward.trained,
+            self._initialized(),
+            optimizer,
+            slots,
+            None if tracking is None else tracking.factors,
         )
         self._seed = 0
         self._is_ready = False
@@ -162,6 +170,8 @@ class Session(Reports):
           PopARTError: (a `ValueError`) there is none of that name.
         """
         own = check.text(id, "a tensor").removeprefix(GRADIENT)
+        if own == FINAL_SCALE and self._loss is not None:
+            return TensorInfo(DataType.FLOAT, [])
         for values in (self._model.avals, self._model.variables, self._known):
             if own in values:
                 return TensorInfo(data_type_of(values[own].dtype), values[own].shape)
@@ -269,11 +279,12 @@ class Session(Reports):
         cache = str(options.cachePath) if options.enableEngineCaching else None
         provide(self.replicationFactor, where.count, self._device, config, cache)
         anchors = tuple(name for name in self.dataFlow.anchors() if name not in known)
+        tracking = tracking_of(options, self._optimizer, self._model, where)
         if loss is None:
             return Forward(self._model, where, anchors)
         moved = training_mode.moved_statistics(self._model)
         policy = None if where.is_pipelined else execution.policy_of(options.autoRecomputation)
-        return Forward(self._model, where, anchors, loss, moved, policy)
+        return Forward(self._model, where, anchors, loss, moved, policy, tracking)
 
     def _made(self) -> DeviceLoop:
         forward, replicas, name = self._forward, self.replicationFactor, self._name
@@ -284,6 +295,8 @@ class Session(Reports):
             count = self.dataFlow.batchesPerStep()
             return Inference(forward.pipeline(), accumulation=count, name=name, replicas=replicas)
         optimizer = self._optimizer.transformation()
+        if forward.tracking is not None:
+            optimizer = scaled(optimizer, forward.tracking.factors.settings)
         kind = self._optimizer.accumulator_type
         means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
         return Training(

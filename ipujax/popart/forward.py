@@ -14,6 +14,7 @@ from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check
+from ipujax.popart.loss_scaling import FINAL_SCALE, Tracking
 from ipujax.popart.placed import Placed
 from ipujax.training import Pipeline, StageOutput, StepOutput
 from ipujax.training.step import SelfDifferentiating
@@ -37,6 +38,8 @@ class Forward:
       loss: the loss; None in inference.
       moved: variables that are not trained, but become what a node gives, such as moving means.
       recompute: what of the forward pass is kept; None for all of it.
+      tracking: which gradients count for automatic loss scaling; None without it. The variables
+        have its factors.
     """
 
     model: Converted
@@ -45,6 +48,7 @@ class Forward:
     loss: str | None = None
     moved: Mapping[str, str] = dc.field(default_factory=dict[str, str])
     recompute: Recompute = None
+    tracking: Tracking | None = None
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -129,20 +133,26 @@ class Forward:
         scale, *inputs, key = element
         given = dict(zip(self.inputs, inputs, strict=True))
         given |= {GRADIENT + name: value for name, value in added.items()}
-        evaluation = Evaluation(ONNX, self.placed.scopes)
+        if self.tracking is not None:
+            scale = self.tracking.factors.final(scale, variables)
         values = {**variables, **state, **given}
         outcome = {name for name in (self.loss, *self.values, *self.moved.values()) if name}
 
         def evaluated(values: Named) -> Named:
+            operators = ONNX if self.tracking is None else self.tracking.operators(values)
+            evaluation = Evaluation(operators, self.placed.scopes)
             named = evaluation(self.graph, values, jax.random.wrap_key_data(key))
             return {name: named[name] for name in outcome if name in named}
 
         if self.recompute is not None:
             evaluated = jax.checkpoint(evaluated, policy=self.recompute)
-        named = evaluated(values)
+        named = {**evaluated(values), FINAL_SCALE: scale}
         loss = None
         if self.loss is not None:
-            loss = named[self.loss].astype("float32").reshape(()) * scale
+            loss = named[self.loss]
+            if self.tracking is not None:
+                loss = self.tracking.factors.watched(loss, variables)
+            loss = loss.astype("float32").reshape(()) * scale
         news = {v: named[result] for v, result in self.moved.items() if result in named}
         state = {**state, **{v: new.astype(state[v].dtype) for v, new in news.items()}}
         return StepOutput(loss, [named[name] for name in self.values], state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,20 @@ from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import TrainState
+from ipujax.training.loss_scaling import FACTOR, Factors, Scale
 from ipujax.training.state import on_device
 
 Array = np.ndarray[Any, Any]
+
+
+COUNTER = "Histogram_counter"
+"""Of weight updates since the factor of automatic loss scaling was due, less one."""
+
+
+def _is_slot(name: str, weights: Collection[str]) -> bool:
+    if name in (FACTOR, COUNTER):
+        return True
+    return any(name.startswith(p) and name.removeprefix(p) in weights for p in PREFIXES)
 
 
 def without_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -27,11 +38,7 @@ def without_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Ar
     slots = {
         tensor.name: onnx.numpy_helper.to_array(tensor)
         for tensor in proto.graph.initializer
-        if tensor.name not in used
-        and any(
-            tensor.name.startswith(prefix) and tensor.name.removeprefix(prefix) in names
-            for prefix in PREFIXES
-        )
+        if tensor.name not in used and _is_slot(tensor.name, names)
     }
     if not slots:
         return proto, {}
@@ -44,7 +51,7 @@ def without_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Ar
 
 
 class HostWeights:
-    """Weights, and slots by PopART's names, such as `Accl1___w`.
+    """Weights, and slots by PopART's names, such as `Accl1___w` or `lossScaleUpdateFactor`.
 
     Args:
       weights: the variables of the model.
@@ -52,6 +59,7 @@ class HostWeights:
       constants: initializers that are no variables, such as those of integers.
       optimizer: None in inference.
       slots: of a model that was saved; those that the optimizer does not have are left out.
+      factors: of automatic loss scaling; None without it.
     """
 
     def __init__(
@@ -61,29 +69,49 @@ class HostWeights:
         constants: Mapping[str, Array],
         optimizer: Optimizer | None,
         slots: Mapping[str, Array],
+        factors: Factors | None = None,
     ):
         self.weights = {name: np.array(value) for name, value in weights.items()}
         self._trained, self._constants = tuple(trained), dict(constants)
-        self.slots: dict[str, Array] = {}
+        self._factors = factors
+        begun: dict[str, Any] = {}
         if optimizer is not None:
-            begun: Any = optimizer.transformation().init(self._of_trained())
-            self.slots = {
-                name: slots[name] if name in slots else np.array(value)
-                for name, value in begun["slots"].items()
-            }
+            state: Any = optimizer.transformation().init(self._of_trained())
+            begun |= state["slots"]
+        self._own_slots = tuple(begun)
+        if factors is not None:
+            begun[FACTOR] = np.ones((), np.float32)
+            if factors.settings.period > 1:
+                begun[COUNTER] = np.full((), -1, np.int32)
+        self.slots = {n: slots[n] if n in slots else np.array(v) for n, v in begun.items()}
 
     def state(self, optimizer: Optimizer | None) -> TrainState:
         """What training goes on from."""
         rest = {name: v for name, v in self.weights.items() if name not in self._trained}
-        slots = None if optimizer is None else {"hyper": optimizer.hyper(), "slots": self.slots}
-        return TrainState(*on_device((self._of_trained(), slots, rest)))
+        trained = self._of_trained()
+        if optimizer is None:
+            return TrainState(*on_device((trained, None, rest)))
+        slots = {name: self.slots[name] for name in self._own_slots}
+        kept: dict[str, Any] = {"hyper": optimizer.hyper(), "slots": slots}
+        if self._factors is not None:
+            updates = np.int32(self.slots.get(COUNTER, -1) + 1)
+            kept["scale"] = scale = Scale(self.slots[FACTOR], updates)  # pyright: ignore
+            trained |= dict.fromkeys(self._factors.names, scale.factor)
+        return TrainState(*on_device((trained, kept, rest)))
 
     def update(self, state: TrainState) -> None:
         """Takes what is on the device."""
         values = {**state.variables, **state.state}
         self.weights = {name: np.array(values[name]) for name in self.weights}
-        if state.optimizer_state is not None:
-            self.slots = {n: np.array(v) for n, v in state.optimizer_state["slots"].items()}
+        if state.optimizer_state is None:
+            return
+        self.slots |= {n: np.array(v) for n, v in state.optimizer_state["slots"].items()}
+        if self._factors is not None:
+            scale: Scale = state.optimizer_state["scale"]
+            self.slots[FACTOR] = np.array(scale.factor)
+            if COUNTER in self.slots:
+                period = self._factors.settings.period
+                self.slots[COUNTER] = np.array((scale.updates - 1) % period, np.int32)
 
     def read(self, into: PyWeightsIO) -> None:
         """Fills a user's arrays.

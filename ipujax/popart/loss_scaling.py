@@ -96,7 +96,9 @@ def tracking_of(
     factors = Factors(settings, len(placed.ipus) if placed.is_pipelined else 1)
     tracking = Tracking(factors, method, frozenset(told.toTrackTensors or ()))
     nodes = model.graph.nodes
-    if not any(_is_half(model, n) and tracking.counts(node, n) for node in nodes for n in node.reads):
+    if not any(
+        _is_half(model, n) and tracking.counts(node, n) for node in nodes for n in node.reads
+    ):
         raise check.refuse(
             f"{_TRANSFORM} No tracked gradient tensors of type fp16 were found.",
             "compute in FLOAT16, or leave automatic loss scaling away: FLOAT needs none",

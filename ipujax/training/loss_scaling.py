@@ -129,17 +129,19 @@ def scaled(
     """
 
     def init(params: Any) -> Any:
-        return {**optimizer.init(_others(params)), "scale": Scale.begin()}
+        begun: Any = optimizer.init(_others(params))
+        return {**begun, "scale": Scale.begin()}
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         rest = dict(state)
         scale: Scale = rest.pop("scale")
         gradients = {n: g.astype("float32") / scale.factor for n, g in _others(updates).items()}
-        changes, after = optimizer.update(gradients, rest, _others(params))
+        given: Any = optimizer.update(gradients, rest, _others(params))
+        changes, after = given
         balance = sum(value.astype("float32") for value in factors_in(updates).values())
         new = scale.after(jnp.asarray(balance), settings)
         moved = {name: new.factor - old for name, old in factors_in(params).items()}
-        return {**dict(changes), **moved}, {**dict(after), "scale": new}
+        return {**changes, **moved}, {**after, "scale": new}
 
     return optax.GradientTransformation(init, update)
 

@@ -76,7 +76,7 @@ class Adam(Optimizer):
         self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
         self.accumulator_type = slot_type(accum_type, "accum_type")
         self._types = slot_type(accl1_type, "accl1_type"), slot_type(accl2_type, "accl2_type")
-        self._is_scaled = check.flag(scaled_optimizer_state, "scaled_optimizer_state")
+        self.keeps_scaled = check.flag(scaled_optimizer_state, "scaled_optimizer_state")
 
     def learningRates(self) -> OptimizerValueMap:
         """Of all weights."""
@@ -107,7 +107,7 @@ class Adam(Optimizer):
         return ADAM
 
     def _settings(self) -> Any:
-        kinds = self._mode, self._decay, self.accumulator_type, self._types, self._is_scaled
+        kinds = self._mode, self._decay, self.accumulator_type, self._types, self.keeps_scaled
         return self._clipping, *kinds
 
     def slots(self, hyper: Hyper, weight: Array) -> Slots:
@@ -119,7 +119,7 @@ class Adam(Optimizer):
     def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
         """As the class says."""
         is_max = self._mode is AdamMode.AdaMax
-        scale = hyper("lossScaling") if self._is_scaled else 1.0
+        scale = hyper("lossScaling") if self.keeps_scaled else 1.0
         decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
         if self._decay is WeightDecayMode.L2Regularization:
             gradient, decay = gradient + decay, 0.0

@@ -59,9 +59,11 @@ class Optimizer(abc.ABC):
     Attributes:
       values: hyperparameters by name, without the `default` before it.
       accumulator_type: of the sum over micro-batches; UNDEFINED for the weight's.
+      keeps_scaled: whether slots are scaled as the loss is.
     """
 
     accumulator_type: DataType = DataType.UNDEFINED
+    keeps_scaled: bool = False
     defaults: ClassVar[dict[str, float]]
     positive: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[tuple[str, ...]] = (LOSS_SCALING,)  # with no `default` before their names

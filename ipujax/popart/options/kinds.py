@@ -181,7 +181,7 @@ class AutodiffStitchStrategy(enum.Enum):
 
 
 class GradientTensorTrackingMethod(enum.Enum):
-    """Which gradients automatic loss scaling looked at."""
+    """Which gradients automatic loss scaling looks at: `AutomaticLossScalingSettings`."""
 
     AllNonViewChangingGradientTensors = 0
     ConvAndMatmulGradients = 1

@@ -21,6 +21,7 @@ from ipujax.popart.options.kinds import (
 
 _ACTING: dict[str, Any] = {
     "accumulationFactor": 1,
+    "automaticLossScalingSettings": settings.AutomaticLossScalingSettings(),
     "accumulationAndReplicationReductionType": ReductionType.Sum,
     "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy.Post,
     "autoRecomputation": RecomputationType.NoRecompute,
@@ -140,7 +141,6 @@ _WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _WEIGHTS | _LIBRARIES | _REPO
 
 # What would change results, or run other code, and is not here.
 _REFUSED: dict[str, Any] = {
-    "automaticLossScalingSettings": settings.AutomaticLossScalingSettings(),
     "customCodeletCompileFlags": "",
     "customCodelets": [],
     "enableDistributedReplicatedGraphs": False,
@@ -157,14 +157,15 @@ class SessionOptions:
 
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
-    meanAccumulationAndReplicationReductionStrategy, enablePipelining, virtualGraphMode (Off and
-    Manual), autoRecomputation (all but NormOnly), syntheticDataMode, compileEngine,
-    enableFloatingPointChecks, enableStochasticRounding, cachePath with enableEngineCaching.
+    meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
+    virtualGraphMode (Off and Manual), autoRecomputation (all but NormOnly), syntheticDataMode,
+    compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
+    enableEngineCaching.
 
-    These are refused unless they have their defaults: automaticLossScalingSettings,
-    executionPhaseSettings, customCodelets, customCodeletCompileFlags, updatableNamedBuffers,
-    virtualGraphSplitRatios, and of several processes enableDistributedReplicatedGraphs,
-    globalReplicationFactor, globalReplicaOffset (see `ipurun`).
+    These are refused unless they have their defaults: executionPhaseSettings, customCodelets,
+    customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios, and of several
+    processes enableDistributedReplicatedGraphs, globalReplicationFactor, globalReplicaOffset (see
+    `ipurun`).
 
     All others change nothing: XLA orders, merges and places operations, one memory holds all
     tensors, and the reports of `ipujax` take the place of Poplar's.

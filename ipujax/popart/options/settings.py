@@ -63,7 +63,14 @@ class TensorLocationSettings:
 
 @dc.dataclass
 class AutomaticLossScalingSettings:
-    """Loss scaling that follows the gradients; only without it, `enabled = False`, runs."""
+    """Loss scaling that follows the gradients in FLOAT16; the optimizer's must not be constant.
+
+    Every `updatePeriod` weight updates the loss scaling is halved if more than the proportion
+    `thresholdUpperCountProportion` of the gradients is above `binEdgeLocation` times the greatest
+    FLOAT16, and else doubled. Which gradients count says `gradientTensorTrackingMethod`: those of
+    all operands but of operators that change no element, those of products and convolutions, or
+    those of `toTrackTensors`. `finalLossScale` can be anchored.
+    """
 
     enabled: bool = False
     toTrackTensors: list[str] | None = None

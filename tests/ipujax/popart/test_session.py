@@ -310,10 +310,8 @@ def test_a_session_goes_on_after_an_error() -> None:
         (lambda: training(virtualGraphMode=popart.VirtualGraphMode.Auto), "virtualGraphMode"),
         (lambda: training(enableDistributedReplicatedGraphs=True), "enableDistributed"),
         (
-            lambda: training(
-                automaticLossScalingSettings=popart.AutomaticLossScalingSettings(enabled=True)
-            ),
-            "automaticLossScalingSettings",
+            lambda: training(executionPhaseSettings=popart.ExecutionPhaseSettings(phases=2)),
+            "executionPhaseSettings",
         ),
         (
             lambda: popart.TrainingSession(
