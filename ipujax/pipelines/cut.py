@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ def cut(
     kwargs: Mapping[str, Pytree] | None = None,
     *,
     count: int | None = None,
+    policy: Callable[..., bool] | None = None,
 ) -> tuple[Callable[..., Any], ...]:
     """Stage functions for `pipelining_ops.pipeline` that together are a function.
 
@@ -39,6 +41,7 @@ def cut(
       args: the same; what the first stage is given besides.
       kwargs: the same, by keyword.
       count: the number of stages; some may then compute nothing. By default the highest mark says.
+      policy: of `jax.checkpoint`, for each stage; None for none.
 
     Returns:
       Functions that are called as the first: `stage(variables, state, *args)`. The last returns
@@ -70,7 +73,7 @@ def cut(
     model = _Model(closed, invars, shared, places, closed.jaxpr.outvars[:outputs], updates)
     name = getattr(function, "__name__", type(function).__name__)
     return tuple(
-        _stage_function(f"{name}, stage {part.number}", part, variables, state, forms[-1])
+        _stage_function(f"{name}, stage {part.number}", part, variables, state, forms[-1], policy)
         for part in model.parts()
     )
 
@@ -178,7 +181,12 @@ class _Model:
 
 
 def _stage_function(
-    name: str, part: _Part, variables: Pytree, state: Pytree, form: Any
+    name: str,
+    part: _Part,
+    variables: Pytree,
+    state: Pytree,
+    form: Any,
+    policy: Callable[..., bool] | None,
 ) -> Callable[..., Any]:
     """A stage as `pipeline` calls it.
 
@@ -188,14 +196,17 @@ def _stage_function(
       variables: None if it is given none.
       state: the same.
       form: the structure of the last one's outputs.
+      policy: of `jax.checkpoint`.
     """
-    closed = part.closed
+    computed = functools.partial(jaxpr.run_equations, part.closed.jaxpr, part.closed.consts)
+    if policy is not None:
+        computed = jax.checkpoint(computed, policy=policy)
 
     def stage(*given: Pytree, **named: Pytree) -> Pytree:
         leaves = jax.tree.leaves((given, named))
         handed = leaves[len(leaves) - part.handed :]
         operands = [*(leaves[i] for i in part.leaves), *handed]
-        flat = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
+        flat = computed(operands)
         count = len(flat) - len(part.changed)
         outputs = jax.tree.unflatten(form, flat[:count]) if part.is_last else flat[:count]
         if state is None:

@@ -275,7 +275,7 @@ class Session(Reports):
         options, loss, known = self._options, self._loss, self._known
         is_manual = options.virtualGraphMode is VirtualGraphMode.Manual
         where = placed(self._model.graph, is_manual, options.enablePipelining)
-        config = execution.config_of(options, where.is_pipelined)
+        config = execution.config_of(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         provide(self.replicationFactor, where.count, self._device, config, cache)
         anchors = tuple(name for name in self.dataFlow.anchors() if name not in known)
@@ -283,8 +283,8 @@ class Session(Reports):
         if loss is None:
             return Forward(self._model, where, anchors)
         moved = training_mode.moved_statistics(self._model)
-        policy = None if where.is_pipelined else execution.policy_of(options.autoRecomputation)
-        return Forward(self._model, where, anchors, loss, moved, policy, tracking)
+        again = options.autoRecomputation
+        return Forward(self._model, where, anchors, loss, moved, again, tracking)
 
     def _made(self) -> DeviceLoop:
         forward, replicas, name = self._forward, self.replicationFactor, self._name
@@ -324,8 +324,9 @@ class Session(Reports):
         return [stepio.read(name, self._lead, aval) for name, aval in self._forward.inputs.items()]
 
     def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
-        known = self._known
-        sent = dict(zip(self._forward.anchors, jax.tree.leaves(results), strict=True))
+        known, names = self._known, self._forward.anchors
+        # A pipeline without anchors sends the loss, as it must send something.
+        sent = dict(zip(names, jax.tree.leaves(results) if names else [], strict=True))
         for name in self.dataFlow.anchors():
             shape = (*self._lead, *self.getInfo(name).shape())
             if name in sent:

@@ -6,16 +6,13 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ipujax.config import IPUConfig
 from ipujax.frontends.onnx.model import Converted
-from ipujax.popart.forward import Recompute
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     MeanReductionStrategy,
-    RecomputationType,
     ReductionType,
     SessionOptions,
     SyntheticDataMode,
@@ -25,14 +22,9 @@ from ipujax.training import TrainState
 from ipujax.training.state import on_device
 
 Array = np.ndarray[Any, Any]
-_RECOMPUTING = (
-    RecomputationType.Standard,
-    RecomputationType.Pipeline,
-    RecomputationType.RecomputeAll,
-)
 
 
-def config_of(options: SessionOptions, is_pipelined: bool) -> IPUConfig:
+def config_of(options: SessionOptions) -> IPUConfig:
     """The configuration of a system that nobody else has configured."""
     config = IPUConfig()
     behaviour = config.floating_point_behaviour
@@ -40,21 +32,7 @@ def config_of(options: SessionOptions, is_pipelined: bool) -> IPUConfig:
         behaviour.inv = behaviour.div0 = behaviour.oflo = True
     if options.enableStochasticRounding:
         behaviour.esr = True
-    if is_pipelined and options.autoRecomputation in _RECOMPUTING:
-        config.allow_recompute = True
     return config
-
-
-def policy_of(kind: RecomputationType) -> Recompute:
-    """What a model without a pipeline keeps of its forward pass; None for everything.
-
-    Standard keeps the results of products; RecomputeAll nothing. NormOnly and Pipeline keep all.
-    """
-    if kind is RecomputationType.Standard:
-        return jax.checkpoint_policies.dots_saveable
-    if kind is RecomputationType.RecomputeAll:
-        return jax.checkpoint_policies.nothing_saveable
-    return None
 
 
 def reduction_of(options: SessionOptions) -> str:

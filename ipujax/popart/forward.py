@@ -15,14 +15,13 @@ from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check
 from ipujax.popart.loss_scaling import FINAL_SCALE, Tracking
+from ipujax.popart.options import RecomputationType
 from ipujax.popart.placed import Placed
+from ipujax.popart.recomputation import NamingOperators, recomputed
 from ipujax.training import Pipeline, StageOutput, StepOutput
 from ipujax.training.step import SelfDifferentiating
 
 Named = dict[str, jax.Array]
-Recompute = Callable[..., bool] | None
-"""A policy of `jax.checkpoint`."""
-
 GRADIENT = "Gradient___"
 """What the name of a tensor's gradient begins with, before the tensor's own."""
 
@@ -37,9 +36,9 @@ class Forward:
       anchors: names of tensors that are not known before it runs, or of their gradients.
       loss: the loss; None in inference.
       moved: variables that are not trained, but become what a node gives, such as moving means.
-      recompute: what of the forward pass is kept; None for all of it.
+      recomputation: which results the backward pass has computed again.
       tracking: which gradients count for automatic loss scaling; None without it. The variables
-        have its factors.
+        has its factors.
     """
 
     model: Converted
@@ -47,7 +46,7 @@ class Forward:
     anchors: tuple[str, ...]
     loss: str | None = None
     moved: Mapping[str, str] = dc.field(default_factory=dict[str, str])
-    recompute: Recompute = None
+    recomputation: RecomputationType = RecomputationType.NoRecompute
     tracking: Tracking | None = None
 
     @functools.cached_property
@@ -70,6 +69,24 @@ class Forward:
         names = {n for node in needed(self.model.graph, {self.loss}).nodes for n in node.reads}
         candidates = (name for name in self.model.variables if name in names)
         return tuple(name for name in candidates if name not in self.moved)
+
+    @functools.cached_property
+    def recomputed(self) -> frozenset[str]:
+        """The results that the backward pass has computed again."""
+        if self.loss is None:
+            return frozenset()
+        nodes = needed(self.model.graph, {self.loss}).nodes
+        is_pipelined = self.placed.is_pipelined
+        return recomputed(nodes, self.loss, self.recomputation, self.model.avals, is_pipelined)
+
+    @property
+    def _policy(self) -> Callable[..., bool] | None:
+        """What is kept, as `jax.checkpoint` takes it; None if that is not to be decided here."""
+        if not self.recomputed:
+            return None
+        results = (name for node in self.graph.nodes for name in node.results)
+        kept = [name for name in results if name not in self.recomputed]
+        return jax.checkpoint_policies.save_only_these_names(*kept)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -125,9 +142,9 @@ class Forward:
                 "leave out enablePipelining, or those anchors",
             )
         options = self.placed.pipeline_options()
-        if self.loss is not None:
+        if self.loss is not None and self.anchors:
             options["outfeed_mask"] = [True, False]  # it is for the optimizer
-        return Pipeline(self.in_stages, options, count=len(self.placed.ipus))
+        return Pipeline(self.in_stages, options, len(self.placed.ipus), self._policy)
 
     def _run(self, variables: Named, state: Named, added: Named, *element: Any) -> StepOutput:
         scale, *inputs, key = element
@@ -140,12 +157,13 @@ class Forward:
 
         def evaluated(values: Named) -> Named:
             operators = ONNX if self.tracking is None else self.tracking.operators(values)
+            operators = NamingOperators(operators) if self.recomputed else operators
             evaluation = Evaluation(operators, self.placed.scopes)
             named = evaluation(self.graph, values, jax.random.wrap_key_data(key))
             return {name: named[name] for name in outcome if name in named}
 
-        if self.recompute is not None:
-            evaluated = jax.checkpoint(evaluated, policy=self.recompute)
+        if self.recomputed and not self.placed.is_pipelined:  # which does so for each stage
+            evaluated = jax.checkpoint(evaluated, policy=self._policy)
         named = {**evaluated(values), FINAL_SCALE: scale}
         loss = None
         if self.loss is not None:

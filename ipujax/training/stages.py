@@ -32,11 +32,14 @@ class Pipeline:
         given, which is cut where marks say that another stage begins.
       options: more of its arguments by name, such as `device_mapping` or `pipeline_schedule`.
       count: how many stages a function is cut into; None for as many as have marks.
+      policy: of `jax.checkpoint`, for each stage that a function is cut into: what it keeps for its
+        backward pass; None for what derivatives need.
     """
 
     stages: Sequence[Any] | Callable[..., Any]
     options: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
     count: int | None = None
+    policy: Callable[..., bool] | None = None
 
     def __post_init__(self) -> None:
         check.instance(self.options, Mapping, "the options of a Pipeline")
@@ -55,7 +58,8 @@ class Pipeline:
         """The stage functions for arguments, or avals, of these shapes."""
         if not callable(self.stages):
             return self.stages
-        return cut(self.stages, variables, state, args, named, count=self.count)
+        function, count, policy = self.stages, self.count, self.policy
+        return cut(function, variables, state, args, named, count=count, policy=policy)
 
     def run(
         self,

@@ -18,11 +18,11 @@ from ipujax.frontends.onnx.nodes import value_of
 from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import RecomputeType, ReductionType
 from ipujax.popart.placed import IPU, STAGE
+from ipujax.popart.recomputation import RECOMPUTE
 
 Names = str | Iterable[str]
 
 PHASE = "__execution_phase"
-RECOMPUTE = "__recompute_output_in_backward_pass"
 PARTIALS = "__partials_type"
 MEMORY = "__available_memory"
 DITHERING = "__enable_conv_dithering"
@@ -146,9 +146,10 @@ class Attributes(abc.ABC):
     # --- kept, and without effect ---------------------------------------------------------------
 
     def recomputeOutput(self, nodeOutputNames: Any, value: RecomputeType | None = None) -> Any:
-        """Says whether a node is computed again in the backward pass; of a `with` by value alone.
+        """Says whether the backward pass has a node computed again; of a `with` by value alone.
 
-        It changes nothing here.
+        `RecomputeType.Recompute` is that; `Checkpoint` is kept where
+        `SessionOptions.autoRecomputation` has others computed again.
         """
         if isinstance(nodeOutputNames, RecomputeType):
             return self._marked(RECOMPUTE, nodeOutputNames.value)
@@ -159,7 +160,7 @@ class Attributes(abc.ABC):
     def recomputeOutputInBackwardPass(
         self, nodeOutputName: Names, value: RecomputeType = RecomputeType.Recompute
     ) -> None:
-        """Says whether a node is computed again in the backward pass; it changes nothing here."""
+        """As `recomputeOutput`."""
         self._keep(nodeOutputName, {RECOMPUTE: RecomputeType(value).value})
 
     def getRecomputeOutputInBackwardPass(self, nodeOutputName: Names) -> bool:

@@ -20,6 +20,7 @@ from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, Request
 from ipujax.popart.builder.tensors import Tensors
 from ipujax.popart.checks import as_popart_errors, check
+from ipujax.popart.options import RecomputeType
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
@@ -181,11 +182,9 @@ class Builder(Attributes, Tensors):
         return aiOnnx.reshape([args[0], sizes], debugContext=debugContext)
 
     def checkpointOutput(self, nodeOutputNames: Iterable[str]) -> list[str]:
-        """Keeps tensors for the backward pass: gives for each a name of the same values.
-
-        What a session computes again is decided by its options alone.
-        """
-        return [self.aiOnnx.identity([name]) for name in nodeOutputNames]
+        """Has tensors kept where others are computed again; gives for each a name of its values."""
+        with self.recomputeOutput(RecomputeType.Checkpoint):
+            return [self.aiOnnx.identity([name]) for name in nodeOutputNames]
 
     @contextlib.contextmanager
     def nameScope(self, name: str) -> Generator[None]:

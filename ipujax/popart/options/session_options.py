@@ -158,7 +158,7 @@ class SessionOptions:
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
     meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
-    virtualGraphMode (Off and Manual), autoRecomputation (all but NormOnly), syntheticDataMode,
+    virtualGraphMode (Off and Manual), autoRecomputation, syntheticDataMode,
     compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
     enableEngineCaching.
 
