@@ -192,17 +192,8 @@ class KerasTypeError(IPUError, TypeError):
 class PopARTError(IPUError, ValueError, RuntimeError):
     """A model, options or data that a session of PopART cannot run as they are.
 
-    The original's was a `RuntimeError` for Python. As of any error, `str` gives all that is said of
-    it; `args[0]` is what is wrong alone, which scripts compare with the original's texts.
+    The original's was a `RuntimeError` for Python.
     """
-
-    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None):
-        super().__init__(what, where=where, fix=fix)
-        self._text = str(self.args[0])
-        self.args = (what,)
-
-    def __str__(self) -> str:
-        return self._text
 
 
 class PopARTTypeError(PopARTError, TypeError):
