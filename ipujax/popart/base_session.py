@@ -14,6 +14,7 @@ import onnx
 
 from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
+from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
 from ipujax.pipelining_ops import OptimizerFunctionOutput
@@ -72,7 +73,9 @@ class Session(Reports):
         self._loss, self._optimizer = loss, optimizer
         with as_popart_errors():
             self._proto, slots = without_slots(read(fnModel, typed=False))
-        self._model = _converted(self._proto, inputShapeInfo or InputShapeInfo())
+        self._model = _converted(
+            self._proto, inputShapeInfo or InputShapeInfo(), self._options.replicas
+        )
         if is_training:
             self._model = training_mode.with_dropout(self._model)
             self._check_loss(loss)
@@ -344,12 +347,12 @@ class Session(Reports):
         return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)
 
 
-def _converted(proto: onnx.ModelProto, infos: InputShapeInfo) -> Converted:
+def _converted(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> Converted:
     names = {info.name for info in proto.graph.input}
     shapes = {n: infos.get(n).shape() for n in infos.getAllTensorIds() if n in names}
     try:
         with as_popart_errors():
-            return converted(proto, shapes, {})
+            return converted(proto, shapes, {}, {REPLICAS: replicas})
     except PopARTError as error:
         if "from_onnx(..., shapes" not in error.fix:
             raise

@@ -55,7 +55,7 @@ def results_of(model: onnx.ModelProto, inputs: Sequence[Any]) -> tuple[Any, ...]
     """What a compiled model gives for inputs; those that decide shapes are constants."""
     names = [i.name for i in model.graph.input]
     given = dict(zip(names, inputs, strict=False))
-    decisive = decide_shapes(graph_of(model.graph, _resolve(model)), ONNX)
+    decisive = decide_shapes(graph_of(model.graph, _resolve(model), {}), ONNX)
     constants = {name: value for name, value in given.items() if name in decisive}
     shapes = {name: v.shape for name, v in given.items() if name not in constants}
     converted = from_onnx(model, shapes=shapes, constants=constants)

@@ -75,13 +75,24 @@ def scopes(node: Node) -> tuple[str, ...]:
     return module_scope(node) if stage is None else (stage_scope(stage), *module_scope(node))
 
 
-def converted(proto: onnx.ModelProto, shapes: Shapes, constants: Mapping[str, Any]) -> Converted:
+def converted(
+    proto: onnx.ModelProto,
+    shapes: Shapes,
+    constants: Mapping[str, Any],
+    marks: Mapping[str, Any] | None = None,
+) -> Converted:
     """The graph of a model that has been read, with all names' shapes.
+
+    Args:
+      proto: the model.
+      shapes: see `from_onnx`.
+      constants: see `from_onnx`.
+      marks: what all nodes are told, such as the number of replicas.
 
     Raises:
       FrontendError: (a `ValueError`) see `from_onnx`.
     """
-    graph = graph_of(proto.graph, _resolver(proto))
+    graph = graph_of(proto.graph, _resolver(proto), marks or {})
     if missing := ONNX.missing(graph):
         raise _missing_operators(missing)
     initializers = {tensor.name: to_array(tensor) for tensor in proto.graph.initializer}

@@ -21,15 +21,21 @@ HIDDEN = "__"
 """What the names of attributes begin with that say where a node runs, not what it computes."""
 
 
-def graph_of(graph: onnx.GraphProto, resolve: Resolve) -> Graph:
-    """A graph, with those inside it; its inputs are those of the graph and its initializers."""
+def graph_of(graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any]) -> Graph:
+    """A graph, with those inside it; its inputs are those of the graph and its initializers.
+
+    Args:
+      graph: as ONNX has it.
+      resolve: names operators.
+      marks: of all nodes, besides their own.
+    """
     names = [*(i.name for i in graph.input), *(t.name for t in graph.initializer)]
-    return _Reader(resolve).graph(graph, tuple(dict.fromkeys(names)), frozenset())
+    return _Reader(resolve, marks).graph(graph, tuple(dict.fromkeys(names)), frozenset())
 
 
 class _Reader:
-    def __init__(self, resolve: Resolve) -> None:
-        self._resolve = resolve
+    def __init__(self, resolve: Resolve, marks: Mapping[str, Any]) -> None:
+        self._resolve, self._marks = resolve, marks
 
     def graph(self, graph: onnx.GraphProto, inputs: Sequence[str], around: frozenset[str]) -> Graph:
         graphs: dict[str, Graph] = {}
@@ -70,7 +76,7 @@ class _Reader:
             (None,) * len(proto.output),
             scope=scope_of(proto),
             where=f"node {proto.name!r}" if proto.name else None,
-            marks=hidden,
+            marks={**self._marks, **hidden},
         )
 
     def _inner(

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipujax.errors import PopARTError
-from ipujax.popart.builder.attributes import DITHERING, MEMORY, PARTIALS
+from ipujax.popart.builder.attributes import COLLECTIVE, DITHERING, GROUP, MEMORY, PARTIALS
 from ipujax.popart.builder.signatures import Request
+from ipujax.popart.checks import check
+from ipujax.popart.options.kinds import CollectiveOperator
 from ipujax.popart.tensor_info import data_type_of
 
 _WINDOWS = ("dilations", "inDilations", "pads", "outPads", "strides")
@@ -38,6 +40,19 @@ def call(asked: Request) -> Request:
                 f"the callee subgraph ({own})"
             )
     return asked
+
+
+def collective(asked: Request) -> Request:
+    """The operator and the group of replicas as numbers, in attributes of the original's names."""
+    operator, group = asked.attributes["collectiveOperator"], asked.attributes["commGroup"]
+    if operator is not None:
+        operator = check.instance(operator, CollectiveOperator, "collectiveOperator").value
+    if group is not None:
+        group = [int(group.type.value), int(group.replicaGroupSize)]
+    said = {COLLECTIVE: operator, GROUP: group}
+    return dc.replace(
+        asked, attributes={n: value for n, value in said.items() if value is not None}
+    )
 
 
 def multi_conv(asked: Request) -> Request:

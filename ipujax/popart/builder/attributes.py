@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import enum
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ PRIORITY = "__schedule_priority"
 OUTLINE = "__outline"
 SERIALIZE = "__serialize_matmul_"
 INPLACE = "__inplace_op_"
+COLLECTIVE = "__collectiveOperator"
+GROUP = "__collectiveCommGroup"
 
 _SERIALIZING = ("input_channels", "reducing_dim", "output_channels", "none")
 
@@ -142,6 +145,16 @@ class Attributes(abc.ABC):
     def hasExecutionPhase(self) -> bool:
         """Whether a `with` around says a phase."""
         return PHASE in self._marks
+
+    def commGroup(self, type: int = 0, groupSize: int = 0) -> Any:
+        """Says for a `with` which replicas the collectives of its nodes are over.
+
+        Args:
+          type: the number of a `CommGroupType`, or one.
+          groupSize: how many replicas are in a group; for all of them it does not count.
+        """
+        number = type.value if isinstance(type, enum.Enum) else type
+        return self._marked(GROUP, [check.integer(number, "type"), groupSize])
 
     # --- kept, and without effect ---------------------------------------------------------------
 

@@ -149,7 +149,7 @@ class Builder(Attributes, Tensors):
             name=self._scoped(name) if asked.name or self._scopes else "",
             domain=operation.domain,
         )
-        for name, value in {**asked.attributes, **self._marks}.items():
+        for name, value in {**self._marks, **asked.attributes}.items():
             if isinstance(value, Builder):
                 value = value.inner_graph(captures=operation.operator != "Call")
             if operation.says(name, value):

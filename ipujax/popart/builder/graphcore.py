@@ -19,6 +19,7 @@ _PLAIN = {  # by the numbers of their inputs
 }  # fmt: skip
 
 _MEAN = {"reduction": ReductionType.Mean}
+_COLLECTIVE = {"collectiveOperator": None, "commGroup": None}
 _PART = {"axes": REQUIRED, "sizes": REQUIRED}
 
 _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
@@ -100,6 +101,8 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
         },
         1,
     ),
+    "replicatedallreduce": ("ReplicatedAllReduce", (1, 1), _COLLECTIVE, 1),
+    "replicatedreducescatter": ("ReplicatedReduceScatter", (1, 1), _COLLECTIVE, 1),
     "reshape": ("Reshape", (1, 1), {"shape": REQUIRED}, 1),
     "reverse": ("Reverse", (1, 1), {"dimensions": REQUIRED}, 1),
     "scale": ("Scale", (1, 1), {"scale": REQUIRED}, 1),
@@ -116,6 +119,8 @@ _ADAPTED: dict[str, Callable[[Request], Request]] = {
     "lstm": adapted.lstm,
     "multiconv": adapted.multi_conv,
     "printtensor": adapted.printed,
+    "replicatedallreduce": adapted.collective,
+    "replicatedreducescatter": adapted.collective,
 }
 
 
