@@ -200,6 +200,10 @@ class PopARTTypeError(PopARTError, TypeError):
     """Something of a wrong type was given to PopART."""
 
 
+class PoplarError(PopARTError):
+    """Something that the original's PopART left to Poplar to refuse, such as a device's number."""
+
+
 class PopTorchError(IPUError, ValueError, AssertionError, RuntimeError):
     """A PyTorch module, options or data that PopTorch's wrappers cannot run as they are.
 

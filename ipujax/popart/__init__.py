@@ -10,20 +10,49 @@ from ipujax.frontends.onnx import check_installed
 check_installed()  # before anything here imports onnx
 
 # ruff: noqa: E402
-from ipujax.errors import CallbackError
+import difflib
+from typing import Any, NoReturn
+
+from ipujax.errors import MissingAttributeError
 from ipujax.errors import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
 from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
 from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
 from ipujax.popart.data_flow import DataFlow as DataFlow
+from ipujax.popart.debug import DebugContext as DebugContext
+from ipujax.popart.debug import DebugInfo as DebugInfo
+from ipujax.popart.debug import SourceLocation as SourceLocation
+from ipujax.popart.debug import closePoplarDebugInfo as closePoplarDebugInfo
+from ipujax.popart.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
 from ipujax.popart.devices import DeviceConnectionType as DeviceConnectionType
 from ipujax.popart.devices import DeviceInfo as DeviceInfo
 from ipujax.popart.devices import DeviceManager as DeviceManager
 from ipujax.popart.devices import DeviceSelectionCriterion as DeviceSelectionCriterion
 from ipujax.popart.devices import DeviceType as DeviceType
+from ipujax.popart.exceptions import OutOfMemoryException as OutOfMemoryException
+from ipujax.popart.exceptions import popart_exception as popart_exception
+from ipujax.popart.exceptions import popart_internal_exception as popart_internal_exception
+from ipujax.popart.exceptions import popart_runtime_error as popart_runtime_error
+from ipujax.popart.exceptions import (
+    poplar_application_runtime_error as poplar_application_runtime_error,
+)
+from ipujax.popart.exceptions import poplar_exception as poplar_exception
+from ipujax.popart.exceptions import (
+    poplar_recoverable_runtime_error as poplar_recoverable_runtime_error,
+)
+from ipujax.popart.exceptions import poplar_runtime_error as poplar_runtime_error
+from ipujax.popart.exceptions import poplar_system_runtime_error as poplar_system_runtime_error
+from ipujax.popart.exceptions import poplar_unknown_runtime_error as poplar_unknown_runtime_error
+from ipujax.popart.exceptions import (
+    poplar_unrecoverable_runtime_error as poplar_unrecoverable_runtime_error,
+)
+from ipujax.popart.exceptions import poplibs_exception as poplibs_exception
+from ipujax.popart.inputs import InputSettings as InputSettings
 from ipujax.popart.inputs import InputShapeInfo as InputShapeInfo
 from ipujax.popart.install import install as install
+from ipujax.popart.log import Logger as Logger
+from ipujax.popart.log import getLogger as getLogger
 from ipujax.popart.optimizers import SGD as SGD
 from ipujax.popart.optimizers import Adam as Adam
 from ipujax.popart.optimizers import AdamMode as AdamMode
@@ -161,9 +190,35 @@ from ipujax.popart.session import TrainingSession as TrainingSession
 from ipujax.popart.step_io import PyStepIO as PyStepIO
 from ipujax.popart.step_io import PyStepIOCallback as PyStepIOCallback
 from ipujax.popart.step_io import PyWeightsIO as PyWeightsIO
+from ipujax.popart.supported import OpDefinition as OpDefinition
+from ipujax.popart.supported import OperatorIdentifier as OperatorIdentifier
+from ipujax.popart.supported import getSupportedOperations as getSupportedOperations
+from ipujax.popart.supported import (
+    getSupportedOperationsDefinition as getSupportedOperationsDefinition,
+)
+from ipujax.popart.supported import getUnsupportedOperations as getUnsupportedOperations
 from ipujax.popart.tensor_info import DataType as DataType
 from ipujax.popart.tensor_info import TensorInfo as TensorInfo
+from ipujax.popart.variables import CommGroup as CommGroup
+from ipujax.popart.variables import CommGroupType as CommGroupType
+from ipujax.popart.variables import VariableRetrievalMode as VariableRetrievalMode
+from ipujax.popart.variables import VariableSettings as VariableSettings
+from ipujax.popart.version import packageHash as packageHash
+from ipujax.popart.version import versionNumber as versionNumber
+from ipujax.popart.version import versionString as versionString
 
-popart_exception = PopARTError
-poplar_runtime_error = CallbackError
+__version__ = ".".join(map(str, versionNumber()))
 defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]
+defaultAiGraphcoreOpset = DEFAULT_OPSETS["ai.graphcore"]
+
+
+def getTensorInfo(array: Any) -> TensorInfo:
+    """Type and shape of an array."""
+    return TensorInfo(array)
+
+
+def __getattr__(name: str) -> NoReturn:
+    near = difflib.get_close_matches(name, globals(), 3)
+    raise MissingAttributeError(
+        f"popart has no {name!r} here", fix=f"use {' or '.join(near) or 'a name of dir(popart)'}"
+    )

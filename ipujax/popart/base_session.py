@@ -24,7 +24,7 @@ from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
 from ipujax.popart.forward import GRADIENT, Forward
 from ipujax.popart.host_weights import HostWeights, without_slots
-from ipujax.popart.inputs import InputShapeInfo
+from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs
 from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import ReductionType, SessionOptions, SyntheticDataMode, VirtualGraphMode
@@ -324,7 +324,21 @@ class Session(Reports):
             ]
             return execution.synthetic(mode, shapes)
         stepio.check_names(self._model.inputs, self.dataFlow.anchors())
-        return [stepio.read(name, self._lead, aval) for name, aval in self._forward.inputs.items()]
+        shared = broadcast_inputs(self._proto)
+        return [
+            self._read_shared(stepio, name, aval)
+            if name in shared
+            else stepio.read(name, self._lead, aval)
+            for name, aval in self._forward.inputs.items()
+        ]
+
+    def _read_shared(
+        self, stepio: PyStepIO | PyStepIOCallback, name: str, aval: jax.ShapeDtypeStruct
+    ) -> Array:
+        """An input of which all replicas get the same, `[batches, accumulation, replicas, ...]`."""
+        *lead, _ = self._lead
+        value = stepio.read(name, (*lead, 1), aval)
+        return np.broadcast_to(value, (*self._lead, *aval.shape))
 
     def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
         known, names = self._known, self._forward.anchors

@@ -1,9 +1,88 @@
-"""Shapes of inputs that a model leaves open."""
+"""Inputs of a model: how they come to the replicas, and shapes that the model leaves open."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import onnx
+
 from ipujax.popart.checks import check
+from ipujax.popart.options.kinds import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipujax.popart.tensor_info import TensorInfo
+
+_STREAM = "__replicated_stream_mode/"
+
+
+class InputSettings:
+    """How an input comes to an IPU.
+
+    Called as `InputSettings(tileSet, exchangeStrategy)`, which change nothing here, or as
+    `InputSettings(ReplicatedStreamMode.Broadcast)`: the data of a step have no dimension of
+    replicas then, and all of them get the same.
+    """
+
+    def __init__(
+        self,
+        tileSet: TileSet | ReplicatedStreamMode = TileSet.Compute,
+        exchangeStrategy: ExchangeStrategy = ExchangeStrategy.JustInTime,
+        *,
+        replicatedStreamMode: ReplicatedStreamMode = ReplicatedStreamMode.Replicate,
+    ):
+        if isinstance(tileSet, ReplicatedStreamMode):
+            tileSet, replicatedStreamMode = TileSet.Compute, tileSet
+        self._tiles: TileSet = check.instance(tileSet, TileSet, "tileSet")
+        self._strategy: ExchangeStrategy = check.instance(
+            exchangeStrategy, ExchangeStrategy, "exchangeStrategy"
+        )
+        self._stream: ReplicatedStreamMode = check.instance(
+            replicatedStreamMode, ReplicatedStreamMode, "replicatedStreamMode"
+        )
+
+    def tileSet(self) -> TileSet:
+        """The tiles that had it."""
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        """When it came."""
+        return self._strategy
+
+    def replicatedStreamMode(self) -> ReplicatedStreamMode:
+        """Whether replicas get data of their own."""
+        return self._stream
+
+
+def write_broadcast(names: set[str], model: onnx.ModelProto) -> None:
+    """Writes into a model which of its inputs all replicas get."""
+    for name in sorted(names):
+        model.metadata_props.add(key=_STREAM + name, value=ReplicatedStreamMode.Broadcast.name)
+
+
+def broadcast_inputs(model: onnx.ModelProto) -> set[str]:
+    """The inputs that all replicas get."""
+    keys = (entry.key for entry in model.metadata_props)
+    return {key.removeprefix(_STREAM) for key in keys if key.startswith(_STREAM)}
+
+
+def input_of(*args: Any, **kwargs: Any) -> tuple[TensorInfo, InputSettings, Any]:
+    """Form, settings and name of an input, of a call of `Builder.addInputTensor`.
+
+    Raises:
+      PopARTTypeError: (a `TypeError`) other arguments.
+    """
+    given = list(args)
+    first = given.pop(0) if given else kwargs.pop("tensorInfo", kwargs.pop("dataType", None))
+    if isinstance(first, str):
+        shape = given.pop(0) if given else kwargs.pop("shape", None)
+        if shape is None:
+            raise check.refuse("an input of a data type has no shape", "say addInputTensor(t, s)")
+        first = TensorInfo(first, shape)
+    info = first if isinstance(first, TensorInfo) else TensorInfo(first)
+    is_said = bool(given) and isinstance(given[0], InputSettings)
+    settings = given.pop(0) if is_said else kwargs.pop("settings", InputSettings())
+    context = given.pop(0) if given else kwargs.pop("debugContext", "")
+    if given or kwargs:
+        raise check.refuse_type(f"addInputTensor takes no {[*given, *kwargs]}")
+    return info, check.instance(settings, InputSettings, "settings"), context
 
 
 class InputShapeInfo:

@@ -35,6 +35,7 @@ INPLACE = "__inplace_op_"
 COLLECTIVE = "__collectiveOperator"
 GROUP = "__collectiveCommGroup"
 
+_PLACES = {IPU: "Virtual graph", STAGE: "Pipeline stage", PHASE: "Execution phase"}
 _SERIALIZING = ("input_channels", "reducing_dim", "output_channels", "none")
 
 
@@ -289,7 +290,10 @@ class Attributes(abc.ABC):
         if names is not None:
             return self.getInt64NodeAttribute(mark, names)
         if mark not in self._marks:
-            raise check.refuse(f"nothing says {mark}", "ask inside `with builder.virtualGraph(0)`")
+            raise check.refuse(
+                f"{_PLACES[mark]} not set in current scope",
+                "ask inside `with builder.virtualGraph(0)`",
+            )
         return self._marks[mark]
 
     @contextlib.contextmanager

@@ -20,6 +20,9 @@ from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, Request
 from ipujax.popart.builder.tensors import Tensors
 from ipujax.popart.checks import as_popart_errors, check
+from ipujax.popart.debug import Context, path_of
+from ipujax.popart.inputs import broadcast_inputs, write_broadcast
+from ipujax.popart.log import getLogger
 from ipujax.popart.options import RecomputeType
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
@@ -27,6 +30,7 @@ DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
 """The versions of domains that a builder's models have, as in the original."""
 
 _DOMAINS = (*DEFAULT_OPSETS, "ai.onnx.ml")
+_log = getLogger("builder")
 
 
 class Builder(Attributes, Tensors):
@@ -61,6 +65,7 @@ class Builder(Attributes, Tensors):
         self._marks: dict[str, Any] = {}
         self._parent: Tensors | None = None
         self._declared: set[str] = set()  # inputs that are tensors of graphs around
+        self._broadcast: set[str] = set()  # inputs that all replicas get
         self._chosen: list[int] = []  # the version of ONNX; shared with graphs inside
         if "ai.onnx" in (opsets or {}):
             self._chosen.append(self._opsets["ai.onnx"])
@@ -139,6 +144,8 @@ class Builder(Attributes, Tensors):
           PopARTError: (a `ValueError`) another number of inputs or outputs, or unknown tensors.
         """
         asked = operation.request(given)
+        domain = operation.domain or "ai.onnx"
+        _log.debug(f"Adding {domain}.{operation.operator} of version {version} to the builder")
         self._check(operation, asked)
         name = asked.name or operation.operator
         results = [self._unique(f"{name}:{number}") for number in range(asked.outputs)]
@@ -175,10 +182,10 @@ class Builder(Attributes, Tensors):
         return graph
 
     def reshape_const(
-        self, aiOnnx: Opset, args: Sequence[str], shape: Iterable[int], debugContext: str = ""
+        self, aiOnnx: Opset, args: Sequence[str], shape: Iterable[int], debugContext: Context = ""
     ) -> str:
         """Reshapes a tensor to a shape that is known now."""
-        sizes = aiOnnx.constant(np.asarray(list(shape), np.int64), f"{debugContext}_const")
+        sizes = aiOnnx.constant(np.asarray(list(shape), np.int64), f"{path_of(debugContext)}_const")
         return aiOnnx.reshape([args[0], sizes], debugContext=debugContext)
 
     def checkpointOutput(self, nodeOutputNames: Iterable[str]) -> list[str]:
@@ -194,6 +201,10 @@ class Builder(Attributes, Tensors):
             yield
         finally:
             self._scopes.pop()
+
+    def getNameScope(self, name: str = "") -> str:
+        """The name that something has in the scopes around."""
+        return self._scoped(name)
 
     # --- what there is not ----------------------------------------------------------------------
 
@@ -229,6 +240,7 @@ class Builder(Attributes, Tensors):
         self._opsets |= named
         self._chosen[:] = [self._opsets["ai.onnx"]]
         self._names |= self._own_names()
+        self._broadcast |= broadcast_inputs(model)
 
     def _onnx(self, name: str, version: int) -> Opset:
         if self._chosen and self._chosen[0] != version:
@@ -265,7 +277,9 @@ class Builder(Attributes, Tensors):
             onnx.helper.make_opsetid("" if domain == "ai.onnx" else domain, version)
             for domain, version in versions.items()
         ]
-        return onnx.helper.make_model(self._graph, opset_imports=imports)
+        model = onnx.helper.make_model(self._graph, opset_imports=imports)
+        write_broadcast(self._broadcast, model)
+        return model
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self._own_names():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto
 
+from ipujax.popart.debug import path_of
 from ipujax.popart.tensor_info import data_type_of
 
 
@@ -72,7 +73,7 @@ TEXTS = Kind("list[str]", _each(_text), AttributeProto.STRINGS)
 ARRAY = Kind("array", np.asarray, AttributeProto.TENSOR)
 GRAPH = Kind("Builder", _builder, AttributeProto.GRAPH)
 DATA_TYPE = Kind("DataType", _data_type, AttributeProto.INT)
-CONTEXT = Kind("str", _text)
+CONTEXT = Kind("DebugContext", path_of)
 
 BY_NUMBER: Mapping[int, Kind] = {
     kind.number: kind

@@ -11,8 +11,12 @@ import onnx
 import onnx.helper
 
 from ipujax.popart.checks import check
+from ipujax.popart.debug import Context, path_of
 from ipujax.popart.initializers import initializer
+from ipujax.popart.inputs import input_of
+from ipujax.popart.options.kinds import ReplicatedStreamMode
 from ipujax.popart.tensor_info import TensorInfo
+from ipujax.popart.variables import VariableSettings
 
 
 class Tensors(abc.ABC):
@@ -22,25 +26,28 @@ class Tensors(abc.ABC):
     _outputs: list[str]
     _parent: Tensors | None
     _declared: set[str]
+    _broadcast: set[str]
 
-    def addInputTensor(self, tensorInfo: Any, *args: Any, **kwargs: Any) -> str:
+    def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
         """Adds an input; gives its name.
 
-        Called as `addInputTensor(tensorInfo, debugContext="")`, where anything that has a shape and
-        a dtype is a `tensorInfo`, or as `addInputTensor("FLOAT", shape, debugContext="")`.
+        Called as `addInputTensor(tensorInfo, settings=InputSettings(), debugContext="")`, where
+        anything that has a shape and a dtype is a `tensorInfo`, and the settings can be left out,
+        or as `addInputTensor("FLOAT", shape, settings=InputSettings(), debugContext="")`.
 
         Raises:
           PopARTError: (a `ValueError`) other arguments.
         """
-        if isinstance(tensorInfo, str):
-            args, kwargs = self._with_shape(tensorInfo, args, kwargs)
-        elif isinstance(tensorInfo, TensorInfo):
-            args = (tensorInfo, *args)
-        else:
-            args = (TensorInfo(tensorInfo), *args)
-        return self._add_input(*args, **kwargs)
+        info, settings, context = input_of(*args, **kwargs)
+        name = self._unique(path_of(context) or "input")
+        self._graph.input.append(
+            onnx.helper.make_tensor_value_info(name, info.data_type().onnx, info.shape())
+        )
+        if settings.replicatedStreamMode() is ReplicatedStreamMode.Broadcast:
+            self._broadcast.add(name)
+        return name
 
-    def addUntypedInputTensor(self, debugContext: str = "") -> str:
+    def addUntypedInputTensor(self, debugContext: Context = "") -> str:
         """Adds an input of an inner graph, whose form the graph around tells; gives its name.
 
         Raises:
@@ -48,9 +55,10 @@ class Tensors(abc.ABC):
         """
         if self._parent is None:
             raise check.refuse(
-                "an input of the outermost graph has no type", "use addInputTensor(TensorInfo(...))"
+                "Can not add untyped tensors to the top-level graph.",
+                "use addInputTensor(TensorInfo(...))",
             )
-        name = self._unique(str(debugContext) or "input")
+        name = self._unique(path_of(debugContext) or "input")
         self._graph.input.append(onnx.ValueInfoProto(name=name))
         return name
 
@@ -73,9 +81,26 @@ class Tensors(abc.ABC):
             f"no graph around this one has a tensor {tensorId!r}", "add it there first"
         )
 
-    def addInitializedInputTensor(self, initVal: Any, debugContext: str = "") -> str:
-        """Adds a weight; gives its name."""
-        name = self._unique(str(debugContext) or "init_input")
+    def addInitializedInputTensor(
+        self,
+        initVal: Any,
+        variableSettings: VariableSettings | Context = "",
+        debugContext: Context = "",
+    ) -> str:
+        """Adds a weight; gives its name.
+
+        Args:
+          initVal: its values.
+          variableSettings: how replicas share it, which is the default alone; can be left out.
+          debugContext: what it is called.
+
+        Raises:
+          PopARTError: (a `ValueError`) replicas that do not share it.
+        """
+        if not isinstance(variableSettings, VariableSettings):
+            variableSettings, debugContext = VariableSettings(), variableSettings or debugContext
+        variableSettings.check()
+        name = self._unique(path_of(debugContext) or "init_input")
         self._graph.initializer.append(initializer(name, initVal))
         return name
 
@@ -125,20 +150,6 @@ class Tensors(abc.ABC):
     @abc.abstractmethod
     def _info(self, name: str) -> TensorInfo:
         """Type and shape of a tensor."""
-
-    def _with_shape(self, kind: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        more = dict(kwargs)
-        shape = more.pop("shape", None) if not args else args[0]
-        if shape is None:
-            raise check.refuse("an input of a data type has no shape", "say addInputTensor(t, s)")
-        return (TensorInfo(kind, shape), *args[1:]), more
-
-    def _add_input(self, info: TensorInfo, debugContext: str = "") -> str:
-        name = self._unique(str(debugContext) or "input")
-        self._graph.input.append(
-            onnx.helper.make_tensor_value_info(name, info.data_type().onnx, info.shape())
-        )
-        return name
 
     def _weights(self) -> Iterable[onnx.TensorProto]:
         return self._graph.initializer

@@ -174,7 +174,7 @@ def test_what_is_refused() -> None:
         builder.getTensorShape("z")
     with pytest.raises(TypeError, match="incompatible function"):
         builder.aiOnnx.conv()
-    with pytest.raises(PopARTError, match="no type"):
+    with pytest.raises(PopARTError, match="untyped"):
         builder.addUntypedInputTensor()
     builder.aiOnnxOpset11.abs([x])
     assert builder.aiOnnxOpsetVersion == 11
