@@ -5,12 +5,15 @@ from __future__ import annotations
 from ipujax.errors import PopARTError
 from ipujax.standin import stand_in_for
 
+_NAMES = ("popart", "popart_core")
+"""The original's package, and the compiled one inside it, which some scripts import themselves."""
+
 
 def install() -> None:
-    """Has `import popart`, and modules in it, find `ipujax.popart`.
+    """Has `import popart`, and modules in it, find `ipujax.popart`; `import popart_core` does, too.
 
     That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
-    get a folder with a module of this name.
+    get folders with modules of these names.
 
     Nobody else calls this: put it above the first `import popart`, or run a script by
     `python -m ipujax.popart script.py`.
@@ -18,9 +21,10 @@ def install() -> None:
     Raises:
       PopARTError: (a `ValueError`) another `popart` is imported already.
     """
-    there = stand_in_for("popart", "ipujax.popart")
-    if there is not None:
-        raise PopARTError(
-            f"popart is imported already, from {getattr(there, '__file__', 'elsewhere')}",
-            fix="call ipujax.popart.install() before anything imports popart",
-        )
+    for name in _NAMES:
+        there = stand_in_for(name, "ipujax.popart")
+        if there is not None:
+            raise PopARTError(
+                f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",
+                fix="call ipujax.popart.install() before anything imports popart",
+            )

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPTS = {
     "poptorch": ("torch", "import poptorch.optim as inner", "ipujax.poptorch.optim"),
-    "popart": ("onnx", "import popart.session as inner", "ipujax.popart.session"),
+    "popart": ("onnx", "import popart_core as inner", "ipujax.popart"),
 }
 
 
