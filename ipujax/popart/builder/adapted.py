@@ -83,6 +83,12 @@ def ctc(asked: Request) -> Request:
     return _with(asked, outDataType=data_type_of(given).onnx if given != "UNDEFINED" else 0)
 
 
+def init(asked: Request) -> Request:
+    """A text in the place of the batch's axis is what the result is named after."""
+    axis = asked.attributes["batch_axis"]
+    return dc.replace(_with(asked, batch_axis=-1), name=axis) if isinstance(axis, str) else asked
+
+
 def lstm(asked: Request) -> Request:
     """The node's attribute has another name."""
     return dc.replace(

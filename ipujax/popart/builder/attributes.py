@@ -17,9 +17,10 @@ from onnx import AttributeProto
 from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.nodes import value_of
 from ipujax.popart.checks import check
-from ipujax.popart.options.kinds import RecomputeType, ReductionType
+from ipujax.popart.options.kinds import RecomputeType, ReductionType, ScatterReduction
 from ipujax.popart.placed import IPU, STAGE
 from ipujax.popart.recomputation import RECOMPUTE
+from ipujax.popart.tensor_info import DataType
 
 Names = str | Iterable[str]
 
@@ -331,11 +332,21 @@ def write(node: onnx.NodeProto, name: str, value: Any, kind: int | None = None) 
         value = onnx.numpy_helper.from_array(np.asarray(value))
     elif isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
+    elif isinstance(value, enum.Enum):
+        value = _written(value)
     if isinstance(value, bool | np.bool_):
         value = int(value)
-    elif isinstance(value, ReductionType):
-        value = "None" if value is ReductionType.NoReduction else value.name
     kept = [a for a in node.attribute if a.name != name]
     attribute = onnx.helper.make_attribute(name, value, attr_type=kind)
     del node.attribute[:]
     node.attribute.extend([*kept, attribute])
+
+
+def _written(value: enum.Enum) -> Any:
+    """How a node has a kind of something: by its number, but for reductions and data types."""
+    if isinstance(value, DataType):
+        return value.onnx
+    if not isinstance(value, ReductionType | ScatterReduction):
+        return value.value
+    name = "None" if value.name == "NoReduction" else value.name
+    return name.lower() if isinstance(value, ScatterReduction) else name

@@ -8,7 +8,7 @@ from typing import Any
 
 from ipujax.popart.builder import adapted, parameters
 from ipujax.popart.builder.signatures import MOST, REQUIRED, Operation, Request
-from ipujax.popart.options.kinds import ReductionType
+from ipujax.popart.options.kinds import ReductionType, ScatterReduction, TensorRemapType
 
 _DOMAIN = "ai.graphcore"
 
@@ -21,6 +21,9 @@ _PLAIN = {  # by the numbers of their inputs
 _MEAN = {"reduction": ReductionType.Mean}
 _COLLECTIVE = {"collectiveOperator": None, "commGroup": None}
 _PART = {"axes": REQUIRED, "sizes": REQUIRED}
+_SCATTERED = {"axis_size": REQUIRED, "axis": -1, "reduction": ScatterReduction.Sum}
+_INIT = {"shape": REQUIRED, "data_type": REQUIRED, "init_type": REQUIRED, "batch_axis": -1}
+_PACKED = ("maxSequenceLengths", "resultSize", "callbackBatchSize", "callback")
 
 _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
     "abort": ("Abort", (0, 1), {}, 0),
@@ -32,6 +35,7 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
     ),
     "bucketize": ("Bucketize", (2, 2), {"right": 0}, 1),
     "call": ("Call", (0, MOST), {"callee": REQUIRED}, None),
+    "copyvarupdate": ("CopyVarUpdate", (2, 2), {}, 1),
     "ctcbeamsearchdecoder": (
         "CtcBeamSearchDecoder",
         (2, 2),
@@ -46,9 +50,16 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
     ),
     "depthtospace": ("DepthToSpace", (1, 1), {"blocksize": REQUIRED, "mode": REQUIRED}, 1),
     "dynamicadd": ("DynamicAdd", (3, 3), _PART, 1),
-    "dynamicslice": ("DynamicSlice", (2, 2), {**_PART, "noOverlap": 0}, 1),
+    "dynamicslice": ("DynamicSlice", (2, 3), {**_PART, "noOverlap": 0}, 1),
     "dynamicupdate": ("DynamicUpdate", (3, 3), {**_PART, "noOverlap": 0}, 1),
     "dynamiczero": ("DynamicZero", (2, 2), _PART, 1),
+    "groupedgather": ("GroupedGather", (2, 2), {"axis": 0, "group_size": 1}, 1),
+    "groupedscatterreduce": (
+        "ScatterReduce",
+        (2, 3),
+        {**_SCATTERED, "group_size": 1, "enable_index_broadcast": 1},
+        1,
+    ),
     "groupnormalization": (
         "GroupNormalization",
         (3, 3),
@@ -57,6 +68,7 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
     ),
     "identityloss": ("IdentityLoss", (1, 1), _MEAN, 1),
     "incrementmod": ("IncrementMod", (1, 1), {"increment": REQUIRED, "modulus": REQUIRED}, 1),
+    "init": ("Init", (0, 0), _INIT, 1),
     "l1loss": ("L1", (1, 1), {"lambda": REQUIRED, **_MEAN}, 1),
     "lstm": ("LSTM", (2, 5), {"outputFullSequence": 1}, 2),
     "multiconv": (
@@ -83,6 +95,8 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
         {**_MEAN, "ignoreIndex": None, "inputIsLogProbability": False},
         1,
     ),
+    "normalize_image": ("NormalizeImage", (3, 3), {"scale": 1.0}, 1),
+    "packedDataBlock": ("PackedDataBlock", (5, MOST), dict.fromkeys(_PACKED, REQUIRED), 1),
     "printtensor": (
         "PrintTensor",
         (1, 1),
@@ -101,21 +115,36 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
         },
         1,
     ),
+    "reducemedian": ("ReduceMedian", (1, 1), {"axes": None, "keepdims": 1}, 2),
     "replicatedallreduce": ("ReplicatedAllReduce", (1, 1), _COLLECTIVE, 1),
     "replicatedreducescatter": ("ReplicatedReduceScatter", (1, 1), _COLLECTIVE, 1),
     "reshape": ("Reshape", (1, 1), {"shape": REQUIRED}, 1),
     "reverse": ("Reverse", (1, 1), {"dimensions": REQUIRED}, 1),
     "scale": ("Scale", (1, 1), {"scale": REQUIRED}, 1),
     "scaledadd": ("ScaledAdd", (2, 4), {"scale0": 1.0, "scale1": 1.0}, 1),
+    "scatterreduce": ("ScatterReduce", (2, 3), {**_SCATTERED, "enable_index_broadcast": 1}, 1),
+    "sequenceslice": ("SequenceSlice", (5, 5), {"zeroUnused": 0}, 1),
+    "shapeddropout": ("ShapedDropout", (1, 1), {"shape": REQUIRED, "ratio": 0.5}, 1),
     "slice": ("Slice", (1, 1), {"ends": REQUIRED, "starts": REQUIRED, "axes": None}, 1),
     "sort": ("Sort", (1, 1), {"axis": -1, "descending": 0, "stable": 0}, 2),
+    "splinebasis": ("SplineBasis", (3, 3), {"degree": REQUIRED}, 2),
+    "splineweighting": ("SplineWeighting", (4, 4), {}, 1),
     "subsample": ("Subsample", (1, 1), {"strides": REQUIRED}, 1),
+    "tensorremap": ("TensorRemap", (1, 1), {"remap_type": TensorRemapType.FwdBwdReverse}, 1),
 }
+
+_KINDS = {
+    "multiconv": {"args": parameters.ANY},
+    "reducemedian": {"axes": parameters.INTS},
+    "reshape": {"args": parameters.Kind("str", lambda name: [name])},
+}
+_CONTEXTS = {"ctcbeamsearchdecoder": "debug_context", "tensorremap": "debugPrefix"}
 
 _ADAPTED: dict[str, Callable[[Request], Request]] = {
     "abort": adapted.abort,
     "call": adapted.call,
     "ctcloss": adapted.ctc,
+    "init": adapted.init,
     "lstm": adapted.lstm,
     "multiconv": adapted.multi_conv,
     "printtensor": adapted.printed,
@@ -139,8 +168,8 @@ def graphcore_operations() -> dict[str, Operation]:
             attributes,
             outputs,
             inputs,
-            {"args": parameters.ANY} if method == "multiconv" else {},
-            context="debug_context" if method == "ctcbeamsearchdecoder" else "debugContext",
+            _KINDS.get(method, {}),
+            _CONTEXTS.get(method, "debugContext"),
             adapted=_ADAPTED.get(method),
         )
         for method, (name, inputs, attributes, outputs) in _OTHERS.items()

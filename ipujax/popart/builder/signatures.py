@@ -130,8 +130,13 @@ class Operation:
         return self.adapted(asked) if self.adapted else asked
 
     def says(self, attribute: str, value: Any) -> bool:
-        """Whether a node holds an attribute: of the defaults of ONNX's own, integers alone."""
-        if value is None or (isinstance(value, list | tuple) and not value):
+        """Whether a node holds an attribute: of the defaults of ONNX's own, integers alone.
+
+        It holds no empty list, but for the axes of a reduction, which may be none of all.
+        """
+        if isinstance(value, list | tuple) and not value:
+            return self.operator.startswith("Reduce") and attribute == "axes"
+        if value is None:
             return False
         default = self.attributes.get(attribute)
         is_default = type(value) is type(default) and value == default

@@ -34,7 +34,7 @@ def test_losses() -> None:
 
 def test_parts() -> None:
     index, part = np.array([2], np.uint32), np.ones((4, 3), np.float32)
-    close(ops.dynamic_slice(X, index, [1], [3]), X[:, 2:5])  # type: ignore
+    close(ops.dynamic_slice(X, index, axes=[1], sizes=[3]), X[:, 2:5])  # type: ignore
     expected = X.copy()
     expected[:, 2:5] += 1
     close(ops.dynamic_add(X, index, part, [1], [3]), expected)  # type: ignore

@@ -47,7 +47,10 @@ def axis_of(axis: int, rank: int, what: str = "axis") -> int:
       FrontendError: (a `ValueError`) there is no such axis.
     """
     if not -rank <= axis < rank:
-        raise check.refuse(f"{what} is {axis}, of an array with {rank} axes", "give one of these")
+        raise check.refuse(
+            f"{what} = {axis} is outside the acceptable range [{-rank}, {rank - 1}]",
+            "give one of the array's axes",
+        )
     return axis % rank
 
 

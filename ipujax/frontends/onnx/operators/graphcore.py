@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.onnx.operators.arrays import axis_of
+from ipujax.frontends.checks import check
+from ipujax.frontends.onnx.dtypes import dtype_of
+from ipujax.frontends.onnx.operators.arrays import axis_of, limited
 from ipujax.frontends.onnx.operators.joining import slice_of
 from ipujax.frontends.onnx.operators.shapes import depth_to_space, reshape
 from ipujax.frontends.onnx.operators.table import operator
@@ -65,6 +67,63 @@ def scaled_add(
 @operator("ai.graphcore.IncrementMod")
 def increment_mod(x: Array, increment: float, modulus: float) -> Array:
     return jnp.mod(x + jnp.asarray(increment, x.dtype), jnp.asarray(modulus, x.dtype))
+
+
+@operator("ai.graphcore.Init", folded=False)
+def init(
+    shape: Ints,
+    data_type: int,
+    init_type: int = 1,
+    batch_axis: int = -1,
+    tensor_type: int = 0,
+) -> Array:
+    """Zeros, where nothing need be, too."""
+    del init_type, batch_axis, tensor_type  # what the original plans its memory by
+    return jnp.zeros(limited(shape), dtype_of(data_type))
+
+
+@operator("ai.graphcore.CopyVarUpdate")
+def copy_var_update(variable: Array, value: Array) -> Array:
+    """What the variable becomes, of its shape and dtype: who runs the model sees to it."""
+    return jnp.broadcast_to(jnp.asarray(value), variable.shape).astype(variable.dtype)
+
+
+@operator("ai.graphcore.TensorRemap")
+def tensor_remap(x: Array, remap_type: int = 0) -> Array:
+    """The same values: where they lie is not a matter of the model here."""
+    del remap_type
+    return x
+
+
+@operator("ai.graphcore.NormalizeImage")
+def normalize_image(x: Array, offsets: Array, scales: Array, scale: float = 1.0) -> Array:
+    """`(x * scale - offsets) * scales` of [..., 3] with a fourth channel of zeros.
+
+    Images of bytes become float16.
+    """
+    if x.ndim < 2 or x.shape[-1] != 3:
+        raise check.refuse(f"an image of shape {x.shape}", "give one of three channels, [..., 3]")
+    dtype = jnp.float16 if x.dtype == jnp.uint8 else x.dtype
+    wide = (jnp.asarray(value, jnp.float32) for value in (x, offsets, scales))
+    image, below, factors = wide
+    normal = (image * scale - below) * factors
+    return jnp.pad(normal, [(0, 0)] * (x.ndim - 1) + [(0, 1)]).astype(dtype)
+
+
+@operator("ai.graphcore.ReduceMedian")
+def reduce_median(x: Array, axes: Ints | None = None, keepdims: int = 1) -> tuple[Array, Array]:
+    """Medians over some axes, or all: of an even number of elements the lower one of the two.
+
+    Beside them their places, int32, among the elements of these axes.
+    """
+    x = jnp.asarray(x)
+    reduced = sorted(range(x.ndim) if axes is None else (axis_of(a, x.ndim) for a in axes))
+    kept = [a for a in range(x.ndim) if a not in reduced]
+    lines = x.transpose(*kept, *reduced).reshape(*(x.shape[a] for a in kept), -1)
+    places = jnp.argsort(lines, -1)[..., (lines.shape[-1] - 1) // 2, None]
+    shape = [1 if a in reduced else n for a, n in enumerate(x.shape) if keepdims or a in kept]
+    values = jnp.take_along_axis(lines, places, -1)
+    return values.reshape(shape), places.reshape(shape).astype(jnp.int32)
 
 
 @operator("ai.graphcore.Reshape")
@@ -125,9 +184,11 @@ def group_normalization(
 
 
 @operator("ai.graphcore.DynamicSlice")
-def dynamic_slice(x: Array, index: Array, axes: Ints, sizes: Ints, noOverlap: int = 0) -> Array:
+def dynamic_slice(
+    x: Array, index: Array, into: Any = None, *, axes: Ints, sizes: Ints, noOverlap: int = 0
+) -> Array:
     """The part of some sizes that begins at `index`, an integer for each of the axes."""
-    del noOverlap  # a promise that nothing needs here
+    del into, noOverlap  # whose memory the original takes; and a promise that nothing needs here
     shape = list(x.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis_of(axis, x.ndim)] = size
@@ -146,13 +207,14 @@ def dynamic_update(
 
 @operator("ai.graphcore.DynamicZero")
 def dynamic_zero(x: Array, index: Array, axes: Ints, sizes: Ints) -> Array:
-    part = jnp.zeros_like(dynamic_slice(x, index, axes, sizes))
+    part = jnp.zeros_like(dynamic_slice(x, index, axes=axes, sizes=sizes))
     return dynamic_update(x, index, part, axes, sizes)
 
 
 @operator("ai.graphcore.DynamicAdd")
 def dynamic_add(x: Array, index: Array, part: Array, axes: Ints, sizes: Ints) -> Array:
-    return dynamic_update(x, index, part + dynamic_slice(x, index, axes, sizes), axes, sizes)
+    before = dynamic_slice(x, index, axes=axes, sizes=sizes)
+    return dynamic_update(x, index, part + before, axes, sizes)
 
 
 def _starts(x: Array, index: Array, axes: Ints) -> list[Array]:

@@ -26,7 +26,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
 @operator("GatherElements", 11)
 def gather_elements(x: jax.Array, indices: Any, axis: int = 0) -> jax.Array:
     axis = axis_of(axis, x.ndim)
-    return jnp.asarray(x).at[_grid(x, indices, axis)].get(mode="clip")
+    return jnp.asarray(x).at[grid(x, indices, axis)].get(mode="clip")
 
 
 @operator("GatherND", 11)
@@ -50,15 +50,16 @@ def scatter(x: jax.Array, indices: Any, updates: jax.Array, axis: int = 0) -> ja
 def scatter_elements(
     x: jax.Array, indices: Any, updates: jax.Array, axis: int = 0, reduction: str = "none"
 ) -> jax.Array:
-    where = _grid(x, indices, axis_of(axis, x.ndim))
-    return _put(x, where, updates, reduction)
+    """Of updates that are more than the indices, as PopART takes them, the first ones count."""
+    where = grid(x, indices, axis_of(axis, x.ndim))
+    return put(x, where, updates[tuple(map(slice, indices.shape))], reduction)
 
 
 @operator("ScatterND", 11)
 def scatter_nd(
     x: jax.Array, indices: Any, updates: jax.Array, reduction: str = "none"
 ) -> jax.Array:
-    return _put(x, _places(x, indices), updates, reduction)
+    return put(x, _places(x, indices), updates, reduction)
 
 
 @operator("TensorScatter", 24)
@@ -76,11 +77,11 @@ def tensor_scatter(
     start = jnp.zeros(past.shape[0], jnp.int32) if write_indices is None else write_indices
     steps = jax.lax.broadcasted_iota(jnp.int32, update.shape, axis)
     places = steps + jnp.reshape(start, [-1] + [1] * (past.ndim - 1))
-    return _put(past, _grid(past, places % past.shape[axis], axis), update, "none")
+    return put(past, grid(past, places % past.shape[axis], axis), update, "none")
 
 
-def _put(x: Any, where: Any, updates: Any, reduction: str) -> jax.Array:
-    """Which of several updates of one place stays is not defined; the others combine."""
+def put(x: Any, where: Any, updates: Any, reduction: str) -> jax.Array:
+    """An array with others in some places; of several at one, which stays is not defined."""
     at = jnp.asarray(x).at[where]
     values = jnp.asarray(updates, x.dtype)
     functions: dict[str, Callable[..., jax.Array]] = {
@@ -95,7 +96,7 @@ def _put(x: Any, where: Any, updates: Any, reduction: str) -> jax.Array:
     return functions[reduction](values)
 
 
-def _grid(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+def grid(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     """Indices of all axes for elements that differ from their own place along one of them."""
     grid = np.ogrid[tuple(slice(size) for size in indices.shape)]
     return (*grid[:axis], counted(jnp.asarray(indices), x.shape[axis]), *grid[axis + 1 :])

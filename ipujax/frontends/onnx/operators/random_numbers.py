@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from onnx import TensorProto, helper
 
+from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.dtypes import dtype_of
 from ipujax.frontends.onnx.operators.table import operator
@@ -115,3 +116,28 @@ def dropout_10(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
 def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     """As of opset 10; the mask has the type of the input."""
     return x, jnp.ones_like(x)
+
+
+@operator("ai.graphcore.ShapedDropout", folded=False)
+def shaped_dropout(
+    call: Call, x: Array, shape: Sequence[int], ratio: float = 0.5, training: bool = False
+) -> Array:
+    """Drops what broadcasts from a shape as one; `training` is said by who trains the model."""
+    if not 0 <= ratio < 1:
+        raise check.refuse(
+            f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
+        )
+    try:
+        fits = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise check.refuse(
+            "ShapedDropout: incompatible input tensor and dropout shape. "
+            f"{tuple(shape)} does not broadcast to {x.shape}",
+            "give a shape of the same sizes, or of ones",
+        )
+    if not training:
+        return jnp.asarray(x)
+    kept = jax.random.bernoulli(call.key, 1 - ratio, tuple(shape))
+    return jnp.where(kept, x / (1 - ratio), 0).astype(x.dtype)

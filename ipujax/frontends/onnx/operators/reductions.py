@@ -20,12 +20,13 @@ def _extremum(function: Callable[..., jax.Array], least: bool) -> Callable[..., 
     def reduce(x: jax.Array, axis: Axes, keepdims: bool) -> jax.Array:
         if all(x.shape[a] for a in axis):
             return function(x, axis=axis, keepdims=keepdims)
-        return function(x, axis=axis, keepdims=keepdims, initial=_neutral(x.dtype, least))
+        return function(x, axis=axis, keepdims=keepdims, initial=neutral(x.dtype, least))
 
     return reduce
 
 
-def _neutral(dtype: Any, least: bool) -> Any:
+def neutral(dtype: Any, least: bool) -> Any:
+    """What changes no largest element, which is the least one; or no smallest one."""
     if dtype == jnp.bool_:
         return not least
     if jnp.issubdtype(dtype, jnp.integer):
