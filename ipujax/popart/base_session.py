@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from ipujax.errors import PopARTError
-from ipujax.frontends.onnx.model import Converted, converted
+from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
@@ -283,9 +283,10 @@ class Session(Reports):
         provide(self.replicationFactor, where.count, self._device, config, cache)
         anchors = tuple(name for name in self.dataFlow.anchors() if name not in known)
         tracking = tracking_of(options, self._optimizer, self._model, where)
+        moved = changes(self._model.graph)
         if loss is None:
-            return Forward(self._model, where, anchors)
-        moved = training_mode.moved_statistics(self._model)
+            return Forward(self._model, where, anchors, moved=moved)
+        moved |= training_mode.moved_statistics(self._model)
         again = options.autoRecomputation
         return Forward(self._model, where, anchors, loss, moved, again, tracking)
 

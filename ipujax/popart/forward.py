@@ -52,7 +52,8 @@ class Forward:
     @functools.cached_property
     def graph(self) -> Graph:
         """What is needed of the model's graph, with a place to differentiate by where needed."""
-        wanted = {*self.values, *self.differentiated_by, *([self.loss] if self.loss else [])}
+        wanted = {*self.values, *self.differentiated_by, *self.moved.values()}
+        wanted |= {self.loss} if self.loss else set()
         return _perturbed(needed(self.model.graph, wanted, acting=True), self.differentiated_by)
 
     @functools.cached_property
@@ -171,7 +172,7 @@ class Forward:
             if self.tracking is not None:
                 loss = self.tracking.factors.watched(loss, variables)
             loss = loss.astype("float32").reshape(()) * scale
-        news = {v: named[result] for v, result in self.moved.items() if result in named}
+        news = {v: named[result] for v, result in self.moved.items()}
         state = {**state, **{v: new.astype(state[v].dtype) for v, new in news.items()}}
         return StepOutput(loss, [named[name] for name in self.values], state)
 

@@ -12,11 +12,12 @@ from ipujax.frontends.onnx.operators import ONNX
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
 _NORMALIZATIONS = ("BatchNormalization-", "ai.graphcore.BatchNormalization-")
+_SHAPED = "ai.graphcore.ShapedDropout-1"
 
 
 def with_dropout(model: Converted) -> Converted:
     """The model with dropout that acts: up to opset 11 the session says whether it does."""
-    nodes = tuple(_acting(n) if n.operator in _DROPOUTS else n for n in model.graph.nodes)
+    nodes = tuple(_acting(node) for node in model.graph.nodes)
     return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
 
 
@@ -33,6 +34,10 @@ def moved_statistics(model: Converted) -> dict[str, str]:
 
 
 def _acting(node: Node) -> Node:
+    if node.operator == _SHAPED:
+        return dc.replace(node, kwargs={**node.kwargs, "training": True})
+    if node.operator not in _DROPOUTS:
+        return node
     ratio = np.float32(node.kwargs.get("ratio", 0.5))
     args = (node.args[0], np.asarray(ratio), np.asarray(True))
     return dc.replace(node, operator=ONNX.resolve("Dropout", 12), args=args, kwargs={})

@@ -26,6 +26,8 @@ from ipujax.pipelines.places import stage_scope
 STAGE = "__pipeline_stage"
 """The attribute of a node that says its pipeline stage (PopART's own name)."""
 
+_UPDATE = "ai.graphcore.CopyVarUpdate"
+
 
 @dc.dataclass(frozen=True, eq=False)
 class Converted:
@@ -34,7 +36,7 @@ class Converted:
     Attributes:
       graph: of what is not known before it runs.
       inputs: shapes and dtypes of the inputs, by their names, in order.
-      variables: initializers of floating point.
+      variables: initializers of floating point, and those that the model changes.
       avals: of all names.
       constants: of the names whose values are known.
     """
@@ -99,11 +101,16 @@ def converted(
     inputs = {i.name: i for i in proto.graph.input if i.name not in initializers}
     check_names("shapes", shapes, inputs)
     check_names("constants", constants, inputs)
-    decisive = decide_shapes(graph, ONNX)
+    decisive, changed = decide_shapes(graph, ONNX), changes(graph)
+    if other := [name for name in changed if name not in initializers]:
+        raise check.refuse(
+            f"CopyVarUpdate changes {other[0]!r}, which is no initializer",
+            "give it a tensor that has values to begin with",
+        )
     variables = {
         name: jnp.asarray(value)
         for name, value in initializers.items()
-        if jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive
+        if name in changed or (jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive)
     }
     known = {name: v for name, v in initializers.items() if name not in variables}
     known |= constants_of(inputs, constants, shapes)
@@ -118,6 +125,12 @@ def converted(
     given = avals | {n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in variables.items()}
     result = folded(Evaluation(ONNX, scopes), ONNX, graph, given, known)
     return Converted(result.graph, avals, variables, result.avals, result.constants)
+
+
+def changes(graph: Graph) -> dict[str, str]:
+    """The variables that nodes change, whatever their outputs are for, and what they become."""
+    nodes = [node for node in graph.nodes if node.operator == ONNX.resolve(_UPDATE, 1)]
+    return {node.args[0].name: node.results[0] for node in nodes}
 
 
 def checked(found: Converted, inputs: Sequence[Any]) -> list[jax.Array]:

@@ -372,3 +372,79 @@ def test_devices() -> None:
     offline = manager.createOfflineIPUDevice({"numIPUs": "4", "tilesPerIPU": 8})
     assert (offline.numIpus, offline.tilesPerIpu, offline.attach()) == (4, 8, False)
     assert manager.createSimDevice({}).type is popart.DeviceType.Sim
+
+
+def counting() -> tuple[popart.Builder, str, list[str]]:
+    """A model with two counters beside its loss: of floating point, and of integers."""
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32))
+    loss = builder.aiGraphcore.l1loss([w], 0.1)
+    counters: list[str] = []
+    for dtype in (np.float32, np.int32):
+        counter = builder.addInitializedInputTensor(np.zeros(1, dtype))
+        one = builder.aiOnnx.constant(np.ones(1, dtype))
+        counters.append(builder.aiOnnx.add([counter, one]))
+        builder.aiGraphcore.copyvarupdate([counter, counters[-1]])
+    return builder, loss, counters
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_variables_become_what_is_copied_to_them(is_training: bool) -> None:
+    builder, loss, counters = counting()
+    flow = popart.DataFlow(2, dict.fromkeys(counters, popart.AnchorReturnType("All")))
+    given = builder.getModelProto(), flow
+    session = (
+        popart.TrainingSession(*given, loss, popart.ConstSGD(0.1), device())
+        if is_training
+        else popart.InferenceSession(*given, device())
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    for step in range(2):
+        session.run(popart.PyStepIO({}, anchors))
+        for name in counters:
+            assert anchors[name].ravel().tolist() == [2 * step + 1, 2 * step + 2]
+    session.weightsToHost()
+    weights = {builder.getInputTensorIds()[-1]: np.zeros(1, np.int32)}
+    session.readWeights(popart.PyWeightsIO(weights))
+    assert [v.tolist() for v in weights.values()] == [[4]]
+
+
+def test_shaped_dropout_drops_rows_in_training_alone() -> None:
+    nodes = [
+        helper.make_node(
+            "ShapedDropout", ["x"], ["kept"], domain="ai.graphcore", shape=[64, 1], ratio=0.25
+        ),
+        helper.make_node("ReduceMean", ["kept"], ["loss"], keepdims=0),
+    ]
+    proto = onnx.load_model_from_string(model(nodes, size=64))
+    proto.opset_import.append(helper.make_opsetid("ai.graphcore", 1))
+    x = 1 + np.arange(64 * 3, dtype=np.float32).reshape(64, 3)
+    session = training(["kept", "Gradient___kept", "Gradient___x"], proto=proto.SerializeToString())
+    found = run(session, x)
+    is_kept = found["kept"].any(1, keepdims=True)
+    assert 32 < is_kept.sum() < 64
+    np.testing.assert_allclose(found["kept"], np.where(is_kept, x / 0.75, 0), 1e-6)
+    gradient = np.where(is_kept, found["Gradient___kept"] / 0.75, 0)
+    np.testing.assert_allclose(found["Gradient___x"], gradient, 1e-6)
+    assert not np.array_equal(run(session, x)["kept"].any(1, keepdims=True), is_kept)
+    flow = popart.DataFlow(1, {"kept": popart.AnchorReturnType("All")})
+    inference = popart.InferenceSession(proto.SerializeToString(), flow, device())
+    inference.prepareDevice()
+    np.testing.assert_array_equal(run(inference, x)["kept"], x)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"shape": [4, 1], "ratio": 1.5}, r"ratio value 1.5 is not valid.*interval \[0,1\)$"),
+        ({"shape": [4, 4]}, "^ShapedDropout: incompatible input tensor and dropout shape"),
+    ],
+)
+def test_dropout_that_cannot_be_is_refused(attributes: Any, message: str) -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, 3])
+    dropped = builder.aiGraphcore.shapeddropout([x], **attributes)
+    with pytest.raises(PopARTError, match=message):
+        builder.getTensorShape(dropped)
