@@ -65,7 +65,8 @@ def scatter_reduce(
         if size < 1:
             raise check.refuse(f"{name} = {size} is not valid: must be > 0", "give a size")
     axis = axis_of(axis, x.ndim)
-    arrays = [None if a is None else jnp.asarray(a) for a in (x, indices, initial)]
+    before = None if initial is None else jnp.asarray(initial)
+    arrays = jnp.asarray(x), jnp.asarray(indices), before
     is_grouped = group_size > 1
     one = functools.partial(
         _scattered,
