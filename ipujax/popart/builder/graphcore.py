@@ -136,7 +136,7 @@ _OTHERS: dict[str, tuple[str, tuple[int, int], dict[str, Any], int | None]] = {
 _KINDS = {
     "multiconv": {"args": parameters.ANY},
     "reducemedian": {"axes": parameters.INTS},
-    "reshape": {"args": parameters.Kind("str", lambda name: [name])},
+    "reshape": {"args": parameters.ONE_OR_MORE},
 }
 _CONTEXTS = {"ctcbeamsearchdecoder": "debug_context", "tensorremap": "debugPrefix"}
 

@@ -74,6 +74,9 @@ ARRAY = Kind("array", np.asarray, AttributeProto.TENSOR)
 GRAPH = Kind("Builder", _builder, AttributeProto.GRAPH)
 DATA_TYPE = Kind("DataType", _data_type, AttributeProto.INT)
 CONTEXT = Kind("DebugContext", path_of)
+ONE_OR_MORE = Kind(
+    "str | list[str]", lambda value: TEXTS.read([value] if isinstance(value, str) else value)
+)
 
 BY_NUMBER: Mapping[int, Kind] = {
     kind.number: kind

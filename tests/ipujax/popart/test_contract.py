@@ -67,6 +67,7 @@ def test_own_operators_run_in_a_session() -> None:
         own.scale([x], 0.5): lambda a: 0.5 * a,
         own.scaledadd([x, x], 2.0, -0.5): lambda a: 1.5 * a,
         own.reshape([x], [6, 4]): lambda a: a.reshape(6, 4),
+        own.reshape(x, [3, 8]): lambda a: a.reshape(3, 8),
         own.reverse([x], [2]): lambda a: a[:, :, ::-1],
         own.expm1([x]): np.expm1,
         own.bucketize([x, edges]): lambda a: np.searchsorted([-0.5, 0.5], a),
