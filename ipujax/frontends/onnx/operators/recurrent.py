@@ -167,11 +167,21 @@ def _layer(
     if direction not in ("forward", "reverse", "bidirectional"):
         raise check.refuse(f"direction is {direction!r}", "use forward, reverse or bidirectional")
     reverses = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    functions = _functions(
-        activations or tuple(default) * len(reverses), activation_alpha, activation_beta, clip
-    )
+    names = tuple(default) * len(reverses) if activations is None else activations
+    if len(names) != len(default) * len(reverses):
+        raise check.refuse(
+            f"a recurrent layer only supports {len(default)} activation(s) for each of its "
+            f"{len(reverses)} directions, and is given {len(names)}",
+            f"leave activations out for {', '.join(default)}",
+        )
+    functions = _functions(names, activation_alpha, activation_beta, clip)
     x = jnp.swapaxes(x, 0, 1) if layout else jnp.asarray(x)
     units = weights[1].shape[-1]
+    if hidden_size not in (None, units):
+        raise check.refuse(
+            f"hidden_size is {hidden_size}, which does not match weights of {units} units",
+            "leave hidden_size out",
+        )
     found: list[tuple[Array, State]] = []
     for number, reverse in enumerate(reverses):
         before = tuple(_first(s, number, x.shape[1], units, x.dtype, layout) for s in states)
@@ -204,15 +214,21 @@ def _functions(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None
 ) -> list[Activation]:
     """The activations; those that have an alpha or a beta take the next one of the lists."""
-    left = [list(alphas), list(betas)]
-    found: list[Activation] = []
     for name in names:
         if name.lower() not in _ACTIVATIONS:
             raise check.refuse(f"the activation is {name!r}", f"use one of {sorted(_ACTIVATIONS)}")
+    left = {"activation_alpha": list(alphas), "activation_beta": list(betas)}
+    for place, (what, given) in enumerate(left.items(), 1):
+        if given and all(_ACTIVATIONS[name.lower()][place] is None for name in names):
+            raise check.refuse(
+                f"{what} is not supported by the activations {', '.join(names)}", "leave it out"
+            )
+    found: list[Activation] = []
+    for name in names:
         function, *defaults = _ACTIVATIONS[name.lower()]
         numbers = [
             0.0 if default is None else (given.pop(0) if given else default)
-            for default, given in zip(defaults, left, strict=True)
+            for default, given in zip(defaults, left.values(), strict=True)
         ]
         found.append(_clipped(function, numbers, clip))
     return found
