@@ -139,3 +139,43 @@ def test_a_model_aborts_if_its_condition_holds(given: bool) -> None:
         session.run(popart.PyStepIO({x: np.array([0], np.int32)}, anchors))
     with pytest.raises(popart.poplar_runtime_error, match="Abort Program"):
         session.run(popart.PyStepIO({x: np.array([-1], np.int32)}, anchors))
+
+
+def pipelined(ipus: dict[str, int | None]) -> tuple[popart.InferenceSession, str, str]:
+    """Two calls on two IPUs, whose graphs say the IPUs of some; its input and output."""
+    builder = popart.Builder()
+    x = y = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 4]))
+    for ipu, (name, own) in enumerate(ipus.items()):
+        inner = builder.createSubgraphBuilder()
+        given = inner.addUntypedInputTensor()
+        inner.addOutputTensor(inner.aiGraphcore.scale([given], ipu + 2.0, name))
+        if own is not None:
+            inner.virtualGraph(inner.getValueTensorIds()[0], own)
+        (y,) = builder.aiGraphcore.call([y], 1, inner)
+        builder.virtualGraph(y, ipu)
+    options = popart.SessionOptions()
+    options.enablePipelining = True
+    options.virtualGraphMode = popart.VirtualGraphMode.Manual
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow, model = popart.DataFlow(3, [y]), builder.getModelProto()
+    return popart.InferenceSession(model, flow, device, userOptions=options), x, y
+
+
+def test_calls_in_stages_that_virtual_graphs_say() -> None:
+    session, x, y = pipelined({"first": 0, "second": 1})
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    data = np.stack([A, B, C])
+    session.run(popart.PyStepIO({x: data}, anchors))
+    np.testing.assert_allclose(anchors[y], 6 * data, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [(None, "does not have a virtual graph id"), (0, "does not match the virtual graph id")],
+)
+def test_graphs_in_a_pipeline_are_on_the_ipu_of_their_call(
+    second: int | None, message: str
+) -> None:
+    with pytest.raises(popart.popart_exception, match=message):
+        pipelined({"first": 0, "second": second})
