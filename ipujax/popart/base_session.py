@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
-from ipujax.host import files
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
 from ipujax.popart.checks import as_popart_errors, check
@@ -27,21 +25,30 @@ from ipujax.popart.host_weights import HostWeights, without_slots
 from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs
 from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
 from ipujax.popart.optimizers import Optimizer
-from ipujax.popart.options import ReductionType, SessionOptions, SyntheticDataMode, VirtualGraphMode
+from ipujax.popart.options import (
+    IrSerializationFormat,
+    ReductionType,
+    SessionOptions,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
 from ipujax.popart.patterns import Patterns
 from ipujax.popart.placed import placed
 from ipujax.popart.reports import Reports
-from ipujax.popart.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipujax.popart.serialized import serialized
+from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
 from ipujax.popart.tensor_info import DataType, TensorInfo, data_type_of
+from ipujax.popart.weights import Weights
 from ipujax.training import Inference, Training
 from ipujax.training.device_loop import DeviceLoop
 from ipujax.training.loss_scaling import scaled
 from ipujax.training.step import ReplicaReduction
+from ipujax.utils import reset_ipu_seed
 
 Array = np.ndarray[Any, Any]
 
 
-class Session(Reports):
+class Session(Reports, Weights):
     """What the kinds of sessions share: see `TrainingSession` and `InferenceSession`."""
 
     def __init__(
@@ -69,6 +76,11 @@ class Session(Reports):
             raise check.refuse(
                 "Gradient Accumulation only available when training",
                 "leave out enableGradientAccumulation, and say more batches per step",
+            )
+        if not is_training and not dataFlow.nAnchors():
+            raise check.refuse(
+                "User must specify an anchor tensor when doing inference.",
+                'say DataFlow(1, {tensor: AnchorReturnType("All")})',
             )
         self._loss, self._optimizer = loss, optimizer
         with as_popart_errors():
@@ -99,63 +111,6 @@ class Session(Reports):
         self._state = self._host.state(optimizer)
 
     # --- the life of a session ------------------------------------------------------------------
-
-    def weightsFromHost(self) -> None:
-        """Copies the weights, and the optimizer's state, from the host to the device."""
-        self._check_ready("weightsFromHost")
-        self._state = self._host.state(self._optimizer)
-
-    def weightsToHost(self) -> None:
-        """Copies the weights, and the optimizer's state, from the device to the host."""
-        self._check_ready("weightsToHost")
-        self._host.update(self._state)
-
-    def readWeights(self, weights: PyWeightsIO) -> None:
-        """Fills arrays with what the host has of the weights; slots are there by their names.
-
-        Raises:
-          PopARTError: (a `ValueError`) names that there are not, or arrays of another size.
-        """
-        self._host.read(weights)
-
-    def writeWeights(self, weights: PyWeightsIO) -> None:
-        """Takes arrays as the host's weights, for the next `weightsFromHost`; errors as above."""
-        self._host.write(weights)
-
-    def resetHostWeights(
-        self,
-        modelProtoOrFilename: Any,
-        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
-    ) -> None:
-        """Takes the weights of another model as the host's.
-
-        Args:
-          modelProtoOrFilename: the bytes of a model, or its path.
-          ignoreWeightsInModelWithoutCorrespondingHostWeight: whether it may have others, too.
-
-        Raises:
-          PopARTError: (a `ValueError`) weights that the session does not have.
-        """
-        ignored = check.flag(ignoreWeightsInModelWithoutCorrespondingHostWeight, "ignore...")
-        tensors = {
-            tensor.name: onnx.numpy_helper.to_array(tensor)
-            for tensor in read(modelProtoOrFilename).graph.initializer
-        }
-        known = {**self._host.weights, **self._host.slots}
-        constants = self._initialized()
-        if not ignored and (other := [n for n in tensors if n not in known and n not in constants]):
-            raise check.refuse(
-                f"resetWeights, no tensor '{other[0]}' in tensors",
-                "say ignoreWeightsInModelWithoutCorrespondingHostWeight=True",
-            )
-        self._host.write(PyWeightsIO({n: v for n, v in tensors.items() if n in known}))
-
-    def modelToHost(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file, with the weights and the optimizer's state of the device."""
-        if self._is_ready:
-            self._host.update(self._state)
-        with files.replacing(path) as file:
-            file.write(self._host.write_model(self._proto))
 
     def initAnchorArrays(self) -> dict[str, Array]:
         """An array for what a step returns of each anchor."""
@@ -195,12 +150,22 @@ class Session(Reports):
         return self._seed
 
     def setRNGState(self, rngValue: Sequence[int]) -> None:
-        """Sets what `getRNGState` gave."""
-        (seed,) = check.sequence(rngValue, "rngValue")
-        self.setRandomSeed(seed)
+        """Sets what `getRNGState` gave.
+
+        Raises:
+          PopARTError: (a `ValueError`) another number of values.
+        """
+        values = check.sequence(rngValue, "rngValue")
+        if len(values) != 1:
+            raise check.refuse(
+                f"Devicex::setRngStateValue received rngState of size {len(values)}; was expecting "
+                "size 1",
+                "give what getRNGState() gave",
+            )
+        self.setRandomSeed(values[0])
 
     def getRNGState(self) -> list[int]:
-        """All that random numbers follow from: the seed."""
+        """All that random numbers, and stochastic rounding, follow from: the seed."""
         return [self._seed]
 
     def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
@@ -212,10 +177,23 @@ class Session(Reports):
         check.instance(stepio, PyStepIO | PyStepIOCallback, "stepio", "a PyStepIO")
         check.text(debugName, "debugName")
         self._check_ready("run")
+        reset_ipu_seed(self._seed)  # for stochastic rounding
         advance = self._loop.advance(self._state, self._elements(self._read(stepio)), self._steps)
         self._state, self._seed = advance.state, self._seed + 1
         if self._options.syntheticDataMode is SyntheticDataMode.Off:
             self._hand_out(stepio, advance.results)
+
+    def _serializeIr(self, format: IrSerializationFormat = IrSerializationFormat.JSON) -> str:
+        """The graph that runs, as JSON: see `ipujax.popart.serialized`.
+
+        It is the forward pass, after what only constants go into has been computed. What becomes
+        of it on an IPU, and the backward pass, are JAX's: see `executable`.
+        """
+        check.instance(format, IrSerializationFormat, "format")
+        forward = self._forward
+        results = {name for node in forward.graph.nodes for name in node.results}
+        avals = {**self._model.avals, **self._model.variables}
+        return serialized(self._proto.graph, results, avals, forward.recomputed)
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -100,3 +100,25 @@ class TrainingSession(Session):
         own.check_replacement(optimizer)
         self._optimizer = copy.deepcopy(optimizer)
         self._state = execution.with_hyper(self._state, optimizer.hyper())
+
+    def getTensorIds(self) -> set[str]:
+        """As `getAllTensorIds`."""
+        return self.getAllTensorIds()
+
+    def broadcastWeights(self, rootRank: int = 0) -> None:
+        """Changes nothing: there is one process, and its replicas have the same weights."""
+        check.integer(rootRank, "rootRank", at_least=0)
+
+    def updateEngineCache(self) -> None:
+        """Changes nothing: `prepareDevice` sees what other sessions have put into the cache."""
+
+    def connectStreamToCallback(self, streamHandle: str, callback: Any, index: int = 0) -> None:
+        """Is refused: there are no streams of Poplar.
+
+        Raises:
+          PopARTError: (a `ValueError`) always.
+        """
+        raise check.refuse(
+            f"connectStreamToCallback: there is no stream {streamHandle!r}",
+            "give a PyStepIOCallback to session.run",
+        )

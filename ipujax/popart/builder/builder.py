@@ -24,6 +24,7 @@ from ipujax.popart.debug import Context, path_of
 from ipujax.popart.inputs import broadcast_inputs, write_broadcast
 from ipujax.popart.log import getLogger
 from ipujax.popart.options import RecomputeType
+from ipujax.popart.serialized import NAMELESS
 from ipujax.popart.tensor_info import TensorInfo, data_type_of
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
@@ -57,7 +58,7 @@ class Builder(Attributes, Tensors):
         for domain in opsets or {}:
             check.one_of(domain, _DOMAINS, "a domain in opsets")
         self._opsets = {**DEFAULT_OPSETS, **(opsets or {})}
-        self._graph = onnx.GraphProto(name="graph")
+        self._graph = onnx.GraphProto(name=NAMELESS)
         self._outputs: list[str] = []
         self._known: Converted | None = None  # shapes, until the graph changes
         self._names: set[str] = set()

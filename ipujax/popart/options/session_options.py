@@ -27,6 +27,7 @@ _ACTING: dict[str, Any] = {
     "autoRecomputation": RecomputationType.NoRecompute,
     "cachePath": "session_cache",
     "compileEngine": True,
+    "constantWeights": True,
     "enableEngineCaching": False,
     "enableFloatingPointChecks": False,
     "enableGradientAccumulation": False,
@@ -96,9 +97,6 @@ _MEMORY: dict[str, Any] = {  # one memory holds everything
     "tensorLocationSettingsOverride": {},
     "weightTensorLocationSettings": settings.TensorLocationSettings(),
 }
-_WEIGHTS: dict[str, Any] = {  # those of an `InferenceSession` are arguments of its program
-    "constantWeights": True,
-}
 _LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are not there
     "_convolutionOptions": {},
     "_enableRngStateManagement": False,
@@ -137,7 +135,7 @@ _REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a pro
     "serializedPoprithmsAnnealGraphsDir": "",
     "serializedPoprithmsShiftGraphsDir": "",
 }
-_WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _WEIGHTS | _LIBRARIES | _REPORTS
+_WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
 
 # What would change results, or run other code, and is not here.
 _REFUSED: dict[str, Any] = {
@@ -166,6 +164,8 @@ class SessionOptions:
     customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios, and of several
     processes enableDistributedReplicatedGraphs, globalReplicationFactor, globalReplicaOffset (see
     `ipurun`).
+
+    The weights of an `InferenceSession` can be changed if constantWeights is False.
 
     All others change nothing: XLA orders, merges and places operations, one memory holds all
     tensors, and the reports of `ipujax` take the place of Poplar's.

@@ -448,3 +448,69 @@ def test_dropout_that_cannot_be_is_refused(attributes: Any, message: str) -> Non
     dropped = builder.aiGraphcore.shapeddropout([x], **attributes)
     with pytest.raises(PopARTError, match=message):
         builder.getTensorShape(dropped)
+
+
+def inference(is_constant: bool) -> popart.InferenceSession:
+    options = popart.SessionOptions()
+    options.constantWeights = is_constant
+    flow = popart.DataFlow(1, ["y"])
+    session = popart.InferenceSession(model(), flow, device(), userOptions=options)
+    session.prepareDevice()
+    return session
+
+
+def write(session: Any) -> None:
+    session.writeWeights(popart.PyWeightsIO({"w": WEIGHTS * 3}))
+
+
+def test_weights_of_inference_are_constant_unless_said() -> None:
+    session = inference(is_constant=True)
+    for change in (lambda: session.resetHostWeights(model()), lambda: write(session)):
+        with pytest.raises(PopARTError, match="when constantWeights is set"):
+            change()
+    other, x = inference(is_constant=False), data()
+    write(other)
+    other.weightsFromHost()
+    np.testing.assert_allclose(run(other, x)["y"], x @ WEIGHTS * 3, rtol=1e-5)
+
+
+def test_variables_are_saved_for_another_session(tmp_path: Path) -> None:
+    session, other = training(), training()
+    write(session)
+    session.saveVariables(tmp_path)
+    other.resetHostWeights(str(tmp_path / "variables.onnx"))
+    other.weightsFromHost()
+    np.testing.assert_allclose(weight(other), WEIGHTS * 3)
+
+
+def test_rounding_follows_the_seed() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT16", [64]))
+    y = builder.aiOnnx.add([x, builder.aiOnnx.constant(np.full(64, 2**-12, np.float16))])
+    options = popart.SessionOptions()
+    options.enableStochasticRounding = True
+    session = popart.InferenceSession(
+        builder.getModelProto(), popart.DataFlow(1, [y]), device(), userOptions=options
+    )
+    session.prepareDevice()
+    results: list[Array] = []
+    for seed in (1, 2, 1):
+        session.setRandomSeed(seed)
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: np.ones(64, np.float16)}, anchors))
+        results.append(anchors[y])
+    np.testing.assert_array_equal(results[0], results[2])
+    assert (results[0] != results[1]).any()
+    with pytest.raises(PopARTError, match="rngState of size 2"):
+        session.setRNGState([*session.getRNGState(), 0])
+
+
+def test_what_sessions_refuse_by_name() -> None:
+    session = training()
+    with pytest.raises(PopARTError, match="updateExternallySavedTensorLocations"):
+        session.updateExternallySavedTensorLocations("a", "b")
+    with pytest.raises(PopARTError, match="connectStreamToCallback"):
+        session.connectStreamToCallback("a", print)
+    with pytest.raises(PopARTError, match="User must specify an anchor tensor"):
+        popart.InferenceSession(model(), popart.DataFlow(1, {}), device())
+    assert session.getTensorIds() == session.getAllTensorIds()

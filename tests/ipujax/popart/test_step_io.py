@@ -175,3 +175,39 @@ def test_every_second_micro_batch() -> None:
     np.testing.assert_array_equal(
         kind.reduced(values), values.reshape(12, 2, 5)[1::2].reshape(2, 3, 2, 5)
     )
+
+
+def test_data_without_checks_begin_anew() -> None:
+    session = doubling()
+    name, arrays = anchor(session)
+    io = popart.PyStepIO({"x": data()[:1], "other": data()}, arrays | {"more": data()})
+    io.enableRuntimeAsserts(False)
+    session.run(io)
+    np.testing.assert_array_equal(arrays[name], 2 * np.stack([data()[0]] * 2))
+    io = popart.PyStepIO({"x": data()[0, :1]}, arrays)
+    io.enableRuntimeAsserts(False)
+    with pytest.raises(PopARTError, match="Expected 12, but received 3"):
+        session.run(io)
+
+
+def test_replicas_get_the_same_data() -> None:
+    builder = popart.Builder()
+    settings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
+    info = popart.TensorInfo("FLOAT", [3])
+    x = builder.addInputTensor(info, settings=settings, debugContext="x")
+    y = builder.addInputTensor("FLOAT", [3], popart.InputSettings(popart.TileSet.IO), "y")
+    z = builder.aiOnnx.add([x, y])
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = True, 2
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(2, [z]),
+        popart.DeviceManager().createCpuDevice(),
+        userOptions=options,
+    )
+    session.prepareDevice()
+    arrays = session.initAnchorArrays()
+    shared = np.arange(6, dtype=np.float32).reshape(2, 3)
+    own = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    session.run(popart.PyStepIO({"x": shared, "y": own}, arrays))
+    np.testing.assert_array_equal(arrays[z], shared[:, None] + own)
