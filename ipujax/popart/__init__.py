@@ -48,6 +48,7 @@ from ipujax.popart.exceptions import (
     poplar_unrecoverable_runtime_error as poplar_unrecoverable_runtime_error,
 )
 from ipujax.popart.exceptions import poplibs_exception as poplibs_exception
+from ipujax.popart.graph_transformer import GraphTransformer as GraphTransformer
 from ipujax.popart.inputs import InputSettings as InputSettings
 from ipujax.popart.inputs import InputShapeInfo as InputShapeInfo
 from ipujax.popart.install import install as install

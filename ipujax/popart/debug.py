@@ -24,6 +24,11 @@ class SourceLocation:
     fileName: str
     lineNumber: int
 
+    def __post_init__(self) -> None:
+        check.text(self.functionName, "functionName")
+        check.text(self.fileName, "fileName")
+        check.integer(self.lineNumber, "lineNumber", at_least=0)
+
 
 class DebugContext:
     """What a tensor, a node or a part of a script is called, and where it comes from.

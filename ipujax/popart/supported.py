@@ -26,6 +26,11 @@ class OperatorIdentifier:
     type: str
     version: int
 
+    def __post_init__(self) -> None:
+        check.text(self.domain, "the domain of an operator")
+        check.text(self.type, "the type of an operator")
+        check.integer(self.version, "the version of an operator", at_least=1)
+
 
 @dc.dataclass(frozen=True)
 class OpDefinition:

@@ -181,6 +181,11 @@ def _estimator() -> dict[str, Any]:
 
 
 BY_NAME: dict[str, Any] = {
+    "opsetVersion": 10,
+    "includeInternal": False,
+    "functionName": "main",
+    "fileName": "script.py",
+    "lineNumber": 3,
     "x": X,
     "name": "a name",
     "opt": optax.sgd(0.1),
@@ -226,6 +231,8 @@ BY_NAME: dict[str, Any] = {
 
 GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "all_to_all_op.all_to_all": lambda: {"split_dimension": 0, "concat_dimension": 0},
+    "popart.GraphTransformer": lambda: {"modelProtoOrFilename": _onnx_model()},
+    "popart.OpDefinition": lambda: {"inputs": [], "outputs": [], "attributes": {}},
     "checkpoint.restore": lambda: {"directory": "none"},
     "checkpoint.save": lambda: {"directory": "saved", "step": 1, "tree": TREE},
     "checkpoint.latest_step": lambda: {"directory": "none"},

@@ -15,6 +15,7 @@ import onnx.helper
 
 from ipujax.popart.builder import parameters
 from ipujax.popart.builder.parameters import Kind
+from ipujax.popart.checks import check
 
 MOST = 2**31 - 1
 """As many inputs or outputs as one likes, as ONNX says it."""
@@ -187,11 +188,14 @@ def _method(name: str) -> str:
 def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
     """By ONNX's schema: attributes that must be given come first, else by their names."""
     known = dict(sorted(schema.attributes.items()))
-    defaults = {name: REQUIRED for name, a in known.items() if a.required}
+    defaults: dict[str, Any] = {name: REQUIRED for name, a in known.items() if a.required}
     defaults |= {name: _default(a) for name, a in known.items() if not a.required}
     kinds = {name: _kind(schema.name, a) for name, a in known.items()}
     if schema.name in _OF_ARRAYS:
         defaults = {"value": _OF_ARRAYS[schema.name]}
+    is_told = "sparse_value" in known
+    if is_told:
+        defaults["is_value_sparse"] = False
     varies = schema.min_output != schema.max_output
     return Operation(
         "ai.graphcore" if schema.name in _OWN else "",
@@ -203,7 +207,16 @@ def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
         kinds,
         _CONTEXTS.get(schema.name, "debugContext"),
         (schema.min_output, schema.max_output),
+        _dense if is_told else None,
     )
+
+
+def _dense(asked: Request) -> Request:
+    """Of an array, which cannot be sparse: an attribute that a call has, and a node has not."""
+    attributes = dict(asked.attributes)
+    if attributes.pop("is_value_sparse"):
+        raise check.refuse("The Constant op attribute 'sparse_value' is not supported.")
+    return dc.replace(asked, attributes=attributes)
 
 
 def _kind(operator: str, attribute: onnx.defs.OpSchema.Attribute) -> Kind:
