@@ -107,18 +107,21 @@ def converted(
             f"CopyVarUpdate changes {other[0]!r}, which is no initializer",
             "give it a tensor that has values to begin with",
         )
-    variables = {
-        name: jnp.asarray(value)
-        for name, value in initializers.items()
-        if name in changed or (jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive)
-    }
+    variables = _on_device(
+        {
+            name: value
+            for name, value in initializers.items()
+            if name in changed
+            or (jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive)
+        }
+    )
     known = {name: v for name, v in initializers.items() if name not in variables}
     known |= constants_of(inputs, constants, shapes)
     open_inputs = {name: info for name, info in inputs.items() if name not in constants}
     if shaping := [name for name in open_inputs if name in decisive]:
         raise check.refuse(
-            f"the values of input {', '.join(map(repr, shaping))} decide shapes, and an IPU runs "
-            "static graphs",
+            f"the values of input {', '.join(map(repr, shaping))} decide shapes; as an IPU runs "
+            "static graphs, they must be of type Constant",
             f"give them when converting: from_onnx(..., constants={{{shaping[0]!r}: ...}})",
         )
     avals = avals_of(open_inputs, shapes)
@@ -131,6 +134,11 @@ def changes(graph: Graph) -> dict[str, str]:
     """The variables that nodes change, whatever their outputs are for, and what they become."""
     nodes = [node for node in graph.nodes if node.operator == ONNX.resolve(_UPDATE, 1)]
     return {node.args[0].name: node.results[0] for node in nodes}
+
+
+def _on_device(values: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The arrays, all sent at once."""
+    return dict(zip(values, jax.device_put(list(values.values())), strict=True))
 
 
 def checked(found: Converted, inputs: Sequence[Any]) -> list[jax.Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,23 @@ def graph_of(graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any])
       marks: of all nodes, besides their own.
     """
     names = [*(i.name for i in graph.input), *(t.name for t in graph.initializer)]
-    return _Reader(resolve, marks).graph(graph, tuple(dict.fromkeys(names)), frozenset())
+    return _Reader(resolve, marks).graph(graph, tuple(dict.fromkeys(names)), set())
 
 
 class _Reader:
     def __init__(self, resolve: Resolve, marks: Mapping[str, Any]) -> None:
         self._resolve, self._marks = resolve, marks
 
-    def graph(self, graph: onnx.GraphProto, inputs: Sequence[str], around: frozenset[str]) -> Graph:
+    def graph(self, graph: onnx.GraphProto, inputs: Sequence[str], around: Set[str]) -> Graph:
+        if graph.sparse_initializer:
+            names = ", ".join(repr(sparse.values.name) for sparse in graph.sparse_initializer)
+            raise check.refuse(f"the initializer {names} is sparse", "export it as a dense one")
         graphs: dict[str, Graph] = {}
-        known = around | set(inputs)
+        known = {*around, *inputs}
         nodes: list[Node] = []
         for number, proto in enumerate(graph.node):
             nodes.append(self._node(proto, number, known, graphs))
-            known |= set(proto.output)
+            known.update(proto.output)
         outputs = tuple(Ref(output.name) for output in graph.output)
         return Graph(tuple(inputs), tuple(nodes), outputs, graphs)
 
@@ -51,7 +54,7 @@ class _Reader:
         self,
         proto: onnx.NodeProto,
         number: int,
-        known: frozenset[str],
+        known: Set[str],
         graphs: dict[str, Graph],
     ) -> Node:
         args = tuple(Ref(name) if name else None for name in proto.input)
@@ -79,12 +82,10 @@ class _Reader:
             marks={**self._marks, **hidden},
         )
 
-    def _inner(
-        self, graph: onnx.GraphProto, captured: Sequence[str], known: frozenset[str]
-    ) -> Graph:
-        constants = tuple(t.name for t in graph.initializer)
+    def _inner(self, graph: onnx.GraphProto, captured: Sequence[str], known: Set[str]) -> Graph:
+        constants = {t.name for t in graph.initializer}
         inputs = tuple(i.name for i in graph.input if i.name not in constants)
-        inner = self.graph(graph, (*inputs, *captured), known | set(constants))
+        inner = self.graph(graph, (*inputs, *captured), known | constants)
         values = [
             Node("Constant-1", (), {"value": to_array(t)}, (t.name,), (None,))
             for t in graph.initializer
@@ -92,7 +93,7 @@ class _Reader:
         return Graph(inner.inputs, (*values, *inner.nodes), inner.outputs, inner.graphs)
 
 
-def _free(graph: onnx.GraphProto, known: frozenset[str]) -> list[str]:
+def _free(graph: onnx.GraphProto, known: Set[str]) -> list[str]:
     """The names that a graph takes from those around it."""
     own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
     found: list[str] = []
@@ -112,9 +113,19 @@ def scope_of(node: onnx.NodeProto) -> str:
     """
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.name_scopes":
-            modules = [name for name in ast.literal_eval(entry.value)[:-1] if name]
+            modules = [name for name in _texts(entry.value)[:-1] if name]
             return modules[-1].replace(".", "/") if modules else ""
     return node.name.strip("/").rpartition("/")[0]
+
+
+def _texts(written: str) -> list[str]:
+    """A list of texts that was written as Python writes it; of anything else, none."""
+    try:
+        found = ast.literal_eval(written)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    is_list = isinstance(found, list) and all(isinstance(text, str) for text in found)
+    return found if is_list else []
 
 
 def value_of(attribute: onnx.AttributeProto) -> Any:
@@ -153,8 +164,3 @@ def to_array(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
         raise check.refuse(
             f"the tensor {tensor.name!r} cannot be read: {error}", "export the model again"
         ) from error
-
-
-def attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
-    """All attributes of a node, by their names."""
-    return {a.name: value_of(a) for a in node.attribute}

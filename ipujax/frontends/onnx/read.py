@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,12 +14,19 @@ import onnx.external_data_helper
 import onnx.helper
 import onnx.inliner
 import onnx.shape_inference
+from onnx import AttributeProto
 
 from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
 
 OLDEST = 7
 """The oldest opset of ONNX's own domain whose meaning is known."""
+
+_DEEPEST = 10
+"""How deep graphs may be in one another: loops are traced twice on each level."""
+
+_MOST_NODES = 1_000_000
+"""How many nodes a model may have once its functions are written out."""
 
 _LONGEST = 400
 """How many characters are shown of what ONNX's own checker says."""
@@ -36,6 +44,8 @@ def read(source: object, *, typed: bool = True) -> onnx.ModelProto:
       FrontendTypeError: (a `TypeError`) something else.
     """
     model, folder = _parsed(source)
+    _check_nesting(model)
+    _check_functions(model)
     _read_external(model, folder)
     _check(model, typed)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
@@ -119,13 +129,51 @@ def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
-        yield from (attribute.g, *attribute.graphs)
+        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+            yield from (attribute.g, *attribute.graphs)
 
 
 def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """The nodes of the graph, of the functions, and of the graphs inside them."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         yield from _nodes(nodes)
+
+
+def _check_nesting(model: onnx.ModelProto) -> None:
+    """Before all that walks along graphs, as that goes down with them."""
+    level = [model.graph.node, *(function.node for function in model.functions)]
+    for _ in range(_DEEPEST + 1):
+        level = [inner.node for nodes in level for node in nodes for inner in _inner(node)]
+    if level:
+        raise check.refuse(
+            f"the model has graphs in graphs, more than {_DEEPEST} levels deep",
+            "export it with fewer branches and loops in one another",
+        )
+
+
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Functions that call others several times each can make an endless graph of a small file."""
+    functions = {(f.domain, f.name): list(_nodes(f.node)) for f in model.functions}
+    calls = {
+        name: {(node.domain, node.op_type) for node in nodes} & functions.keys()
+        for name, nodes in functions.items()
+    }
+    sizes: dict[tuple[str, str], int] = {}
+
+    def written_out(nodes: Iterable[onnx.NodeProto]) -> int:
+        return sum(sizes.get((node.domain, node.op_type), 1) for node in nodes)
+
+    try:
+        for name in graphlib.TopologicalSorter(calls).static_order():
+            sizes[name] = written_out(functions[name])
+    except graphlib.CycleError as error:
+        raise check.refuse(
+            "a function of the model must not be recursive, and one calls itself", "export it again"
+        ) from error
+    if (size := written_out(_nodes(model.graph.node))) > _MOST_NODES:
+        raise check.refuse(
+            f"the model's functions written out are {size} nodes", "export a smaller model"
+        )
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

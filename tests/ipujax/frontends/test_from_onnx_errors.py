@@ -9,7 +9,7 @@ pytest.importorskip("onnx", reason="needs the package onnx")
 import jax
 import numpy as np
 import onnx
-from onnx import external_data_helper, helper
+from onnx import external_data_helper, helper, numpy_helper
 
 from ipujax.errors import FrontendError, FrontendTypeError
 from ipujax.frontends import from_onnx
@@ -42,6 +42,43 @@ def recursive():
     call = NODE("F", ["a"], ["b"], domain="own")
     function = helper.make_function("own", "F", ["a"], ["b"], [call], opsets)
     return nodes(("F", ["x"], ["y"], {"domain": "own"}), opset_imports=opsets, functions=[function])
+
+
+def nested(depth):
+    """Branches in branches."""
+    inner = graph([NODE("Relu", ["x"], ["a"])], [], [("a", FLOAT, [2])])
+    for level in range(depth):
+        branches = {"then_branch": inner, "else_branch": inner}
+        last = f"a{level}"
+        inner = graph([NODE("If", ["c"], [last], **branches)], [], [(last, FLOAT, [2])])
+    step = NODE("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    return model([step], [*X, ("c", BOOL, [])], Y)
+
+
+def doubling(count):
+    """Functions each of which calls the next one twice."""
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function("own", "F0", ["a"], ["b"], [NODE("Relu", ["a"], ["b"])], opsets)
+    ]
+    for number in range(1, count):
+        calls = [
+            NODE(f"F{number - 1}", [given], [made], domain="own")
+            for given, made in (("a", "c"), ("c", "b"))
+        ]
+        functions.append(helper.make_function("own", f"F{number}", ["a"], ["b"], calls, opsets))
+    last = (f"F{count - 1}", ["x"], ["y"], {"domain": "own"})
+    return nodes(last, opset_imports=opsets, functions=functions)
+
+
+def with_sparse_weight():
+    made = nodes(("Add", ["x", "w"], ["y"]))
+    values, places = (
+        numpy_helper.from_array(np.ones(1, kind), name)
+        for kind, name in ((np.float32, "w"), (np.int64, "places"))
+    )
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2]))
+    return made
 
 
 BROKEN = {
@@ -89,6 +126,15 @@ BROKEN = {
     "a new opset": (lambda: nodes(("Relu", ["x"], ["y"]), opset=99), "is of opset 99.*newer onnx"),
     "no opset": (lambda: nodes(("Relu", ["x"], ["y"]), opset_imports=[]), "is of opset 1"),
     "a function of itself": (recursive, "must not be recursive"),
+    "functions that grow": (lambda: doubling(30), "written out are 536870912 nodes"),
+    "branches in branches": (lambda: nested(11), "more than 10 levels deep"),
+    "a sparse initializer": (with_sparse_weight, "the initializer 'w' is sparse"),
+    "a constant of text": (
+        lambda: nodes(
+            ("Constant", [], ["s"], {"value_string": "a"}), ("Cast", ["s"], ["y"], {"to": 1})
+        ),
+        "a constant holds value_string",
+    ),
     "large dimensions": (lambda: with_weight(dims=[10**12]), "too small for the declared shape"),
     "negative dimensions": (lambda: with_weight(dims=[-2]), "Negative dimension"),
     "no type": (lambda: with_weight(data_type=0), "UNDEFINED"),
@@ -241,6 +287,20 @@ def test_branches_of_different_shapes():
     assert from_onnx(made, constants={"c": True}).apply({}, np.ones(2, np.float32))[0][0].shape == (
         1,
     )
+
+
+def test_branches_in_branches():
+    made = from_onnx(nested(4))
+    (y,), _ = made.apply({}, np.asarray([-1, 2], np.float32), True)
+    np.testing.assert_array_equal(y, [0, 2])
+
+
+def test_what_pytorch_writes_beside_nodes_may_be_anything():
+    for written in ("[" * 10**5, "3", "[1, 2]", "['', 'a.b', 'Relu']"):
+        made = nodes(("Relu", ["x"], ["y"]))
+        made.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value=written)
+        names = [part.name for part in from_onnx(made).parts]
+        assert names == (["a/b"] if "a.b" in written else [])
 
 
 VALUES = np.arange(2, dtype=np.float32)

@@ -70,6 +70,9 @@ def limited(shape: Sequence[int]) -> tuple[int, ...]:
     Raises:
       FrontendError: (a `ValueError`) it has negative sizes, or more elements than 32 bits count.
     """
-    if any(size < 0 for size in shape) or math.prod(shape) > _MOST_ELEMENTS:
-        raise check.refuse(f"an array of shape {tuple(shape)} cannot be made", "use a smaller one")
+    what = f"an array of shape {tuple(shape)} cannot be made"
+    if any(size < 0 for size in shape):
+        raise check.refuse(f"{what}. Values must be non-negative in each shape dimension")
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise check.refuse(what, "use a smaller one")
     return tuple(shape)

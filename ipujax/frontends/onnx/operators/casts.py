@@ -39,8 +39,7 @@ def converted(x: Any, dtype: np.dtype[Any], saturate: int = 1, round_mode: str =
             wide = jnp.clip(wide, -largest, largest)
         return wide.astype(dtype)
     if known(x) and x.dtype.kind in "biuf" and dtype.kind in "biuf":
-        with np.errstate(all="ignore"):
-            return x.astype(dtype)
+        return x.astype(dtype)
     if dtype.name in _SMALL and not whole(x):
         return jnp.asarray(x).astype(jnp.int32).astype(dtype)  # wraps, as other integers do
     return jnp.asarray(x).astype(dtype)

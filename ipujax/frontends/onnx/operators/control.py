@@ -32,17 +32,18 @@ def if_(
     then, other = (_branch(call, name, captured) for name in (then_branch, else_branch))
     if known(cond):
         return then() if np.reshape(cond, ()) else other()
-    forms = [jax.eval_shape(lambda f=f: _arrays(f())) for f in (then, other)]
-    if len({tuple((f.shape, f.dtype) for f in form) for form in forms}) > 1:
+    try:
+        return jax.lax.cond(
+            jnp.reshape(cond, ()).astype(bool), lambda: _arrays(then()), lambda: _arrays(other())
+        )
+    except TypeError as error:  # of the branches' forms: to ask for them first would be slower
+        forms = [jax.eval_shape(lambda f=f: _arrays(f())) for f in (then, other)]
         shapes = " and ".join(str([f"{f.dtype}{list(f.shape)}" for f in form]) for form in forms)
         raise check.refuse(
             f"the branches give arrays of different forms, {shapes}, and only running the model "
             "tells which one it takes",
             "give the condition by from_onnx(..., constants={...}) if it is an input",
-        )
-    return jax.lax.cond(
-        jnp.reshape(cond, ()).astype(bool), lambda: _arrays(then()), lambda: _arrays(other())
-    )
+        ) from error
 
 
 def _branch(call: Call, name: str, captured: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:

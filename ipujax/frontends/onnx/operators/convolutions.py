@@ -42,13 +42,17 @@ def conv(
         )
     dilations, strides = dilations or (1,) * len(kernel), strides or (1,) * len(kernel)
     around = padding_of(x.shape[2:], kernel, strides, pads, dilations, auto_pad)
-    # ONNX promises no order of sums, so CPUs may take the fastest one.
-    with frontend_attribute("convolutions", "products"):
-        result = jax.lax.conv_general_dilated(
-            jnp.asarray(x), jnp.asarray(weight), strides, around,
-            rhs_dilation=dilations, feature_group_count=group,
-        )  # fmt: skip
+    result = _convolved(
+        x, weight, window_strides=strides, padding=around,
+        rhs_dilation=dilations, feature_group_count=group,
+    )  # fmt: skip
     return _with_bias(result, bias)
+
+
+def _convolved(x: Array, weight: Array, **how: Any) -> Array:
+    """ONNX promises no order of sums, so CPUs may take the fastest one."""
+    with frontend_attribute("convolutions", "products"):
+        return jax.lax.conv_general_dilated(jnp.asarray(x), jnp.asarray(weight), **how)
 
 
 @operator("ConvTranspose")
@@ -85,8 +89,8 @@ def conv_transpose(
     # [inputs, outputs / group, ...] as the weights of the convolution that it is the transpose of
     weight = jnp.reshape(weight, (group, -1, *weight.shape[1:])).swapaxes(1, 2)
     weight = jnp.flip(weight.reshape(-1, *weight.shape[2:]), range(2, 2 + count))
-    result = jax.lax.conv_general_dilated(
-        jnp.asarray(x), weight, ones, around,
+    result = _convolved(
+        x, weight, window_strides=ones, padding=around,
         lhs_dilation=strides, rhs_dilation=dilations, feature_group_count=group,
     )  # fmt: skip
     return _with_bias(result, bias)

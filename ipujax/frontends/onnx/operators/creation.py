@@ -23,13 +23,16 @@ def constant(
     value_floats: Sequence[float] | None = None,
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
+    **other: Any,
 ) -> Any:
+    if other:
+        raise check.refuse(f"a constant holds {', '.join(other)}", "compute with numbers instead")
     if value is not None:
         return value
     if value_float is not None or value_floats is not None:
         return np.asarray(value_float if value_floats is None else value_floats, np.float32)
     if value_int is None and value_ints is None:
-        raise check.refuse("a constant holds no number", "compute with numbers in its place")
+        raise check.refuse("a constant holds nothing", "export the model again")
     return np.asarray(value_int if value_ints is None else value_ints, np.int64)
 
 

@@ -9,41 +9,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx
+import onnx.helper
+from jax.custom_derivatives import SymbolicZero
 
 from ipujax.frontends.checks import check
 from ipujax.frontends.onnx.operators.arrays import known, library, whole
 from ipujax.frontends.onnx.operators.table import operator
 
+Array = jax.Array
 Function = Callable[..., Any]
 
-_UNARY: dict[str, Function] = {
-    "Abs": jnp.abs,
-    "Acos": jnp.arccos,
-    "Acosh": jnp.arccosh,
-    "Asin": jnp.arcsin,
-    "Asinh": jnp.arcsinh,
-    "Atan": jnp.arctan,
-    "Atanh": jnp.arctanh,
-    "BitwiseNot": jnp.bitwise_not,
-    "Ceil": jnp.ceil,
-    "Cos": jnp.cos,
-    "Cosh": jnp.cosh,
-    "Exp": jnp.exp,
-    "Floor": jnp.floor,
-    "Identity": lambda x: x,
-    "IsNaN": jnp.isnan,
-    "Log": jnp.log,
-    "Neg": jnp.negative,
-    "Not": jnp.logical_not,
-    "Reciprocal": jnp.reciprocal,
-    "Round": jnp.round,
-    "Sign": jnp.sign,
-    "Sin": jnp.sin,
-    "Sinh": jnp.sinh,
-    "Sqrt": jnp.sqrt,
-    "Tan": jnp.tan,
-    "Tanh": jnp.tanh,
+_UNARY: dict[str, str] = {
+    "Acos": "arccos",
+    "Acosh": "arccosh",
+    "Asin": "arcsin",
+    "Asinh": "arcsinh",
+    "Atan": "arctan",
+    "Atanh": "arctanh",
+    "BitwiseNot": "bitwise_not",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Cosh": "cosh",
+    "Exp": "exp",
+    "Floor": "floor",
+    "IsNaN": "isnan",
+    "Log": "log",
+    "Neg": "negative",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Round": "rint",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sinh": "sinh",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+    "Tanh": "tanh",
 }
+"""The names of the functions, of NumPy and of `jax.numpy`."""
 
 _BINARY: dict[str, str] = {
     "Add": "add",
@@ -56,78 +59,164 @@ _BINARY: dict[str, str] = {
     "GreaterOrEqual": "greater_equal",
     "Less": "less",
     "LessOrEqual": "less_equal",
-    "Mul": "multiply",
     "Or": "logical_or",
     "Sub": "subtract",
     "Xor": "logical_xor",
 }
-"""The names of the functions, of NumPy and of `jax.numpy`."""
 
-_OF_SEVERAL: dict[str, Function] = {"Max": jnp.maximum, "Min": jnp.minimum, "Sum": jnp.add}
-
-
-def _binary(name: str) -> Function:
-    def function(x: Any, y: Any) -> Any:
-        return getattr(library(x, y), name)(x, y)
-
-    return function
+_OF_SEVERAL: dict[str, str] = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
-def _of_several(function: Function) -> Function:
-    def folded(*arrays: Any) -> Any:
-        return functools.reduce(function, arrays)
+def _of_all(function: str) -> Function:
+    """A function of as many arrays as it takes."""
 
-    return folded
+    def apply(*arrays: Any) -> Any:
+        return getattr(library(*arrays), function)(*arrays)
+
+    return apply
 
 
-for _name, _function in _UNARY.items():
-    operator(_name)(_function)
-for _name, _text in _BINARY.items():
-    operator(_name)(_binary(_text))
-for _name, _function in _OF_SEVERAL.items():
-    operator(_name)(_of_several(_function))
+def _binary(function: str) -> Function:
+    def apply(x: Any, y: Any) -> Any:
+        _check_types(x, y)
+        return getattr(library(x, y), function)(x, y)
+
+    return apply
+
+
+def _check_types(x: Any, y: Any) -> None:
+    """ONNX's own models have one type here, or are refused before; PopART's are not."""
+    if x.dtype == y.dtype:
+        return
+    first, second = (jax.dtypes.canonicalize_dtype(array.dtype) for array in (x, y))
+    if first == second:
+        return
+    kinds = (onnx.helper.np_dtype_to_tensor_dtype(dtype) for dtype in (first, second))
+    names = " and ".join(map(onnx.TensorProto.DataType.Name, kinds))
+    shapes = f"{np.asarray(x.shape)} and {np.asarray(y.shape)}"
+    raise check.refuse(f"incompatible types {names} (shapes {shapes})", "cast one of the arrays")
+
+
+def _folded(function: str) -> Function:
+    """A function of two arrays over any number of them."""
+
+    def apply(*arrays: Any) -> Any:
+        return functools.reduce(getattr(library(*arrays), function), arrays)
+
+    return apply
+
+
+for _table, _made in ((_UNARY, _of_all), (_BINARY, _binary), (_OF_SEVERAL, _folded)):
+    for _name, _function in _table.items():
+        operator(_name)(_made(_function))
+
+
+@operator("Identity")
+def identity(x: Any) -> Any:
+    return x
+
+
+@jax.custom_jvp
+def magnitude(x: Array) -> Array:
+    """Absolute values, whose derivative at zero is zero, as in PyTorch and PopART."""
+    return jnp.abs(x)
+
+
+magnitude.defjvps(lambda dx, result, x: dx * jnp.sign(x))
+
+
+@operator("Abs")
+def absolute(x: Any) -> Any:
+    return np.abs(x) if known(x) else magnitude(x)
 
 
 @operator("Mean")
-def mean(*arrays: jax.Array) -> jax.Array:
-    return functools.reduce(jnp.add, arrays) / len(arrays)
+def mean(*arrays: Any) -> Any:
+    return functools.reduce(library(*arrays).add, arrays) / len(arrays)
+
+
+@operator("Mul")
+def mul(x: Any, y: Any) -> Any:
+    """A single number of single precision takes the half precision of the other factor."""
+    x, y = _halved(x, y), _halved(y, x)
+    _check_types(x, y)
+    return library(x, y).multiply(x, y)
+
+
+def _halved(number: Any, other: Any) -> Any:
+    is_mixed = (number.dtype, other.dtype) == (np.float32, np.float16)
+    return number.astype(other.dtype) if is_mixed and number.size == 1 else number
 
 
 @operator("Erf")
-def erf(x: jax.Array) -> jax.Array:
+def erf(x: Array) -> Array:
     return jax.scipy.special.erf(jnp.asarray(x)).astype(x.dtype)
 
 
 @operator("Div")
-def div(x: jax.Array, y: jax.Array) -> jax.Array:
+def div(x: Any, y: Any) -> Any:
     """Integers are rounded towards zero, as in C."""
-    return jax.lax.div(*jnp.broadcast_arrays(x, y))
+    _check_types(x, y)
+    if not known(x, y):
+        return jax.lax.div(*jnp.broadcast_arrays(x, y))
+    if not whole(x):
+        return np.divide(x, y)
+    quotient, remainder = np.divmod(x, y)
+    return quotient + ((remainder != 0) & ((x < 0) != (y < 0)))
 
 
 @operator("Mod", 10)
-def mod(x: jax.Array, y: jax.Array, fmod: int = 0) -> jax.Array:
+def mod(x: Any, y: Any, fmod: int = 0) -> Any:
     """The remainder has the sign of `x` if `fmod` is set, else that of `y`."""
+    _check_types(x, y)
+    numpy = library(x, y)
     if fmod:
-        return jnp.fmod(x, y)
-    remainder = jnp.mod(x, y)
-    return remainder if whole(x) else jnp.where(remainder == 0, jnp.copysign(0, y), remainder)
+        return numpy.fmod(x, y)
+    remainder = numpy.mod(x, y)
+    return remainder if whole(x) else numpy.where(remainder == 0, numpy.copysign(0, y), remainder)
 
 
 @operator("Pow")
-def power(x: jax.Array, y: Any) -> jax.Array:
+def power(x: Any, y: Any) -> Any:
     """The result has the dtype of `x`, whatever the exponent's is."""
+    if known(x, y):
+        return _known_power(x, y).astype(x.dtype)
     if known(y) and np.ndim(y) == 0 and float(y).is_integer():
-        return jnp.power(x, int(y)).astype(x.dtype) if y >= 0 or not whole(x) else _inverse(x, y)
-    return jnp.power(x, y).astype(x.dtype)
+        base = x.astype(jnp.float32) if whole(x) and y < 0 else x  # integers: rounded towards zero
+        return jnp.power(base, int(y)).astype(x.dtype)
+    is_smooth = not (known(y) or whole(x) or whole(y))
+    return (_smooth_power if is_smooth else jnp.power)(x, y).astype(x.dtype)
 
 
-def _inverse(x: jax.Array, y: Any) -> jax.Array:
-    """Negative powers of integers, rounded towards zero."""
-    return jnp.power(x.astype(jnp.float32), int(y)).astype(x.dtype)
+def _known_power(x: Any, y: Any) -> Any:
+    if whole(x) and whole(y) and np.all(y >= 0):
+        return np.power(x, y)
+    return np.power(x.astype(np.float64), y.astype(np.float64))
+
+
+@jax.custom_jvp
+def _smooth_power(x: Array, y: Array) -> Array:
+    """Powers with the derivatives that PyTorch and PopART give where a factor of them is infinite.
+
+    By the exponent there is none where the base is negative: it is NaN there.
+    """
+    return jnp.power(x, y)
+
+
+@functools.partial(_smooth_power.defjvp, symbolic_zeros=True)
+def _(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    (x, y), (dx, dy) = primals, tangents
+    result = jnp.power(x, y)
+    total = jnp.zeros_like(result)
+    if not isinstance(dx, SymbolicZero):
+        total += jnp.where(y == 0, 0, y * jnp.power(x, y - 1)) * dx
+    if not isinstance(dy, SymbolicZero):  # else NaN times zero would spoil what the base gives
+        total += jnp.where((x == 0) & (y >= 0), 0, result * jnp.log(x)) * dy
+    return result, total
 
 
 @operator("BitShift", 11)
-def bitshift(x: jax.Array, y: jax.Array, direction: str) -> jax.Array:
+def bitshift(x: Array, y: Array, direction: str) -> Array:
     """Shifts by more bits than there are, or by a negative number, leave the sign alone."""
     x, y = jnp.broadcast_arrays(x, y)
     if direction not in ("LEFT", "RIGHT"):
@@ -136,17 +225,17 @@ def bitshift(x: jax.Array, y: jax.Array, direction: str) -> jax.Array:
 
 
 @operator("IsInf", 10)
-def isinf(x: jax.Array, detect_negative: int = 1, detect_positive: int = 1) -> jax.Array:
+def isinf(x: Array, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     wanted = jnp.where(jnp.signbit(x), bool(detect_negative), bool(detect_positive))
     return jnp.isinf(x) & wanted
 
 
 @operator("Clip", 6)
-def clip(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
     """Bounds are attributes before version 11, and inputs since."""
-    x = jnp.asarray(x)
-    x = x if min is None else jnp.maximum(x, jnp.asarray(min, x.dtype))
-    return x if max is None else jnp.minimum(x, jnp.asarray(max, x.dtype))
+    numpy = library(x, min, max)
+    x = x if min is None else numpy.maximum(x, numpy.asarray(min, x.dtype))
+    return x if max is None else numpy.minimum(x, numpy.asarray(max, x.dtype))
 
 
 @operator("Where", 9)

@@ -21,7 +21,6 @@ Ints = Sequence[int]
 DOMAIN = "ai.graphcore."
 
 _ELEMENTWISE: dict[str, Callable[..., Array]] = {
-    "Atan2": jnp.arctan2,
     "BitwiseAnd": jnp.bitwise_and,
     "BitwiseNot": jnp.bitwise_not,
     "BitwiseOr": jnp.bitwise_or,
@@ -42,6 +41,17 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
 
 for _name, _function in _ELEMENTWISE.items():
     operator(DOMAIN + _name)(_function)
+
+
+@operator("ai.graphcore.Atan2")
+def atan2(y: Array, x: Array) -> Array:
+    """Angles, whose derivatives at the origin are zero."""
+    x, y = jnp.broadcast_arrays(x, y)
+    is_origin = (x == 0) & (y == 0)
+    side = jnp.copysign(jnp.ones_like(x), x)
+    return jnp.arctan2(
+        jnp.where(is_origin, jax.lax.stop_gradient(y), y), jnp.where(is_origin, side, x)
+    )
 
 
 @operator("ai.graphcore.Scale")

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.frontends.checks import check
 from ipujax.frontends.onnx.operators.arrays import axis_of, int64, ints, whole
+from ipujax.frontends.onnx.operators.elementwise import magnitude
 from ipujax.frontends.onnx.operators.table import operator
 
 Axes = tuple[int, ...]
@@ -40,7 +42,7 @@ def _l2(x: jax.Array, axis: Axes, keepdims: bool) -> jax.Array:
 
 
 _REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
-    "ReduceL1": lambda x, **how: jnp.sum(jnp.abs(x), **how),
+    "ReduceL1": lambda x, **how: jnp.sum(magnitude(x), **how),
     "ReduceL2": _l2,
     "ReduceLogSum": lambda x, **how: jnp.log(jnp.sum(x, **how)),
     "ReduceLogSumExp": lambda x, **how: jax.nn.logsumexp(x, **how),
@@ -59,13 +61,28 @@ def _register(name: str, function: Callable[..., jax.Array]) -> None:
     def reduce(
         x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> jax.Array:
-        given = () if axes is None else ints(axes)
+        is_attribute = isinstance(axes, list)
+        given = None if axes is None else reduced_axes(ints(axes), x.ndim)
         if not given and noop_with_empty_axes:
             return x
-        over = tuple(axis_of(axis, x.ndim) for axis in given) or tuple(range(x.ndim))
+        over = given if given or is_attribute else tuple(range(x.ndim))
         return function(jnp.asarray(x), axis=over, keepdims=bool(keepdims)).astype(x.dtype)
 
     operator(name, static=("axes",))(reduce)
+
+
+def reduced_axes(axes: Axes, rank: int) -> Axes:
+    """Axes counted from the front.
+
+    Raises:
+      FrontendError: (a `ValueError`) there are no such axes.
+    """
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise check.refuse(
+                f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]", "give one in it"
+            )
+    return tuple(axis % rank for axis in axes)
 
 
 for _name, _function in _REDUCTIONS.items():

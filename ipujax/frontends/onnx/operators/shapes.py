@@ -28,6 +28,11 @@ def size(x: Any) -> Any:
 @operator("Reshape", 5, static=("shape",))
 def reshape(x: Any, shape: Any, allowzero: int = 0) -> Any:
     sizes = ints(shape)
+    if sizes.count(-1) > 1:
+        raise check.refuse(
+            f"shape input to ReshapeOp can only use -1 to specify one unknown dimension: {sizes}",
+            "give the other sizes",
+        )
     if not allowzero:
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
     return library(x).reshape(x, sizes)
@@ -58,12 +63,26 @@ def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
 
 @operator("Expand", 8, static=("shape",))
 def expand(x: Any, shape: Any) -> Any:
-    return library(x).broadcast_to(x, limited(np.broadcast_shapes(x.shape, ints(shape))))
+    try:
+        whole = np.broadcast_shapes(x.shape, ints(shape))
+    except ValueError as error:
+        raise check.refuse(
+            f"an array of shape {x.shape} is expanded to {ints(shape)}: corresponding dimensions "
+            "must have the same value or one of them must be 1",
+            "give another shape",
+        ) from error
+    return library(x).broadcast_to(x, limited(whole))
 
 
 @operator("Tile", 6, static=("repeats",))
 def tile(x: Any, repeats: Any) -> Any:
     times = ints(repeats)
+    if len(times) != x.ndim:
+        raise check.refuse(
+            f"the repeats {times} of an array of shape {x.shape} should have one element for each "
+            "dimension of the data tensor",
+            "give as many numbers as the array has axes",
+        )
     limited([size * time for size, time in zip(x.shape, times, strict=True)])
     return library(x).tile(x, times)
 

@@ -107,7 +107,7 @@ class VersionedOperators(Operators):
                 )
         values = jax.tree.leaves((args, {k: v for k, v in kwargs.items() if k == "captured"}))
         if self._folded[operator] and not any(isinstance(v, jax.Array) for v in values):
-            with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+            with jax.ensure_compile_time_eval(), jax.enable_x64(True), np.errstate(all="ignore"):
                 value = jax.tree.map(np.asarray, super().apply(call, args, kwargs))
         else:
             args = [a if i in static else narrowed(a) for i, a in enumerate(args)]
