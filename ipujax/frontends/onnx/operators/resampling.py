@@ -96,7 +96,9 @@ _NEAREST: dict[str, Callable[[Line], Line]] = {
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
+    "pytorch": np.floor,
 }
+"""Which old element a new one is; PopART's `pytorch` counts places as `asymmetric` does."""
 
 
 def _triangle(distance: Line) -> Line:
@@ -157,6 +159,9 @@ def resize(
         weight = functools.partial(cubic, a=cubic_coeff_a)
         kernel = dc.replace(kernel, weight=weight, reach=2)
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    places_of = _PLACES[coordinate_transformation_mode]
+    if mode == "nearest" and nearest_mode == "pytorch":
+        places_of = _asymmetric
     axes = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
     old = [x.shape[axis] for axis in axes]
     dimensions = _dimensions(old, scales, sizes, keep_aspect_ratio_policy, roi if is_crop else None)
@@ -164,7 +169,7 @@ def resize(
     for axis, d in zip(axes, dimensions, strict=True):
         if d.new == d.old and d.scale == 1 and (d.start, d.end) == (0, 1):
             continue
-        places = _PLACES[coordinate_transformation_mode](d)
+        places = places_of(d)
         if mode == "nearest":
             result = _taken(result, axis, _NEAREST[nearest_mode](places), d)
         else:
