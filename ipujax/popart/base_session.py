@@ -302,7 +302,9 @@ class Session(Reports, Weights):
                 ((*self._lead, *aval.shape), aval.dtype) for aval in self._forward.inputs.values()
             ]
             return execution.synthetic(mode, shapes)
-        stepio.check_names(self._model.inputs, self.dataFlow.anchors())
+        # Weights are inputs of the original's models, too: data of theirs are not looked at.
+        inputs = {*self._model.inputs, *self._model.variables, *self._initialized()}
+        stepio.check_names(inputs, self.dataFlow.anchors())
         shared = broadcast_inputs(self._proto)
         return [
             self._read_shared(stepio, name, aval)

@@ -16,6 +16,7 @@ from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValu
 from ipujax.popart.tensor_info import DataType
 
 _FIRST, _SECOND, _STEP = "Accl1___", "Accl2___", "Step___"
+_PREVIOUS = "PreviousLossScaling___specific___"
 _LAMB = (AdamMode.Lamb, AdamMode.LambNoBias)
 _BIASED = (AdamMode.AdamNoBias, AdamMode.LambNoBias)
 
@@ -39,7 +40,8 @@ class Adam(Optimizer):
       accl1_type: of the first moment.
       accl2_type: of the second.
       clip_norm_settings: `ClipNormSettings`, applied in order.
-      scaled_optimizer_state: whether the moments keep the loss scaling.
+      scaled_optimizer_state: whether the moments keep the loss scaling; they follow it when it
+        changes.
       debugContext: a name; it changes nothing.
 
     Raises:
@@ -114,7 +116,11 @@ class Adam(Optimizer):
         """Both moments, and the number of steps where it is needed."""
         first, second = self._types
         slots = {_FIRST: zeros(weight, first), _SECOND: zeros(weight, second)}
-        return slots if self._mode in _BIASED else {**slots, _STEP: jnp.float32(0)}
+        if self._mode not in _BIASED:
+            slots[_STEP] = jnp.float32(0)
+        if self.keeps_scaled and not self.values["lossScaling"].getDefault().constant:
+            slots[_PREVIOUS] = jnp.asarray(hyper("lossScaling"), jnp.float32)
+        return slots
 
     def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
         """As the class says."""
@@ -124,13 +130,17 @@ class Adam(Optimizer):
         if self._decay is WeightDecayMode.L2Regularization:
             gradient, decay = gradient + decay, 0.0
         gradient = gradient * scale
+        grown = scale / slots[_PREVIOUS] if _PREVIOUS in slots else 1.0
+        old1, old2 = slots[_FIRST] * grown, slots[_SECOND] * (grown if is_max else grown**2)
         beta1, beta2 = hyper("beta1"), hyper("beta2")
-        first = beta1 * slots[_FIRST] + (1 - beta1) * gradient
+        first = beta1 * old1 + (1 - beta1) * gradient
         if is_max:
-            second = jnp.maximum(beta2 * slots[_SECOND], jnp.abs(gradient))
+            second = jnp.maximum(beta2 * old2, jnp.abs(gradient))
         else:
-            second = beta2 * slots[_SECOND] + (1 - beta2) * jnp.square(gradient)
+            second = beta2 * old2 + (1 - beta2) * jnp.square(gradient)
         new = {_FIRST: first, _SECOND: second}
+        if _PREVIOUS in slots:
+            new[_PREVIOUS] = jnp.asarray(scale, jnp.float32)
         if self._mode not in _BIASED:
             new[_STEP] = step = slots[_STEP] + 1
             first = first / (1 - jnp.asarray(beta1, jnp.float32) ** step)

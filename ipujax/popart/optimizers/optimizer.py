@@ -26,7 +26,14 @@ Array = jax.Array
 Slots = dict[str, Array]
 """Values of a weight that an optimizer keeps, by the beginning of their names."""
 
-PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___")
+PREFIXES = (
+    "Accl___",
+    "Accl1___",
+    "Accl2___",
+    "Accl3___",
+    "Step___",
+    "PreviousLossScaling___specific___",
+)
 """What the names of slots begin with, before the weight's."""
 
 LOSS_SCALING = "lossScaling"

@@ -140,6 +140,23 @@ def test_adam_as_pytorch() -> None:
     )
 
 
+@pytest.mark.parametrize("mode", [AdamMode.Adam, AdamMode.AdaMax, AdamMode.LambNoBias])
+def test_moments_follow_a_loss_scaling_that_changes(mode: AdamMode) -> None:
+    found: list[Any] = []
+    for is_scaled in (True, False):
+        optimizer = Adam(values(16.0, LearningRate=0.05), mode, scaled_optimizer_state=is_scaled)
+        transformation = optimizer.transformation()
+        params = {n: jnp.asarray(v, jnp.float32) for n, v in weights().items()}
+        state: Any = transformation.init(params)
+        for step, scale in enumerate([16.0, 16.0, 2.0, 64.0]):
+            given = {n: jnp.asarray(g * scale, jnp.float32) for n, g in gradients(step).items()}
+            hyper = {**state["hyper"], "lossScaling": jnp.float32(scale)}
+            changes, state = transformation.update(given, {**state, "hyper": hyper}, params)
+            params = {n: params[n] + changes[n] for n in params}  # pyright: ignore
+        found.append({n: np.asarray(v) for n, v in params.items()})
+    agree(*found)
+
+
 def numpy_lamb(is_corrected: bool, limit: float) -> dict[str, Any]:
     params, first, second = weights(), {}, {}
     for step in range(STEPS):

@@ -30,8 +30,9 @@ def reduced(losses: Array, reduction: str) -> Array:
 
 @operator("ai.graphcore.L1")
 def l1(x: Array, reduction: str = "Mean", **attributes: Any) -> Array:
-    """The magnitudes, times `lambda`, which is no name in Python."""
-    return reduced(jnp.abs(x) * jnp.asarray(attributes["lambda"], x.dtype), reduction)
+    """The magnitudes, whose derivative is 0 at 0, times `lambda`, which is no name in Python."""
+    magnitudes = x * jax.lax.stop_gradient(jnp.sign(x))
+    return reduced(magnitudes * jnp.asarray(attributes["lambda"], x.dtype), reduction)
 
 
 @operator("ai.graphcore.Nll")
