@@ -186,6 +186,7 @@ from ipujax.popart.reserved import (
     reservedSpecificWeightDecayScaleFactor0Prefix as reservedSpecificWeightDecayScaleFactor0Prefix,
 )
 from ipujax.popart.reserved import reservedStepPrefix as reservedStepPrefix
+from ipujax.popart.reserved import reservedUpdatedVarPrefix as reservedUpdatedVarPrefix
 from ipujax.popart.session import InferenceSession as InferenceSession
 from ipujax.popart.session import TrainingSession as TrainingSession
 from ipujax.popart.step_io import PyStepIO as PyStepIO

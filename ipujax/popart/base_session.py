@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
+from ipujax.popart.anchors import ACCUMULATED, UPDATED, Changing
 from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
@@ -127,7 +129,9 @@ class Session(Reports, Weights):
         Raises:
           PopARTError: (a `ValueError`) there is none of that name.
         """
-        own = check.text(id, "a tensor").removeprefix(GRADIENT)
+        own = check.text(id, "a tensor")
+        for prefix in (GRADIENT, ACCUMULATED, UPDATED):
+            own = own.removeprefix(prefix)
         if own == FINAL_SCALE and self._loss is not None:
             return TensorInfo(DataType.FLOAT, [])
         for values in (self._model.avals, self._model.variables, self._known):
@@ -259,14 +263,16 @@ class Session(Reports, Weights):
         config = execution.config_of(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         provide(self.replicationFactor, where.count, self._device, config, cache)
-        anchors = tuple(name for name in self.dataFlow.anchors() if name not in known)
-        tracking = tracking_of(options, self._optimizer, self._model, where)
         moved = changes(self._model.graph)
-        if loss is None:
-            return Forward(self._model, where, anchors, moved=moved)
-        moved |= training_mode.moved_statistics(self._model)
+        if loss is not None:
+            moved |= training_mode.moved_statistics(self._model)
+        tracking = tracking_of(options, self._optimizer, self._model, where)
         again = options.autoRecomputation
-        return Forward(self._model, where, anchors, loss, moved, again, tracking)
+        forward = Forward(self._model, where, (), loss, moved, again, tracking)
+        is_mean = execution.reduction_of(options) == "RUNNING_MEAN"
+        self._changing = Changing(forward.trained, self.accumulationFactor, is_mean)
+        sources = [self._changing.source(n) for n in self.dataFlow.anchors() if n not in known]
+        return dc.replace(forward, anchors=tuple(dict.fromkeys(sources)))
 
     def _made(self) -> DeviceLoop:
         forward, replicas, name = self._forward, self.replicationFactor, self._name
@@ -327,10 +333,11 @@ class Session(Reports, Weights):
         sent = dict(zip(names, jax.tree.leaves(results) if names else [], strict=True))
         for name in self.dataFlow.anchors():
             shape = (*self._lead, *self.getInfo(name).shape())
-            if name in sent:
-                value = np.asarray(sent[name]).reshape(shape)
-            else:
+            if name in known:
                 value = np.broadcast_to(known[name], shape)
+            else:
+                values = np.asarray(sent[self._changing.source(name)]).reshape(shape)
+                value = self._changing.value(name, values, self._state.variables)
             stepio.write(name, self.dataFlow.art(name).reduced(value))
 
     def _elements(self, inputs: Sequence[Array]) -> Any:

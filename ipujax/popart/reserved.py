@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ipujax.popart.anchors import ACCUMULATED, UPDATED
 from ipujax.popart.forward import GRADIENT
 
 
@@ -36,8 +37,13 @@ def reservedStepPrefix() -> str:
 
 
 def reservedAccumPrefix() -> str:
-    """Of the sum of gradients over micro-batches, which is inside the program: no anchor."""
-    return "Accum___"
+    """Of the sum of a weight's gradients so far, over the micro-batches of a weight update."""
+    return ACCUMULATED
+
+
+def reservedUpdatedVarPrefix() -> str:
+    """Of a weight after the update of its batch."""
+    return UPDATED
 
 
 def reservedLossScalingPrefix() -> str:
