@@ -90,6 +90,8 @@ class Session(Reports, Weights):
         self._model = _converted(
             self._proto, inputShapeInfo or InputShapeInfo(), self._options.replicas
         )
+        if self._options.groupNormStridedChannelGrouping:
+            self._model = training_mode.with_strided_groups(self._model)
         if is_training:
             self._model = training_mode.with_dropout(self._model)
             self._check_loss(loss)

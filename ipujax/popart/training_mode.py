@@ -1,4 +1,4 @@
-"""What operators of a model do in a training session, and do not in an inference session."""
+"""What operators of a model do because of the session: its kind, or its options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ from ipujax.frontends.onnx.operators import ONNX
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
 _NORMALIZATIONS = ("BatchNormalization-", "ai.graphcore.BatchNormalization-")
+_GROUPS = "ai.graphcore.GroupNormalization-1"
 _SHAPED = "ai.graphcore.ShapedDropout-1"
 
 
 def with_dropout(model: Converted) -> Converted:
     """The model with dropout that acts: up to opset 11 the session says whether it does."""
     nodes = tuple(_acting(node) for node in model.graph.nodes)
+    return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
+
+
+def with_strided_groups(model: Converted) -> Converted:
+    """The model with group normalization over every n-th channel."""
+
+    def strided(node: Node) -> Node:
+        is_meant = node.operator == _GROUPS
+        return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_meant else node
+
+    nodes = tuple(map(strided, model.graph.nodes))
     return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
 
 

@@ -34,6 +34,7 @@ _ACTING: dict[str, Any] = {
     "enablePipelining": False,
     "enableReplicatedGraphs": False,
     "enableStochasticRounding": False,
+    "groupNormStridedChannelGrouping": False,
     "replicatedGraphCount": 1,
     "syntheticDataMode": SyntheticDataMode.Off,
     "virtualGraphMode": VirtualGraphMode.Off,
@@ -116,7 +117,6 @@ _LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are
     "enableStableNorm": False,
     "enableSupportedDataTypeCasting": True,
     "ensureFp32LossScaleTensor": False,
-    "groupNormStridedChannelGrouping": False,
     "partialsTypeMatMuls": "",
     "strictOpVersions": True,
     "throwIfLog2ScaleTensorNotInRange": True,
@@ -158,7 +158,7 @@ class SessionOptions:
     meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
     virtualGraphMode (Off and Manual), autoRecomputation, syntheticDataMode,
     compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
-    enableEngineCaching.
+    enableEngineCaching, groupNormStridedChannelGrouping.
 
     These are refused unless they have their defaults: executionPhaseSettings, customCodelets,
     customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios, and of several

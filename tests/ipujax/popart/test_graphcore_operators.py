@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import jax.test_util
 import numpy as np
 import pytest
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
+from ipujax.errors import FrontendError
+from ipujax.frontends.graphs import Call, Node
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.frontends.onnx.operators import graphcore as ops
 from ipujax.frontends.onnx.operators import graphcore_losses as losses
@@ -23,6 +28,13 @@ def close(result: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(result), expected, 2e-5, 1e-6)
 
 
+def applied(name: str, *arrays: Any, **attributes: Any) -> Any:
+    """What the operator of a name gives."""
+    results = tuple(f"r{i}" for i in range(3)) if name in ("Sort", "GroupNormalization") else ("r",)
+    node = Node(ONNX.resolve(f"ai.graphcore.{name}", 1), arrays, attributes, results)
+    return ONNX.apply(Call(node, 0, {}, None), arrays, attributes)
+
+
 def test_losses() -> None:
     given: dict[str, Any] = {"lambda": 0.1}
     close(losses.l1(X, "Sum", **given), 0.1 * np.abs(X).sum())  # type: ignore
@@ -30,6 +42,121 @@ def test_losses() -> None:
     close(losses.nll(np.log(P), LABELS, "None", inputIsLogProbability=1), PICKED)  # type: ignore
     close(losses.nll(P, LABELS, ignoreIndex=0), PICKED[[0, 2, 3]].mean())  # type: ignore
     close(losses.identity_loss(X), X.mean())  # type: ignore
+
+
+def test_where_no_label_counts_the_loss_is_zero_and_so_is_its_derivative() -> None:
+    def loss(p: Any) -> Any:
+        return losses.nll(p, np.full(4, 7), ignoreIndex=7)  # type: ignore
+
+    value, derivative = jax.value_and_grad(loss)(jnp.asarray(P))
+    assert float(value) == 0
+    close(derivative, np.zeros_like(P))
+
+
+def test_a_label_that_is_no_class_has_no_probability() -> None:
+    labels = np.array([6, -1], np.int32)
+    close(losses.nll(P[:2], labels, "None"), [-np.log(1e-7)] * 2)  # type: ignore
+    close(losses.nll(P[:2], labels, "None", inputIsLogProbability=1), [0, 0])  # type: ignore
+
+
+def test_what_is_improbable_is_learned() -> None:
+    logits = jnp.array([[0.0, 20.0, -1.0]])  # of the label exp(-20) = 2e-9, whose logarithm is cut
+
+    def loss(x: Any) -> Any:
+        return losses.nll(jax.nn.softmax(x), np.array([0]))  # type: ignore
+
+    value, derivative = jax.value_and_grad(loss)(logits)
+    close(value, -np.log(1e-7))
+    close(derivative, jax.nn.softmax(logits) - np.array([[1, 0, 0]]))
+
+
+def test_numbers_are_rounded_away_from_zero_halfway() -> None:
+    x = np.array([0.5, -0.5, 1.5, -2.5, 0.49999997, 8388609.0, -3.2], np.float32)
+    close(applied("Round", x), [1, -1, 2, -3, 0, 8388609, -3])
+
+
+DIFFERENTIABLE: dict[str, tuple[int, dict[str, Any]]] = {  # inputs [2, 4, 3], and attributes
+    "Atan2": (2, {}),
+    "Expm1": (1, {}),
+    "Fmod": (2, {}),
+    "Gelu": (1, {}),
+    "GeluErf": (1, {}),
+    "IdentityLoss": (1, {}),
+    "IncrementMod": (1, {"increment": 0.3, "modulus": 10.0}),
+    "L1": (1, {"lambda": 0.3, "reduction": "None"}),
+    "Log1p": (1, {}),
+    "Nop": (1, {}),
+    "Remainder": (2, {}),
+    "Reshape": (1, {"shape": [6, 4]}),
+    "Reverse": (1, {"dimensions": [0, 2]}),
+    "Scale": (1, {"scale": 0.3}),
+    "ScaledAdd": (2, {"scale0": 0.3, "scale1": -2.0}),
+    "Slice": (1, {"starts": [1], "ends": [3], "axes": [1]}),
+    "Sort": (1, {"axis": 1, "descending": 1}),
+    "Subsample": (1, {"strides": [1, 2, 2]}),
+    "Swish": (1, {}),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_derivatives_are_those_of_finite_differences(name: str) -> None:
+    count, attributes = DIFFERENTIABLE[name]
+    values = 0.4 + np.random.default_rng(2).permutation(24 * count) / 16  # away from each other
+    arrays = [jnp.asarray(part.reshape(2, 4, 3), jnp.float32) for part in np.split(values, count)]
+
+    @jax.jit
+    def total(*arrays: Any) -> Any:
+        found = applied(name, *arrays, **attributes)
+        return jnp.sum(jnp.sin(found[0] if isinstance(found, tuple) else found))
+
+    jax.test_util.check_grads(total, arrays, 1, ["rev"], 2e-2, 2e-2, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["Detach", "NearbyInt", "Round"])
+def test_what_has_no_slope_has_no_derivative(name: str) -> None:
+    close(jax.grad(lambda x: applied(name, x).sum())(jnp.asarray(X)), np.zeros_like(X))
+
+
+def test_parts_and_groups_have_derivatives() -> None:
+    arrays = [jnp.asarray(X), jnp.asarray(X[:, :3] / 2)]
+    index, where = np.array([2], np.uint32), {"axes": [1], "sizes": [3]}
+
+    @jax.jit
+    def total(x: Any, part: Any) -> Any:
+        added = applied("DynamicAdd", x, index, part, **where)
+        updated = applied("DynamicUpdate", added, index - 1, part, **where)
+        zeroed = applied("DynamicZero", updated, index - 2, axes=[1], sizes=[1])
+        weight, bias = x[0], part[0].repeat(2)
+        groups, *_ = applied("GroupNormalization", zeroed, weight, bias, num_groups=2)
+        return jnp.sum(jnp.sin(groups) + jnp.sin(applied("DynamicSlice", x, index, **where)).sum())
+
+    jax.test_util.check_grads(total, arrays, 1, ["rev"], 2e-2, 2e-2, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint32])
+def test_counters_keep_their_sign(dtype: Any) -> None:
+    x = np.array([5, -5, 10, 1, 2]).astype(dtype)
+    found = ops.increment_mod(x, 3.0, 4.0)  # type: ignore
+    assert found.dtype == dtype
+    close(found, np.fmod(x + dtype(3), dtype(4)))
+
+
+def test_a_stride_of_zero_is_refused() -> None:
+    with pytest.raises(FrontendError, match="Strides invalid"):
+        ops.subsample(X, [4, 0])  # type: ignore
+
+
+def test_groups_of_every_other_channel() -> None:
+    x = np.random.default_rng(1).normal(size=(2, 6, 5)).astype(np.float32)
+    weight, bias = np.arange(6, dtype=np.float32), np.ones(6, np.float32)
+    result, mean, inverse = ops.group_normalization(x, weight, bias, 2, 1e-3, strided=True)  # type: ignore
+    for sample, group in np.ndindex(2, 2):
+        part = x[sample, group::2]
+        deviation = np.sqrt(part.var() + 1e-3)
+        close(mean[2 * sample + group], part.mean())
+        close(inverse[2 * sample + group], 1 / deviation)
+        normal = (part - part.mean()) / deviation
+        close(result[sample, group::2], normal * weight[group::2, None] + 1)
 
 
 def test_parts() -> None:

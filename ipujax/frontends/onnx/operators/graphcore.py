@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ipujax.frontends.checks import check
 from ipujax.frontends.onnx.dtypes import dtype_of
@@ -35,7 +36,7 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "NearbyInt": jnp.round,
     "Nop": lambda x: x,
     "Remainder": jnp.remainder,
-    "Round": lambda x: jnp.trunc(x + jnp.copysign(jnp.asarray(0.5, x.dtype), x)),
+    "Round": lambda x: jax.lax.round(x, jax.lax.RoundingMethod.AWAY_FROM_ZERO),
     "Swish": jax.nn.silu,
 }
 
@@ -76,7 +77,8 @@ def scaled_add(
 
 @operator("ai.graphcore.IncrementMod")
 def increment_mod(x: Array, increment: float, modulus: float) -> Array:
-    return jnp.mod(x + jnp.asarray(increment, x.dtype), jnp.asarray(modulus, x.dtype))
+    """What is left of `x + increment` over `modulus`, of the sign of the sum."""
+    return jnp.fmod(x + jnp.asarray(increment, x.dtype), jnp.asarray(modulus, x.dtype))
 
 
 @operator("ai.graphcore.Init", folded=False)
@@ -153,6 +155,9 @@ def slice_by_attributes(x: Array, ends: Ints, starts: Ints, axes: Ints | None = 
 
 @operator("ai.graphcore.Subsample")
 def subsample(x: Array, strides: Ints) -> Array:
+    if 0 in strides:
+        what = f"Strides invalid. 0 stride at index {list(strides).index(0)}"
+        raise check.refuse(what, "give a stride of one or more for each axis")
     return x[tuple(slice(None, None, stride) for stride in strides)]
 
 
@@ -178,9 +183,22 @@ def bucketize(x: Array, boundaries: Array, right: int = 0) -> Array:
 
 @operator("ai.graphcore.GroupNormalization")
 def group_normalization(
-    x: Array, weight: Array, bias: Array, num_groups: int, epsilon: float = 1e-5
+    x: Array,
+    weight: Array,
+    bias: Array,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    strided: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Of [batch, channels, ...]: the result, and [batch * groups] means and inverse deviations."""
+    """Of [batch, channels, ...]: the result, and [batch * groups] means and inverse deviations.
+
+    A group is consecutive channels, or with `strided` every `num_groups`-th one.
+    """
+    if strided:
+        order = np.arange(x.shape[1]).reshape(-1, num_groups).T.ravel()
+        sorted_by_group = (jnp.take(a, order, i) for a, i in ((x, 1), (weight, 0), (bias, 0)))
+        result, *statistics = group_normalization(*sorted_by_group, num_groups, epsilon)
+        return result[:, np.argsort(order)], *statistics
     wide = jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
     groups = wide.reshape(x.shape[0] * num_groups, -1)
     mean = groups.mean(1, keepdims=True)

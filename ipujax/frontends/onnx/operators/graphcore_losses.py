@@ -19,8 +19,8 @@ _REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "None": lambda losses: losses,
 }
 
-_SMALLEST = {2: 6.104e-5, 4: 1e-7}
-"""The least probabilities whose logarithms are taken, by their bytes."""
+_SMALLEST = {2: (6.104e-5, 6.104e-5), 4: (1e-7, 1e-10)}
+"""The least probabilities whose logarithms are taken, and divided by, by their bytes."""
 
 
 def reduced(losses: Array, reduction: str) -> Array:
@@ -43,16 +43,32 @@ def nll(
     ignoreIndex: int | None = None,
     inputIsLogProbability: int = 0,
 ) -> Array:
-    """Of probabilities [..., classes], or their logarithms; the mean is of those that count."""
+    """Of probabilities [..., classes], or their logarithms; the mean is of those that count.
+
+    Where none counts, the mean is zero. A label that is no class has the probability of zero, or
+    its logarithm.
+    """
     x, target = jnp.asarray(x), jnp.asarray(target).astype(jnp.int32)
-    logs = x if inputIsLogProbability else jnp.log(jnp.maximum(x, _SMALLEST[x.dtype.itemsize]))
+    is_class = (target >= 0) & (target < x.shape[-1])
+    labels = jnp.where(is_class, target, 0)[..., None]
+    picked = jnp.where(is_class, jnp.take_along_axis(x, labels, -1)[..., 0], 0)
     counts = jnp.ones(target.shape, bool) if ignoreIndex is None else target != ignoreIndex
-    labels = jnp.where(counts, target, 0)[..., None]
-    losses = -jnp.take_along_axis(logs, labels, -1, mode="clip")[..., 0]
-    losses = jnp.where(counts, losses, 0).astype(x.dtype)
+    losses = jnp.where(counts, -(picked if inputIsLogProbability else _log(picked)), 0)
     if reduction == "Mean" and ignoreIndex is not None:
-        return losses.sum() / counts.sum().astype(x.dtype)
+        return losses.sum() / jnp.maximum(counts.sum(), 1).astype(x.dtype)
     return reduced(losses, reduction)
+
+
+@jax.custom_jvp
+def _log(p: Array) -> Array:
+    return jnp.log(jnp.maximum(p, _SMALLEST[p.dtype.itemsize][0]))
+
+
+@_log.defjvp
+def _of_log(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """It has a derivative where it is cut off, or what is improbable would not be learned."""
+    (p,), (change,) = primals, tangents
+    return _log(p), change / jnp.maximum(p, _SMALLEST[p.dtype.itemsize][1])
 
 
 @operator("ai.graphcore.IdentityLoss")
