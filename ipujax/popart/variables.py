@@ -8,7 +8,7 @@ import enum
 from ipujax.popart.checks import check
 
 
-class CommGroupType(enum.Enum):
+class CommGroupType(enum.IntEnum):
     """Which replicas are a group, where groups have k of N = k * m replicas.
 
     `All` of them; `Consecutive` ones, {0 .. k-1}, {k .. 2k-1} ..; `Orthogonal` ones, {0, m, 2m ..},

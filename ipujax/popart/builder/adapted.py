@@ -48,7 +48,7 @@ def collective(asked: Request) -> Request:
     if operator is not None:
         operator = check.instance(operator, CollectiveOperator, "collectiveOperator").value
     if group is not None:
-        group = [int(group.type.value), int(group.replicaGroupSize)]
+        group = [group.type.value, group.replicaGroupSize]
     said = {COLLECTIVE: operator, GROUP: group}
     return dc.replace(
         asked, attributes={n: value for n, value in said.items() if value is not None}

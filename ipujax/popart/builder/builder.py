@@ -13,6 +13,7 @@ import onnx.helper
 
 from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
+from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
 from ipujax.host import files
 from ipujax.popart.builder.attributes import Attributes, write
@@ -60,6 +61,7 @@ class Builder(Attributes, Tensors):
         self._opsets = {**DEFAULT_OPSETS, **(opsets or {})}
         self._graph = onnx.GraphProto(name=NAMELESS)
         self._outputs: list[str] = []
+        self._replicas: int | None = None
         self._known: Converted | None = None  # shapes, until the graph changes
         self._names: set[str] = set()
         self._scopes: list[str] = []
@@ -207,19 +209,17 @@ class Builder(Attributes, Tensors):
         """The name that something has in the scopes around."""
         return self._scoped(name)
 
+    def embedReplicationFactor(self, replicationFactor: int) -> None:
+        """Says how many replicas a session will have, for the shapes that collectives give."""
+        self._replicas = check.integer(replicationFactor, "replicationFactor", at_least=1)
+        self._changed()
+
     # --- what there is not ----------------------------------------------------------------------
 
     def customOp(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: a custom operator of the original is compiled for an IPU."""
         raise check.refuse(
             "customOp: there are no compiled operators", "use those of builder.aiOnnx"
-        )
-
-    def embedReplicationFactor(self, replicationFactor: int) -> None:
-        """Raises: a model has no replicas of its own."""
-        raise check.refuse(
-            f"embedReplicationFactor({replicationFactor}): a model does not hold it",
-            "set SessionOptions.enableReplicatedGraphs and replicatedGraphCount",
         )
 
     def saveInitializersExternally(self, ids: Iterable[str], filename: str) -> None:
@@ -294,7 +294,8 @@ class Builder(Attributes, Tensors):
             )
         if self._known is None:
             with as_popart_errors():
-                self._known = converted(self._model(), {}, {})
+                told = {} if self._replicas is None else {REPLICAS: self._replicas}
+                self._known = converted(self._model(), {}, {}, told)
         known = self._known
         for values in (known.avals, known.variables, known.constants):
             if name in values:

@@ -99,6 +99,19 @@ def test_one_replica_is_alone() -> None:
     np.testing.assert_array_equal(anchors[flat], values.ravel())
 
 
+def test_a_builder_may_know_the_replicas() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [10]))
+    group = popart.CommGroup(popart.CommGroupType.Orthogonal, 2)
+    by_group = builder.aiGraphcore.replicatedreducescatter([x], commGroup=group)
+    by_all = builder.aiGraphcore.replicatedreducescatter([x])
+    assert builder.getInt64VectorNodeAttribute("__collectiveCommGroup", by_group) == [2, 2]
+    assert builder.getTensorShape(by_group) == [5]
+    builder.embedReplicationFactor(4)
+    assert builder.getTensorShape(by_group) == [5]
+    assert builder.getTensorShape(by_all) == [3]
+
+
 def test_groups_that_do_not_divide_the_replicas_are_refused() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(popart.TensorInfo("FLOAT", [5]))

@@ -19,7 +19,7 @@ from ipujax.replication_ops import replication_index
 Array = jax.Array
 
 REPLICAS = "__replicas"
-"""The mark of a node that says how many replicas there are; one where it is left out."""
+"""The mark of a node that says how many replicas there are; without it there is one group."""
 
 _OPERATOR, _GROUP = "__collectiveOperator", "__collectiveCommGroup"
 _CONSECUTIVE, _ORTHOGONAL = 1, 2
@@ -60,9 +60,9 @@ def reduce_scatter(call: Call, x: Array) -> Array:
 
 def _groups(call: Call) -> np.ndarray[Any, Any]:
     """The numbers of the replicas in each group, [groups, replicas of a group]."""
-    count = call.node.marks.get(REPLICAS, 1)
-    numbers = np.arange(count)
     kind, size = call.node.marks.get(_GROUP, (0, 0))
+    count = call.node.marks.get(REPLICAS, size or 1)
+    numbers = np.arange(count)
     if kind not in (_CONSECUTIVE, _ORTHOGONAL):
         return numbers.reshape(1, -1) if kind == 0 else numbers.reshape(-1, 1)
     if not size or count % size:
