@@ -286,7 +286,7 @@ class Session(Reports, Weights):
             return Inference(forward.pipeline(), accumulation=count, name=name, replicas=replicas)
         optimizer = self._optimizer.transformation()
         if forward.tracking is not None:
-            optimizer = scaled(optimizer, forward.tracking.factors.settings)
+            optimizer = scaled(optimizer, forward.tracking.settings)
         kind = self._optimizer.accumulator_type
         means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
         return Training(

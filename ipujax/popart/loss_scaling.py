@@ -14,7 +14,7 @@ from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import GradientTensorTrackingMethod, SessionOptions
-from ipujax.popart.placed import STAGE, Placed
+from ipujax.popart.placed import Placed
 from ipujax.training.loss_scaling import Factors, LossScaling
 
 FINAL_SCALE = "finalLossScale"
@@ -37,14 +37,21 @@ class Tracking:
     """The gradients that are counted, in float16 alone, and the factors that follow from them.
 
     Attributes:
-      factors: of the model.
+      settings: what is counted, and when.
+      placed: where the nodes of the model run.
       method: which operators' operands count.
       tensors: those that do, if the user names them.
     """
 
-    factors: Factors
+    settings: LossScaling
+    placed: Placed
     method: GradientTensorTrackingMethod
     tensors: frozenset[str] = frozenset()
+
+    @property
+    def factors(self) -> Factors:
+        """Those of the model."""
+        return Factors(self.settings, len(self.placed.ipus) if self.placed.is_pipelined else 1)
 
     def counts(self, node: Node, operand: str) -> bool:
         """Whether the gradient of a node's operand counts."""
@@ -61,9 +68,9 @@ class Tracking:
         """ONNX's operators, which count."""
 
         def factor_of(node: Node) -> jax.Array | None:
-            return self.factors.of(node.marks.get(STAGE), variables)
+            return self.factors.of(self.placed.stage(node), variables)
 
-        return CountedOperators(ONNX, self.counts, factor_of, self.factors.settings)
+        return CountedOperators(ONNX, self.counts, factor_of, self.settings)
 
 
 def tracking_of(
@@ -93,8 +100,7 @@ def tracking_of(
             f"gradientTensorTrackingMethod is {method.name}",
             f"set toTrackTensors and {by_user}, or neither",
         )
-    factors = Factors(settings, len(placed.ipus) if placed.is_pipelined else 1)
-    tracking = Tracking(factors, method, frozenset(told.toTrackTensors or ()))
+    tracking = Tracking(settings, placed, method, frozenset(told.toTrackTensors or ()))
     nodes = model.graph.nodes
     if not any(
         _is_half(model, n) and tracking.counts(node, n) for node in nodes for n in node.reads

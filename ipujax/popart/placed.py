@@ -39,11 +39,15 @@ class Placed:
         """Whether stages work side by side."""
         return len(self.ipus) > 1
 
+    def stage(self, node: Node) -> int | None:
+        """The pipeline stage of a node; None if it is in none."""
+        return node.marks.get(self.mark) if self.is_pipelined else None
+
     def scopes(self, node: Node) -> Iterable[str]:
         """The scopes of a node: its stage or its IPU, and its name's."""
         names = module_scope(node)
         if self.is_pipelined:
-            stage = node.marks.get(self.mark)
+            stage = self.stage(node)
             return names if stage is None else (stage_scope(stage), *names)
         ipu = node.marks.get(IPU)
         if not self.is_sharded or ipu is None:

@@ -171,7 +171,7 @@ class TrainingOptions(OptionsDict):
 
         The factor begins with the optimizer's `loss_scaling`. After each weight update it is
         halved if any gradient in float16 is near the greatest float16, else doubled; see
-        `optim.loss_scaling`. Kept as `_Popart.options["automaticLossScalingSettings.enabled"]`.
+        `training.loss_scaling`. Kept as `_Popart.options["automaticLossScalingSettings.enabled"]`.
         """
         flag = check.flag(enabled, "setAutomaticLossScaling")
         self._popart_options.set("automaticLossScalingSettings.enabled", flag)

@@ -19,8 +19,8 @@ GREATEST = 65504.0
 METHOD = popart.GradientTensorTrackingMethod
 
 
-def model(dtype: Any = np.float16, is_pipelined: bool = False) -> tuple[bytes, str]:
-    """The sum of `(x @ w) @ v`, on two IPUs if it is pipelined."""
+def model(dtype: Any = np.float16, marks: tuple[str, ...] = ()) -> tuple[bytes, str]:
+    """The sum of `(x @ w) @ v`; the attributes in `marks` say 0 and 1 of the two products."""
     builder = popart.Builder()
     kind = "FLOAT16" if dtype is np.float16 else "FLOAT"
     x = builder.addInputTensor(popart.TensorInfo(kind, [2, 2]), "x")
@@ -29,11 +29,10 @@ def model(dtype: Any = np.float16, is_pipelined: bool = False) -> tuple[bytes, s
     y = builder.aiOnnx.matmul([x, w])
     z = builder.aiOnnx.matmul([y, v])
     loss = builder.aiGraphcore.identityloss([z], popart.ReductionType.Sum)
-    if is_pipelined:
+    for mark in marks:
         for stage, names in enumerate(([y], [z, loss])):
             for name in names:
-                builder.virtualGraph(name, stage)
-                builder.pipelineStage(name, stage)
+                getattr(builder, mark)(name, stage)
     return builder.getModelProto(), loss
 
 
@@ -115,8 +114,9 @@ def test_accumulation_and_pipelines() -> None:
         "enablePipelining": True,
         "virtualGraphMode": popart.VirtualGraphMode.Manual,
     }
-    trains = session(model(is_pipelined=True), 3, options=staged)
-    assert scales(trains, 6) == [256] * 2 + [512] * 2 + [1024] * 2
+    for marks in (("virtualGraph", "pipelineStage"), ("virtualGraph",)):
+        trains = session(model(marks=marks), 3, options=staged)
+        assert scales(trains, 6) == [256] * 2 + [512] * 2 + [1024] * 2
 
 
 def test_the_factor_is_saved_with_the_model(tmp_path: Path) -> None:
