@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
@@ -24,7 +23,7 @@ from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
 from ipujax.popart.forward import GRADIENT, Forward
 from ipujax.popart.host_weights import HostWeights, without_slots
-from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs
+from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs, check_shapes
 from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
@@ -352,16 +351,8 @@ class Session(Reports, Weights):
 
 
 def _converted(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> Converted:
+    check_shapes(proto, infos)
     names = {info.name for info in proto.graph.input}
     shapes = {n: infos.get(n).shape() for n in infos.getAllTensorIds() if n in names}
-    try:
-        with as_popart_errors():
-            return converted(proto, shapes, {}, {REPLICAS: replicas})
-    except PopARTError as error:
-        if "from_onnx(..., shapes" not in error.fix:
-            raise
-        raise check.refuse(
-            error.what,
-            'say them: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '
-            "TrainingSession(..., inputShapeInfo=info)",
-        ) from error
+    with as_popart_errors():
+        return converted(proto, shapes, {}, {REPLICAS: replicas})

@@ -112,3 +112,30 @@ class InputShapeInfo:
     def getAllTensorIds(self) -> list[str]:
         """The inputs that are known."""
         return list(self._infos)
+
+
+def check_shapes(model: onnx.ModelProto, infos: InputShapeInfo) -> None:
+    """Raises for inputs whose shapes neither the model nor a user says.
+
+    Raises:
+      PopARTError: (a `ValueError`) there are such inputs.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for given in model.graph.input:
+        if given.name in weights or infos.has(given.name):
+            continue
+        sizes = [_size(size) for size in given.type.tensor_type.shape.dim]
+        unknown = [size for size in sizes if isinstance(size, str)]
+        if unknown:
+            raise check.refuse(
+                f"Input tensor '{given.name}' must be specified in InputShapeInfo, as it has shape "
+                f"[{', '.join(map(str, sizes))}], which uses an unknown value '{unknown[0]}'.",
+                'say it: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '
+                "TrainingSession(..., inputShapeInfo=info)",
+            )
+
+
+def _size(size: onnx.TensorShapeProto.Dimension) -> int | str:
+    """A size, or the text of what is in its place."""
+    is_known = size.HasField("dim_value") and size.dim_value >= 0
+    return size.dim_value if is_known else size.dim_param or str(size.dim_value or "?")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from ipujax.errors import PopARTError
+from ipujax.errors import FrontendError, FrontendTypeError, PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
@@ -20,6 +20,7 @@ from ipujax.popart.builder.attributes import Attributes, write
 from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, Request
 from ipujax.popart.builder.tensors import Tensors
+from ipujax.popart.builder.windows import check_windows
 from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.debug import Context, path_of
 from ipujax.popart.inputs import broadcast_inputs, write_broadcast
@@ -33,6 +34,8 @@ DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
 
 _DOMAINS = (*DEFAULT_OPSETS, "ai.onnx.ml")
 _log = getLogger("builder")
+_LONGEST = 60
+"""How much is shown of what is no model."""
 
 
 class Builder(Attributes, Tensors):
@@ -150,6 +153,9 @@ class Builder(Attributes, Tensors):
         domain = operation.domain or "ai.onnx"
         _log.debug(f"Adding {domain}.{operation.operator} of version {version} to the builder")
         self._check(operation, asked)
+        if not operation.domain:
+            shapes = [self._shape_of(name) for name in asked.inputs]
+            check_windows(operation.operator, asked.inputs, shapes, asked.attributes)
         name = asked.name or operation.operator
         results = [self._unique(f"{name}:{number}") for number in range(asked.outputs)]
         node = onnx.helper.make_node(
@@ -232,8 +238,15 @@ class Builder(Attributes, Tensors):
     # --- inside ---------------------------------------------------------------------------------
 
     def _go_on(self, source: bytes | str) -> None:
-        with as_popart_errors():
+        try:
             model = read(source, typed=False)
+        except (FrontendError, FrontendTypeError) as error:
+            raise PopARTError(
+                f"Failed to load a ModelProto from the string {_shown(source)}: {error.what}. "
+                "Check that it is either a valid path to an existing onnx model file, or is a "
+                "valid onnx ModelProto string.",
+                fix=error.fix,
+            ) from error
         self._graph.CopyFrom(model.graph)
         self._outputs = [output.name for output in model.graph.output]
         del self._graph.output[:]
@@ -317,3 +330,8 @@ class Builder(Attributes, Tensors):
         self._names.add(found)
         self._changed()
         return found
+
+
+def _shown(source: object) -> str:
+    text = repr(source)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -151,6 +151,18 @@ class Tensors(abc.ABC):
     def _info(self, name: str) -> TensorInfo:
         """Type and shape of a tensor."""
 
+    def _shape_of(self, name: str) -> list[int] | None:
+        """The shape of an input or a weight; None of anything else."""
+        for tensor in self._graph.initializer:
+            if tensor.name == name:
+                return list(tensor.dims)
+        for info in self._graph.input:
+            if info.name == name and info.type.tensor_type.HasField("shape"):
+                sizes = info.type.tensor_type.shape.dim
+                is_known = all(size.HasField("dim_value") for size in sizes)
+                return [size.dim_value for size in sizes] if is_known else None
+        return None
+
     def _weights(self) -> Iterable[onnx.TensorProto]:
         return self._graph.initializer
 

@@ -238,3 +238,32 @@ def test_names_follow_scopes() -> None:
         y = builder.aiOnnx.add([x, w])
         z = builder.aiOnnx.add([x, w], "sum")
     assert (x, w, y, z) == ("a/b/input", "a/b/w", "a/b/Add:0", "a/b/sum:0")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"strides": [1]}, "Length of strides vector 1 != number of spatial dimensions 2"),
+        ({"pads": [0, 0]}, r"Padding vector \(length 2\) does not have 2 values"),
+        ({"dilations": [1]}, "Length of dilations vector 1 != number of spatial dimensions 2"),
+        ({"kernel_shape": [4, 4]}, r"kernel_shape, \[4 4\], does not match .* 'w', \[3 3\]"),
+        ({"dilations": [4, 4]}, r"invalid spatial output shape: \[-2 -2\]"),
+    ],
+)
+def test_windows_are_checked_when_a_node_is_added(wrong: dict[str, Any], told: str) -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 1, 6, 6])
+    w = builder.addInitializedInputTensor(np.ones((1, 1, 3, 3), np.float32), "w")
+    assert builder.getTensorShape(builder.aiOnnx.conv([x, w])) == [1, 1, 4, 4]
+    with pytest.raises(PopARTError, match=told):
+        builder.aiOnnx.conv([x, w], **wrong)
+
+
+def test_pools_and_paddings_are_checked_when_a_node_is_added() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 1, 6, 6])
+    with pytest.raises(PopARTError, match="Length of kernel vector 1"):
+        builder.aiOnnx.averagepool([x], kernel_shape=[3])
+    with pytest.raises(PopARTError, match=r"Padding vector \(length 4\) doesn't contain 2 entries"):
+        builder.aiOnnx.pad([x], [1, 1, 1, 1])
+    builder.aiOnnx.maxpool([builder.aiOnnx.relu([x])], 1, kernel_shape=[9, 9])  # seen later
