@@ -65,6 +65,7 @@ class Attributes(abc.ABC):
         if any(a.name == attributeName for a in node.attribute):
             raise PopARTError(f"Node already has attribute {attributeName}.")
         write(node, attributeName, attributeValue)
+        self._changed()
 
     def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Names) -> None:
         """Removes an attribute; errors as for `addNodeAttribute`."""
@@ -318,7 +319,6 @@ class Attributes(abc.ABC):
         wanted = {names} if isinstance(names, str) else set(names)
         for node in self._graph.node:
             if wanted and wanted <= set(node.output):
-                self._changed()
                 return node
         raise PopARTError(
             f"Could not find a node with outputs {' ,'.join(sorted(wanted))}. Must specify all "

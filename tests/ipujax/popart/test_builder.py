@@ -214,6 +214,32 @@ def test_attributes_take_what_converts_to_their_types() -> None:
     assert builder.getTensorDtypeString(filled) == "float32"
 
 
+def test_shapes_are_known_until_the_graph_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipujax.popart.builder import builder as module
+
+    count, own = 0, module.converted
+
+    def counted(*args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return own(*args)
+
+    monkeypatch.setattr(module, "converted", counted)
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 6, 3])
+    y = builder.aiOnnx.softmax([x])
+    assert builder.getTensorShape(y) == [2, 6, 3]
+    builder.virtualGraph(y, 0)
+    assert builder.getInt64NodeAttribute("axis", {y}) == 1
+    assert builder.getTensorShape(y) == [2, 6, 3]
+    assert count == 1
+    z = builder.aiOnnx.transpose([x])
+    assert builder.getTensorShape(z) == [3, 6, 2]
+    builder.addNodeAttribute("perm", [1, 0, 2], {z})
+    assert builder.getTensorShape(z) == [6, 2, 3]
+    assert count == 3
+
+
 def test_padding_that_is_computed_is_said_by_name() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [1, 1, 7, 7])
