@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses as dc
+from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.frontends.graphs import Node, Ref
+from ipujax.frontends.graphs import Graph, Node, Ref
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 
@@ -18,19 +19,12 @@ _SHAPED = "ai.graphcore.ShapedDropout-1"
 
 def with_dropout(model: Converted) -> Converted:
     """The model with dropout that acts: up to opset 11 the session says whether it does."""
-    nodes = tuple(_acting(node) for node in model.graph.nodes)
-    return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
+    return dc.replace(model, graph=_with_each(model.graph, _acting))
 
 
 def with_strided_groups(model: Converted) -> Converted:
     """The model with group normalization over every n-th channel."""
-
-    def strided(node: Node) -> Node:
-        is_meant = node.operator == _GROUPS
-        return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_meant else node
-
-    nodes = tuple(map(strided, model.graph.nodes))
-    return dc.replace(model, graph=dc.replace(model.graph, nodes=nodes))
+    return dc.replace(model, graph=_with_each(model.graph, _strided))
 
 
 def moved_statistics(model: Converted) -> dict[str, str]:
@@ -43,6 +37,17 @@ def moved_statistics(model: Converted) -> dict[str, str]:
             if isinstance(arg, Ref) and arg.name in model.variables:
                 moved[arg.name] = result
     return moved
+
+
+def _with_each(graph: Graph, changed: Callable[[Node], Node]) -> Graph:
+    """A graph with other nodes, those of graphs inside it, too."""
+    inner = {name: _with_each(one, changed) for name, one in graph.graphs.items()}
+    return dc.replace(graph, nodes=tuple(map(changed, graph.nodes)), graphs=inner)
+
+
+def _strided(node: Node) -> Node:
+    is_meant = node.operator == _GROUPS
+    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_meant else node
 
 
 def _acting(node: Node) -> Node:

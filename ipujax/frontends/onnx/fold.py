@@ -70,9 +70,9 @@ def folded(
 
 def decide_shapes(graph: Graph, operators: VersionedOperators) -> set[str]:
     """The names whose values decide a shape, those that they are computed of too."""
-    makers = {result: node for node in _all_nodes(graph) for result in node.results}
+    makers = {result: node for node in all_nodes(graph) for result in node.results}
     found: set[str] = set()
-    left = [name for node in _all_nodes(graph) for name in _decisive(node, operators)]
+    left = [name for node in all_nodes(graph) for name in _decisive(node, operators)]
     while left:
         name = left.pop()
         if name in found:
@@ -90,10 +90,11 @@ def _decisive(node: Node, operators: VersionedOperators) -> Iterable[str]:
             yield node.args[position].name
 
 
-def _all_nodes(graph: Graph) -> Iterable[Node]:
+def all_nodes(graph: Graph) -> Iterable[Node]:
+    """The nodes of a graph and of those inside it."""
     yield from graph.nodes
     for inner in graph.graphs.values():
-        yield from _all_nodes(inner)
+        yield from all_nodes(inner)
 
 
 def _filled(node: Node, known: Constants) -> Node:

@@ -16,7 +16,7 @@ from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
 from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.onnx.dtypes import narrowed
-from ipujax.frontends.onnx.fold import decide_shapes, folded
+from ipujax.frontends.onnx.fold import all_nodes, decide_shapes, folded
 from ipujax.frontends.onnx.inputs import Shapes, avals_of, check_names, constants_of
 from ipujax.frontends.onnx.nodes import graph_of, to_array
 from ipujax.frontends.onnx.operators import ONNX
@@ -102,10 +102,11 @@ def converted(
     check_names("shapes", shapes, inputs)
     check_names("constants", constants, inputs)
     decisive, changed = decide_shapes(graph, ONNX), changes(graph)
-    if other := [name for name in changed if name not in initializers]:
+    updated = [n.args[0].name for n in all_nodes(graph) if n.operator == ONNX.resolve(_UPDATE, 1)]
+    if other := [name for name in updated if name not in changed or name not in initializers]:
         raise check.refuse(
-            f"CopyVarUpdate changes {other[0]!r}, which is no initializer",
-            "give it a tensor that has values to begin with",
+            f"CopyVarUpdate changes {other[0]!r}, which is no initializer of the outermost graph",
+            "give it a tensor that has values to begin with, outside of graphs that are called",
         )
     variables = _on_device(
         {

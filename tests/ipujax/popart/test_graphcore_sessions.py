@@ -118,3 +118,40 @@ def test_groups_are_of_consecutive_channels_unless_an_option_says_otherwise() ->
         session.prepareDevice()
         found.append(anchored(session, x=np.ascontiguousarray(x[:, list(order)]))[result])
     np.testing.assert_allclose(found[0][:, [0, 2, 4, 1, 3, 5]], found[1], 1e-5, 1e-6)
+
+
+def test_dropout_acts_in_graphs_that_are_called() -> None:
+    builder = popart.Builder()
+    x = np.ones((64, 4), np.float32)
+    given = builder.addInputTensor(popart.TensorInfo(x), "x")
+    inner = builder.createSubgraphBuilder()
+    (dropped,) = inner.aiOnnx.dropout([inner.addUntypedInputTensor()], 1, 0.25)
+    inner.addOutputTensor(inner.aiGraphcore.shapeddropout([dropped], [64, 1], 0.25))
+    (kept,) = builder.aiGraphcore.call([given], 1, inner)
+    loss = builder.aiGraphcore.identityloss([kept])
+    flow = popart.DataFlow(1, [kept])
+    training = popart.TrainingSession(
+        builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device()
+    )
+    training.prepareDevice()
+    result = anchored(training, x=x)[kept]
+    is_kept = result.any(1)
+    assert 32 < is_kept.sum() < 64
+    assert 0 < (result[is_kept] == 0).mean() < 0.5
+    np.testing.assert_allclose(result[result > 0], 1 / 0.75**2, 1e-6)
+
+
+def test_only_initializers_of_the_outermost_graph_are_copied_to() -> None:
+    def refused(builder: popart.Builder, result: str) -> None:
+        with pytest.raises(PopARTError, match="is no initializer of the outermost graph"):
+            builder.getTensorShape(result)
+
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    refused(builder, builder.aiGraphcore.copyvarupdate([x, x]))
+    builder = popart.Builder()
+    weight = builder.addInitializedInputTensor(np.ones(2, np.float32))
+    inner = builder.createSubgraphBuilder()
+    given = inner.addUntypedInputTensor()
+    inner.addOutputTensor(inner.aiGraphcore.copyvarupdate([given, given]))
+    refused(builder, builder.aiGraphcore.call([weight], 1, inner)[0])
