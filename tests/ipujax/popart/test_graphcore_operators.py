@@ -165,6 +165,13 @@ def test_parts() -> None:
     expected = X.copy()
     expected[:, 2:5] += 1
     close(ops.dynamic_add(X, index, part, [1], [3]), expected)  # type: ignore
+    row = {"axes": [0], "sizes": [1]}
+    close(ops.dynamic_slice(X, index, np.zeros(6), **row), X[2])  # type: ignore
+    replaced, added = X.copy(), X.copy()
+    replaced[2] = X[0]
+    added[2] += X[0]
+    close(ops.dynamic_update(X, index, X[0], **row), replaced)  # type: ignore
+    close(ops.dynamic_add(X, index, X[0], **row), added)  # type: ignore
 
 
 def test_elements_and_shapes() -> None:

@@ -215,22 +215,24 @@ def group_normalization(
 def dynamic_slice(
     x: Array, index: Array, into: Any = None, *, axes: Ints, sizes: Ints, noOverlap: int = 0
 ) -> Array:
-    """The part of some sizes that begins at `index`, an integer for each of the axes."""
-    del into, noOverlap  # whose memory the original takes; and a promise that nothing needs here
-    shape = list(x.shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        shape[axis_of(axis, x.ndim)] = size
-    return jax.lax.dynamic_slice(jnp.asarray(x), _starts(x, index, axes), shape)
+    """The part of some sizes that begins at `index`, an integer for each of the axes.
+
+    It has the shape of what it is to go into, which may leave out axes of size one.
+    """
+    del noOverlap  # a promise that nothing needs here
+    shape = _part_of(x, axes, sizes)
+    part = jax.lax.dynamic_slice(jnp.asarray(x), _starts(x, index, axes), shape)
+    return part if into is None else part.reshape(into.shape)
 
 
 @operator("ai.graphcore.DynamicUpdate")
 def dynamic_update(
     x: Array, index: Array, part: Array, axes: Ints, sizes: Ints, noOverlap: int = 0
 ) -> Array:
-    del sizes, noOverlap  # the part has them
-    return jax.lax.dynamic_update_slice(
-        jnp.asarray(x), jnp.asarray(part, x.dtype), _starts(x, index, axes)
-    )
+    """The array with a part, which may leave out axes of size one, in the place at `index`."""
+    del noOverlap
+    whole = jnp.asarray(part, x.dtype).reshape(_part_of(x, axes, sizes))
+    return jax.lax.dynamic_update_slice(jnp.asarray(x), whole, _starts(x, index, axes))
 
 
 @operator("ai.graphcore.DynamicZero")
@@ -242,7 +244,15 @@ def dynamic_zero(x: Array, index: Array, axes: Ints, sizes: Ints) -> Array:
 @operator("ai.graphcore.DynamicAdd")
 def dynamic_add(x: Array, index: Array, part: Array, axes: Ints, sizes: Ints) -> Array:
     before = dynamic_slice(x, index, axes=axes, sizes=sizes)
-    return dynamic_update(x, index, part + before, axes, sizes)
+    return dynamic_update(x, index, jnp.reshape(part, before.shape) + before, axes, sizes)
+
+
+def _part_of(x: Array, axes: Ints, sizes: Ints) -> list[int]:
+    """The shape of a part."""
+    shape = list(x.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis_of(axis, x.ndim)] = size
+    return shape
 
 
 def _starts(x: Array, index: Array, axes: Ints) -> list[Array]:
