@@ -122,23 +122,28 @@ def test_prints_are_there_for_themselves_and_for_gradients(
     ]
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_model_aborts_if_its_condition_holds(given: bool) -> None:
+@pytest.mark.parametrize(("given", "replicas"), [(True, 1), (True, 2), (False, 1)])
+def test_a_model_aborts_if_its_condition_holds(given: bool, replicas: int) -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(popart.TensorInfo("INT32", [1]))
     y = builder.aiOnnx.abs([x])
     builder.aiGraphcore.abort([y] if given else [])
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = replicas > 1, replicas
     session = popart.InferenceSession(
         builder.getModelProto(),
         popart.DataFlow(1, [y]),
-        popart.DeviceManager().createCpuDevice(),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": replicas}),
+        userOptions=options,
     )
     session.prepareDevice()
     anchors = session.initAnchorArrays()
+    data = np.zeros((replicas, 1), np.int32)
     if given:
-        session.run(popart.PyStepIO({x: np.array([0], np.int32)}, anchors))
+        session.run(popart.PyStepIO({x: data}, anchors))
+    data[-1] = -1
     with pytest.raises(popart.poplar_runtime_error, match="Abort Program"):
-        session.run(popart.PyStepIO({x: np.array([-1], np.int32)}, anchors))
+        session.run(popart.PyStepIO({x: data}, anchors))
 
 
 def pipelined(ipus: dict[str, int | None]) -> tuple[popart.InferenceSession, str, str]:

@@ -14,6 +14,7 @@ from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Call, Ref
 from ipujax.frontends.onnx.operators.table import operator
+from ipujax.operators.host_calls import call_on_host
 from ipujax.operators.printing import print_array
 
 Array = jax.Array
@@ -108,11 +109,11 @@ class _Style:
 
 @operator("ai.graphcore.Abort", acts=True)
 def abort(condition: Array | None = None) -> tuple[()]:
-    """Ends the program with an error, if the condition holds or there is none."""
+    """Ends the program with an error, if the condition holds on a replica or there is none."""
 
-    def end(value: Any) -> None:
-        if np.any(value):
+    def end(value: np.ndarray) -> None:
+        if value.any():
             raise FrontendError("Abort Program", fix="see what the model does before its abort")
 
-    jax.debug.callback(end, jnp.asarray(True if condition is None else condition))
+    call_on_host(jnp.asarray(True if condition is None else condition), end)
     return ()

@@ -1,0 +1,30 @@
+"""Calls of the host from inside compiled code, in the order of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lowering import marks, ops
+
+
+def call_on_host(array: jax.Array, function: Callable[[np.ndarray], None]) -> None:
+    """Calls a function with an array whenever the program gets there, for each replica by itself.
+
+    Args:
+      array: what it is called with.
+      function: what it raises becomes a `CallbackError` of the program.
+    """
+
+    def call(value: Any, number: Any) -> None:
+        del number
+        function(np.asarray(value))
+
+    with jax.named_scope(marks.write(marks.EACH)):
+        # Each replica has its number, so that each has something to call with.
+        number = ops.replication_index()
+        # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
+        jax.debug.callback(call, array, number, ordered=jax.device_count() == 1)
