@@ -34,7 +34,7 @@ from ipujax.popart.options import (
     VirtualGraphMode,
 )
 from ipujax.popart.patterns import Patterns
-from ipujax.popart.placed import placed
+from ipujax.popart.placed import placed, spread
 from ipujax.popart.reports import Reports
 from ipujax.popart.serialized import serialized
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
@@ -91,6 +91,11 @@ class Session(Reports, Weights):
         )
         if self._options.groupNormStridedChannelGrouping:
             self._model = training_mode.with_strided_groups(self._model)
+        if self._options.virtualGraphMode is VirtualGraphMode.Auto:
+            count = max(1, self._device.numIpus // self._options.replicas)
+            avals = {**self._model.avals, **self._model.variables}
+            graph = spread(self._model.graph, avals, count)
+            self._model = dc.replace(self._model, graph=graph)
         if is_training:
             self._model = training_mode.with_dropout(self._model)
             self._check_loss(loss)
@@ -259,8 +264,10 @@ class Session(Reports, Weights):
 
     def _made_forward(self) -> Forward:
         options, loss, known = self._options, self._loss, self._known
-        is_manual = options.virtualGraphMode is VirtualGraphMode.Manual
-        where = placed(self._model.graph, is_manual, options.enablePipelining)
+        has_ipus = options.virtualGraphMode is not VirtualGraphMode.Off
+        where = placed(self._model.graph, has_ipus, options.enablePipelining)
+        factor = self.accumulationFactor if options.enableGradientAccumulation else None
+        where.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
         config = execution.config_of(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         provide(self.replicationFactor, where.count, self._device, config, cache)

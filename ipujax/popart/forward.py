@@ -49,6 +49,9 @@ class Forward:
     recomputation: RecomputationType = RecomputationType.NoRecompute
     tracking: Tracking | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.recomputed  # which refuses what cannot be
+
     @functools.cached_property
     def graph(self) -> Graph:
         """What is needed of the model's graph, with a place to differentiate by where needed."""
@@ -77,8 +80,8 @@ class Forward:
         if self.loss is None:
             return frozenset()
         nodes = needed(self.model.graph, {self.loss}).nodes
-        is_pipelined = self.placed.is_pipelined
-        return recomputed(nodes, self.loss, self.recomputation, self.model.avals, is_pipelined)
+        avals, stage_of = self.model.avals, self.placed.stage
+        return recomputed(nodes, self.loss, self.recomputation, avals, stage_of)
 
     @property
     def _policy(self) -> Callable[..., bool] | None:

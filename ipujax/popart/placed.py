@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterable
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import jax
 
 from ipujax import schedules
 from ipujax.errors import PopARTError
@@ -40,7 +44,7 @@ class Placed:
         return len(self.ipus) > 1
 
     def stage(self, node: Node) -> int | None:
-        """The pipeline stage of a node; None if it is in none."""
+        """The stage of a node; None without a pipeline, or where the node does not say it."""
         return node.marks.get(self.mark) if self.is_pipelined else None
 
     def scopes(self, node: Node) -> Iterable[str]:
@@ -60,6 +64,44 @@ class Placed:
         schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
         return {"device_mapping": list(self.ipus), "pipeline_schedule": schedule}
 
+    def check_depth(self, accumulation: int | None, batches: int, is_training: bool) -> None:
+        """Whether there are micro-batches enough for all stages to work at once.
+
+        Args:
+          accumulation: of gradients; None without it.
+          batches: of a step.
+          is_training: whether there are backward passes, which are stages, too.
+
+        Raises:
+          PopARTError: (a `ValueError`) there are not.
+        """
+        stages = len(self.ipus)
+        needed = 2 * stages - 1 if is_training else stages
+        if self.is_pipelined and (accumulation or batches) < needed:
+            what = "gradient accumulation factor" if accumulation else "batchesPerStep"
+            raise check.refuse(
+                f"For pipelining, depth ({what}) must equal at least the number of pipeline stages "
+                f"({needed})",
+                f"set it to {needed} or more",
+            )
+
+
+def spread(graph: Graph, avals: Mapping[str, jax.ShapeDtypeStruct], count: int) -> Graph:
+    """A graph whose nodes are on so many IPUs in turn, each with about the same share of elements.
+
+    Args:
+      graph: whatever it says of IPUs does not count.
+      avals: of what counts: weights, and results of nodes.
+      count: how many IPUs there are.
+    """
+    counted = [node.reads.union(node.results).intersection(avals) for node in graph.nodes]
+    ends = list(itertools.accumulate(sum(avals[n].size for n in names) for names in counted))
+    nodes: list[Node] = []
+    for node, end in zip(graph.nodes, ends, strict=True):
+        ipu = max(0, math.ceil(end * count / max(ends[-1], 1)) - 1)
+        nodes.append(dc.replace(node, marks={**node.marks, IPU: ipu}))
+    return dc.replace(graph, nodes=tuple(nodes))
+
 
 def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
     """The places of a graph's nodes; where none says its stage, virtual graphs are the stages.
@@ -70,8 +112,9 @@ def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
       is_pipelined: whether stages do.
 
     Raises:
-      PopARTError: (a `ValueError`) a stage on several IPUs, numbers that are left out, or graphs
-        that are called and say another IPU than the call.
+      PopARTError: (a `ValueError`) a stage on several IPUs, or all of them on one; nodes without a
+        stage beside others with one, numbers that are left out, or a stage that reads what a later
+        one gives; graphs that are called and say another IPU than the call.
     """
     ipus = {node.marks[IPU] for node in graph.nodes if IPU in node.marks} if is_manual else set()
     count = max(ipus, default=0) + 1
@@ -80,14 +123,22 @@ def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
     _check_calls(graph)
     has_stages = any(STAGE in node.marks for node in graph.nodes)
     mark = STAGE if has_stages or not is_manual else IPU
+    if count == 1:
+        raise check.refuse(
+            "Pipelining requires more than 1 IPU (currently 1) and a virtualGraphMode",
+            "set VirtualGraphMode.Manual and say builder.virtualGraph(tensor, ipu)",
+        )
+    _check_order(graph, mark)
     of_stages: dict[int, int] = {}
     for node in graph.nodes:
         if mark not in node.marks:
             continue
-        stage, ipu = node.marks[mark], node.marks.get(IPU, 0) if is_manual else 0
+        stage, ipu = node.marks[mark], node.marks.get(IPU, 0)
         if of_stages.setdefault(stage, ipu) != ipu:
+            alike = [_named(one) for one in graph.nodes if one.marks.get(mark) == stage]
             raise check.refuse(
-                f"pipeline stage {stage} has nodes on IPU {of_stages[stage]} and on IPU {ipu}",
+                f"Ops {', '.join(alike)} have the same pipeline stage {stage}, but different "
+                f"virtual graph ids {of_stages[stage]} and {ipu}",
                 "give the nodes of a stage the same virtual graph",
             )
     if sorted(of_stages) != list(range(len(of_stages))):
@@ -95,6 +146,28 @@ def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
             f"the pipeline stages are {sorted(of_stages)}", "number them from 0, without gaps"
         )
     return Placed(tuple(of_stages[stage] for stage in sorted(of_stages)), is_manual, count, mark)
+
+
+def _check_order(graph: Graph, mark: str) -> None:
+    """All nodes say their stage, or none, and none reads what a later stage gives."""
+    missing = [node for node in graph.nodes if mark not in node.marks]
+    if missing and len(missing) < len(graph.nodes):
+        raise check.refuse(
+            "Only some ops have had their pipeline stage set. Ops missing the pipeline stage: "
+            + ", ".join(map(_named, missing)),
+            "give all of them a stage: builder.pipelineStage",
+        )
+    made = {name: node.marks[mark] for node in graph.nodes for name in node.results}
+    for node in graph.nodes:
+        if late := [n for n in sorted(node.reads) if made.get(n, 0) > node.marks[mark]]:
+            raise check.refuse(
+                f"Tensor {late[0]} is consumed in an earlier pipeline stage than it is produced",
+                "number the stages in the order of execution",
+            )
+
+
+def _named(node: Node) -> str:
+    return f"{node.operator.rpartition('-')[0]} ({', '.join(node.results)})"
 
 
 def _check_calls(graph: Graph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,6 @@ from ipujax.frontends.graphs import Node, Operators
 from ipujax.frontends.graphs.operators import Call
 from ipujax.popart.checks import check
 from ipujax.popart.options import RecomputationType, RecomputeType
-from ipujax.popart.placed import STAGE
 
 RECOMPUTE = "__recompute_output_in_backward_pass"
 _NORMS = frozenset({
@@ -31,7 +30,7 @@ def recomputed(
     loss: str,
     kind: RecomputationType,
     avals: Mapping[str, jax.ShapeDtypeStruct],
-    is_pipelined: bool,
+    stage_of: Callable[[Node], int | None],
 ) -> frozenset[str]:
     """The results that are computed again.
 
@@ -47,7 +46,7 @@ def recomputed(
       loss: its name.
       kind: what the session's options ask for.
       avals: of the results.
-      is_pipelined: whether stages count.
+      stage_of: gives the stage of a node; None where that does not count.
 
     Raises:
       PopARTError: (a `ValueError`) both a kind and nodes that are marked one by one.
@@ -65,7 +64,7 @@ def recomputed(
         return frozenset(_of_norms(nodes)) - checkpoints
     if kind is RecomputationType.Standard:
         checkpoints |= _least_alive(nodes, avals)
-    return _names(nodes) - checkpoints - _last(nodes, loss, checkpoints, is_pipelined)
+    return _names(nodes) - checkpoints - _last(nodes, loss, checkpoints, stage_of)
 
 
 class NamingOperators(Operators):
@@ -128,10 +127,13 @@ def _bytes(names: Collection[str], avals: Mapping[str, jax.ShapeDtypeStruct]) ->
 
 
 def _last(
-    nodes: Sequence[Node], loss: str, checkpoints: Collection[str], is_pipelined: bool
+    nodes: Sequence[Node],
+    loss: str,
+    checkpoints: Collection[str],
+    stage_of: Callable[[Node], int | None],
 ) -> frozenset[str]:
     """What reaches the loss without a checkpoint in between, and within the last stage."""
-    stages = [node.marks.get(STAGE) if is_pipelined else None for node in nodes]
+    stages = [stage_of(node) for node in nodes]
     last = max((stage for stage in stages if stage is not None), default=None)
     reaching = {loss}
     found: set[str] = set()

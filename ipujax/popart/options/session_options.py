@@ -156,7 +156,7 @@ class SessionOptions:
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
     meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
-    virtualGraphMode (Off and Manual), autoRecomputation, syntheticDataMode,
+    virtualGraphMode (Off, Manual, Auto), autoRecomputation, syntheticDataMode,
     compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
     enableEngineCaching, groupNormStridedChannelGrouping.
 
@@ -214,7 +214,7 @@ class SessionOptions:
                     f"SessionOptions.{name} = {getattr(self, name)!r} cannot be done here",
                     f"leave it at {default!r}",
                 )
-        kinds = (VirtualGraphMode.Off, VirtualGraphMode.Manual)
+        kinds = (VirtualGraphMode.Off, VirtualGraphMode.Manual, VirtualGraphMode.Auto)
         if check.instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode") not in kinds:
             raise check.refuse(
                 f"SessionOptions.virtualGraphMode = {self.virtualGraphMode} cannot be done here",

@@ -110,13 +110,14 @@ def test_accumulation_and_pipelines() -> None:
     accumulating = {"enableGradientAccumulation": True, "accumulationFactor": 2}
     assert scales(session(batches=3, options=accumulating), 6) == [256] * 2 + [512] * 2 + [1024] * 2
     staged = {
-        **accumulating,
+        "enableGradientAccumulation": True,
+        "accumulationFactor": 3,
         "enablePipelining": True,
         "virtualGraphMode": popart.VirtualGraphMode.Manual,
     }
     for marks in (("virtualGraph", "pipelineStage"), ("virtualGraph",)):
         trains = session(model(marks=marks), 3, options=staged)
-        assert scales(trains, 6) == [256] * 2 + [512] * 2 + [1024] * 2
+        assert scales(trains, 9) == [256] * 3 + [512] * 3 + [1024] * 3
 
 
 def test_the_factor_is_saved_with_the_model(tmp_path: Path) -> None:
@@ -150,7 +151,16 @@ def test_weights_are_those_without_it() -> None:
         ({"binEdgeLocation": 1.5}, "[AutomaticLossScale transform] Out of range value for 'binE"),
         ({"thresholdUpperCountProportion": -1.0}, "Out of range value for 'thresholdUpper"),
         ({"toTrackTensors": ["w"]}, "gradientTensorTrackingMethod is AllNonView"),
-        ({"options": {"enablePipelining": True}}, "'enableGradientAccumulation' SessionOption"),
+        (
+            {
+                "made": model(marks=("virtualGraph", "pipelineStage")),
+                "options": {
+                    "enablePipelining": True,
+                    "virtualGraphMode": popart.VirtualGraphMode.Manual,
+                },
+            },
+            "'enableGradientAccumulation' SessionOption",
+        ),
     ],
 )
 def test_what_cannot_be(given: dict[str, Any], message: str) -> None:

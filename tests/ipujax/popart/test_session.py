@@ -307,7 +307,10 @@ def test_a_session_goes_on_after_an_error() -> None:
         (lambda: training(("nothing",)), "no tensor 'nothing'"),
         (lambda: training(optimizer="SGD"), "optimizer"),
         (lambda: training(accumulationFactor=2), "enableGradientAccumulation"),
-        (lambda: training(virtualGraphMode=popart.VirtualGraphMode.Auto), "virtualGraphMode"),
+        (
+            lambda: training(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases),
+            "virtualGraphMode",
+        ),
         (lambda: training(enableDistributedReplicatedGraphs=True), "enableDistributed"),
         (
             lambda: training(executionPhaseSettings=popart.ExecutionPhaseSettings(phases=2)),
