@@ -86,18 +86,8 @@ class Session(Reports, Weights):
         self._loss, self._optimizer = loss, optimizer
         with as_popart_errors():
             self._proto, slots = without_slots(read(fnModel, typed=False))
-        self._model = _converted(
-            self._proto, inputShapeInfo or InputShapeInfo(), self._options.replicas
-        )
-        if self._options.groupNormStridedChannelGrouping:
-            self._model = training_mode.with_strided_groups(self._model)
-        if self._options.virtualGraphMode is VirtualGraphMode.Auto:
-            count = max(1, self._device.numIpus // self._options.replicas)
-            avals = {**self._model.avals, **self._model.variables}
-            graph = spread(self._model.graph, avals, count)
-            self._model = dc.replace(self._model, graph=graph)
+        self._model = self._made_model(inputShapeInfo or InputShapeInfo())
         if is_training:
-            self._model = training_mode.with_dropout(self._model)
             self._check_loss(loss)
         for anchor in dataFlow.anchors():
             self._check_anchor(anchor, is_training)
@@ -261,6 +251,20 @@ class Session(Reports, Weights):
     def _initialized(self) -> dict[str, Array]:
         names = {tensor.name for tensor in self._proto.graph.initializer}
         return {n: np.asarray(v) for n, v in self._model.constants.items() if n in names}
+
+    def _made_model(self, infos: InputShapeInfo) -> Converted:
+        """The model as it runs in a session of these options."""
+        options = self._options
+        model = _converted(self._proto, infos, options.replicas)
+        if options.groupNormStridedChannelGrouping:
+            model = training_mode.with_strided_groups(model)
+        if self._loss is not None:
+            model = training_mode.with_dropout(model)
+        if options.virtualGraphMode is not VirtualGraphMode.Auto:
+            return model
+        count = max(1, self._device.numIpus // options.replicas)
+        graph = spread(model.graph, {**model.avals, **model.variables}, count)
+        return dc.replace(model, graph=graph)
 
     def _made_forward(self) -> Forward:
         options, loss, known = self._options, self._loss, self._known
