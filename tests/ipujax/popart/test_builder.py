@@ -293,3 +293,12 @@ def test_pools_and_paddings_are_checked_when_a_node_is_added() -> None:
     with pytest.raises(PopARTError, match=r"Padding vector \(length 4\) doesn't contain 2 entries"):
         builder.aiOnnx.pad([x], [1, 1, 1, 1])
     builder.aiOnnx.maxpool([builder.aiOnnx.relu([x])], 1, kernel_shape=[9, 9])  # seen later
+
+
+def test_a_permutation_of_another_rank_is_refused() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    y = builder.aiOnnx.transpose([x], perm=[0])
+    told = r"Rank of permutation tensor \[0\], rank 1 must be .* shape \[2 3\], rank 2\."
+    with pytest.raises(PopARTError, match=told):
+        builder.getTensorShape(y)

@@ -146,6 +146,19 @@ def test_a_stride_of_zero_is_refused() -> None:
         ops.subsample(X, [4, 0])  # type: ignore
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "told"),
+    [
+        ([0, -1], "invalid dimension '-1'. Only positive dimensions are supported"),
+        ([0, 2], "invalid dimension '2' for input tensor of rank 2"),
+        ([1, 1], "Dimension 1 appears multiple times"),
+    ],
+)
+def test_dimensions_to_reverse(dimensions: list[int], told: str) -> None:
+    with pytest.raises(FrontendError, match=told):
+        ops.reverse(X, dimensions)  # type: ignore
+
+
 def test_groups_of_every_other_channel() -> None:
     x = np.random.default_rng(1).normal(size=(2, 6, 5)).astype(np.float32)
     weight, bias = np.arange(6, dtype=np.float32), np.ones(6, np.float32)

@@ -145,6 +145,17 @@ def reshape_to(x: Array, **attributes: Ints) -> Array:
 
 @operator("ai.graphcore.Reverse")
 def reverse(x: Array, dimensions: Ints) -> Array:
+    rank = x.ndim
+    for dimension in dimensions:
+        if dimension < 0:
+            only = "Only positive dimensions are supported"
+            raise check.refuse(f"Reverse has invalid dimension '{dimension}'. {only}")
+        if dimension >= rank:
+            what = f"Reverse has invalid dimension '{dimension}' for input tensor of rank {rank}"
+            raise check.refuse(what)
+        if list(dimensions).count(dimension) > 1:
+            what = f"Dimension {dimension} appears multiple times in the dimensions of Reverse"
+            raise check.refuse(what)
     return jnp.flip(x, tuple(dimensions))
 
 

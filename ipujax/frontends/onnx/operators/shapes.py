@@ -58,6 +58,11 @@ def unsqueeze(x: Any, axes: Any) -> Any:
 
 @operator("Transpose")
 def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
+    if perm is not None and len(perm) != x.ndim:
+        raise check.refuse(
+            f"Rank of permutation tensor {_row(perm)}, rank {len(perm)} must be equal to rank of "
+            f"input tensor, shape {_row(x.shape)}, rank {x.ndim}."
+        )
     return library(x).transpose(x, perm)
 
 
@@ -105,6 +110,10 @@ def space_to_depth(x: jax.Array, blocksize: int, mode: str = "DCR") -> jax.Array
     split = jnp.reshape(x, (n, c, high, blocksize, wide, blocksize))
     order = (0, 3, 5, 1, 2, 4) if _depth_first(mode) else (0, 1, 3, 5, 2, 4)
     return split.transpose(order).reshape(n, c * blocksize**2, high, wide)
+
+
+def _row(numbers: Sequence[int]) -> str:
+    return f"[{' '.join(map(str, numbers))}]"
 
 
 def _depth_first(mode: str) -> bool:
