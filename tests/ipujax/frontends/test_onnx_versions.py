@@ -50,6 +50,20 @@ TIES = np.asarray([[3, 1, 3, 0], [0, 0, 2, 2]], np.float32)
 ONE, TWO = np.asarray(1.0, np.float32), np.asarray([2, 2], np.float32)
 SCALES = np.asarray([0.5, 0.1, 0.25], np.float32)
 
+POOLED = {"kernel_shape": [2, 2], "pads": [0, 1, 1, 0]}
+NORMAL = (SCALES, SCALES - 1, SCALES * 2, SCALES)
+SIZED, EMPTY = np.asarray([1, 1, 2, 1.5], np.float32), np.asarray([], np.float32)
+REGION = np.asarray([[0, 0.5, 2.5, 1.5]], np.float32), ints(0)
+ALIGNED = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+GRID = np.tanh(normal(1, 3, 2, 2))
+
+
+def recurrent(name: str) -> tuple[Any, ...]:
+    """Inputs [steps, batch, 3] and weights of a layer with two hidden units."""
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[name]
+    return normal(4, 2, 3), normal(1, 2 * gates, 3), normal(1, 2 * gates, 2)
+
+
 CASES = [
     *(at(name, 12, CUBE) for name in ("Softmax", "LogSoftmax", "Hardmax")),
     *(at(name, 11, CUBE, axis=-2) for name in ("Softmax", "LogSoftmax", "Hardmax")),
@@ -168,6 +182,34 @@ CASES = [
     at("DequantizeLinear", 21, bytes_of(2, 3), X[:1] ** 2, bytes_of(1, 3), block_size=2, axis=0),
     at("DynamicQuantizeLinear", 11, X, outputs=3),
     at("MatMulInteger", 10, bytes_of(2, 3), bytes_of(3, 2), bytes_of(1)[0], bytes_of(2)),
+    *(at(name, version, IMAGE, **POOLED) for name, version in (("MaxPool", 7), ("LpPool", 7))),
+    *(at(name, version, IMAGE, **POOLED) for name, version in (("MaxPool", 8), ("LpPool", 18))),
+    at("MaxPool", 8, IMAGE, storage_order=1, outputs=2, **POOLED),
+    at("MaxPool", 10, IMAGE, ceil_mode=1, dilations=[1, 2], strides=[1, 2], **POOLED),
+    at("AveragePool", 7, IMAGE, count_include_pad=1, **POOLED),
+    at("AveragePool", 10, IMAGE, ceil_mode=1, strides=[1, 2], **POOLED),
+    at("AveragePool", 11, IMAGE, auto_pad="SAME_LOWER", kernel_shape=[2, 2]),
+    at("AveragePool", 19, IMAGE, dilations=[1, 2], **POOLED),
+    *(at("BatchNormalization", version, CUBE, *NORMAL) for version in (7, 9, 14)),
+    *(at(name, version, X) for name, version in (("Dropout", 7), ("Dropout", 12))),
+    *(at(f"Reduce{name}", 11, CUBE, axes=[1]) for name in ("L1", "L2", "SumSquare", "Min")),
+    *(at(f"Reduce{name}", 18, CUBE, ints(1)) for name in ("L1", "SumSquare", "LogSumExp", "Max")),
+    at("ReduceLogSum", 11, abs(CUBE), axes=[2], keepdims=0),
+    at("ReduceLogSum", 18, abs(CUBE), ints(0, 2)),
+    at("ReduceProd", 18, CUBE, ints(-1)),
+    at("ArgMin", 11, TIES, axis=1),
+    at("Upsample", 7, IMAGE, scales=[1.0, 1.0, 2.0, 1.5]),
+    at("Upsample", 9, IMAGE, SIZED),
+    at("Resize", 10, IMAGE, SIZED, mode="linear"),
+    at("Resize", 11, IMAGE, EMPTY, SIZED, nearest_mode="ceil"),
+    at("Resize", 13, IMAGE, None, None, ints(1, 8, 3, 3), mode="linear"),
+    at("Resize", 18, IMAGE, None, SIZED[2:], axes=[2, 3], antialias=1, mode="linear"),
+    *(at("RoiAlign", version, IMAGE, *REGION, **ALIGNED) for version in (10, 16)),
+    *(at("GridSample", version, IMAGE, GRID) for version in (16, 20)),
+    *(at(name, 7, *recurrent(name), hidden_size=2) for name in ("RNN", "GRU", "LSTM")),
+    *(at(name, 14, *recurrent(name), hidden_size=2) for name in ("RNN", "GRU", "LSTM")),
+    at("DFT", 17, CUBE[..., None], axis=1),
+    at("DFT", 20, CUBE[..., None], None, np.asarray(2), onesided=1),
 ]
 
 
