@@ -131,7 +131,9 @@ class AnchorReturnType:
                 return values.sum((0, 1), dtype=values.dtype)
             case _:
                 batches, accumulation, *rest = values.shape
-                rows = values.reshape(-1, *rest)[self._period - 1 :: self._period]
+                rows = values.reshape(batches * accumulation, *rest)[
+                    self._period - 1 :: self._period
+                ]
                 return rows.reshape(batches // self._period, accumulation, *rest)
 
 

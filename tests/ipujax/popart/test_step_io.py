@@ -211,3 +211,9 @@ def test_replicas_get_the_same_data() -> None:
     own = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     session.run(popart.PyStepIO({"x": shared, "y": own}, arrays))
     np.testing.assert_array_equal(arrays[z], shared[:, None] + own)
+
+
+def test_results_without_elements() -> None:
+    values = np.zeros((4, 1, 2, 0), np.float32)
+    kind = popart.AnchorReturnType("EveryN", 2)
+    assert kind.reduced(values).shape == (2, 1, 2, 0)

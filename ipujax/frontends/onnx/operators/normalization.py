@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from onnx import TensorProto
 
+from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.dtypes import dtype_of
 from ipujax.frontends.onnx.operators.table import operator
@@ -33,6 +34,18 @@ def _centred(x: Array, axes: Axes) -> tuple[Array, Array, Array]:
 def _by_channel(values: Array, x: Array) -> Array:
     """Values of the channels, which are dimension 1, to be combined with an array."""
     return jnp.reshape(_wide(values), (1, -1, *[1] * (x.ndim - 2)))
+
+
+def _check_channels(x: Array, **others: Array) -> None:
+    """Refuses what is not of the channels: a single number would be taken for all of them."""
+    wanted = list(x.shape[1:2])
+    for name, other in others.items():
+        if list(other.shape) != wanted:
+            raise check.refuse(
+                f"the expected shape of {name} is to be {wanted}, that of the channels of "
+                f"{list(x.shape)}, and not {list(other.shape)}",
+                "give a number for each channel",
+            )
 
 
 @operator("BatchNormalization", 9)
@@ -79,6 +92,7 @@ def batch_normalization(
     training_mode: int = 0,
 ) -> tuple[Array, ...]:
     """The result, and in training the moving statistics; `momentum` is the old ones' part."""
+    _check_channels(x, scale=scale, B=bias, mean=mean, var=variance)
     wide = _wide(x)
     if training_mode:
         differences, own_mean, own_variance = _centred(wide, (0, *range(2, x.ndim)))
