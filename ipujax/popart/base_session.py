@@ -284,7 +284,12 @@ class Session(Reports, Weights):
         is_mean = execution.reduction_of(options) == "RUNNING_MEAN"
         self._changing = Changing(forward.trained, self.accumulationFactor, is_mean)
         sources = [self._changing.source(n) for n in self.dataFlow.anchors() if n not in known]
-        return dc.replace(forward, anchors=tuple(dict.fromkeys(sources)))
+        forward = dc.replace(forward, anchors=tuple(dict.fromkeys(sources)))
+        if not forward.differentiated_by:
+            return forward
+        where = where.in_turn()  # a pipeline sends what its stages give, and no gradients
+        tracking = tracking_of(options, self._optimizer, self._model, where)
+        return dc.replace(forward, placed=where, tracking=tracking)
 
     def _made(self) -> DeviceLoop:
         forward, replicas, name = self._forward, self.replicationFactor, self._name

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
-from ipujax.popart.checks import check
 from ipujax.popart.loss_scaling import FINAL_SCALE, Tracking
 from ipujax.popart.options import RecomputationType
 from ipujax.popart.placed import Placed
@@ -139,12 +138,6 @@ class Forward:
 
     def pipeline(self) -> Pipeline:
         """Its stages side by side."""
-        if self.differentiated_by:
-            raise check.refuse(
-                "gradients cannot be anchored in a pipeline, whose stages have them one after "
-                "another",
-                "leave out enablePipelining, or those anchors",
-            )
         options = self.placed.pipeline_options()
         if self.loss is not None and self.anchors:
             options["outfeed_mask"] = [True, False]  # it is for the optimizer

@@ -64,6 +64,10 @@ class Placed:
         schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
         return {"device_mapping": list(self.ipus), "pipeline_schedule": schedule}
 
+    def in_turn(self) -> Placed:
+        """The same places, with stages that work one after the other: a model that is sharded."""
+        return dc.replace(self, ipus=())
+
     def check_depth(self, accumulation: int | None, batches: int, is_training: bool) -> None:
         """Whether there are micro-batches enough for all stages to work at once.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
+from pathlib import Path
 
 from ipujax.driver.stages import Executable
 from ipujax.popart.checks import check
@@ -73,13 +74,18 @@ class Reports(abc.ABC):
     def compileAndExport(self, filename: str | os.PathLike[str]) -> None:
         """Compiles the program, and writes it as `ipujax` writes executables.
 
+        Args:
+          filename: the file; a folder's is `executable.ipujax`. Folders that are missing are made.
+
         Raises:
           ExecutableError: (a `ValueError`) a program that cannot be saved.
           MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
         """
         if self.executable is None:
             self.prepareDevice(False)
-        self._compiled("compileAndExport").save(filename)
+        place = placed_in(filename, "executable.ipujax")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._compiled("compileAndExport").save(place)
 
     def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
         """Is refused: sessions compile their programs.
@@ -116,3 +122,9 @@ class Reports(abc.ABC):
     @abc.abstractmethod
     def _compile(self) -> None:
         """Compiles the program for the shapes of a step."""
+
+
+def placed_in(path: str | os.PathLike[str], name: str) -> Path:
+    """A file, or that of a name in a folder."""
+    place = Path(path).expanduser()
+    return place / name if place.is_dir() else place

@@ -16,6 +16,7 @@ from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.host_weights import HostWeights
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
+from ipujax.popart.reports import placed_in
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import TrainState
 
@@ -98,10 +99,30 @@ class Weights(abc.ABC):
         Args:
           path: the file; a folder's is `variables.onnx`.
         """
-        place = Path(path)
-        place = place / "variables.onnx" if place.is_dir() else place
-        with files.replacing(place) as file:
+        with files.replacing(placed_in(path, "variables.onnx")) as file:
             file.write(self._host.write_model(self._proto))
+
+    def saveExecutable(
+        self,
+        path: str | os.PathLike[str],
+        savePopartMetadata: bool = True,
+        saveVariables: bool = True,
+    ) -> None:
+        """Writes the compiled program as `compileAndExport` does; errors as there.
+
+        Args:
+          path: the file; a folder's is `executable.ipujax`.
+          savePopartMetadata: changes nothing: a program has all that `ipu.load_executable` needs.
+          saveVariables: whether the host's weights are saved beside it, as `saveVariables` saves
+            them: in a folder's `variables.onnx`, else in a file of that name with the ending
+            `.onnx`.
+        """
+        self._check_ready("saveExecutable")
+        check.flag(savePopartMetadata, "savePopartMetadata")
+        self.compileAndExport(path)
+        if check.flag(saveVariables, "saveVariables"):
+            is_folder = Path(path).is_dir()
+            self.saveVariables(path if is_folder else Path(path).with_suffix(".onnx"))
 
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
         """Is refused: a session takes all tensors into its model.
@@ -122,6 +143,10 @@ class Weights(abc.ABC):
                 "in the `SessionOption`s when initialising the session to enable this behaviour.",
                 "set SessionOptions.constantWeights = False",
             )
+
+    @abc.abstractmethod
+    def compileAndExport(self, filename: str | os.PathLike[str]) -> None:
+        """Writes the compiled program to a file."""
 
     @abc.abstractmethod
     def _check_ready(self, what: str) -> None:

@@ -14,8 +14,9 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import ipujax as ipu
 from ipujax import popart
-from ipujax.errors import PopARTError
+from ipujax.errors import ExecutableError, PopARTError
 
 Array = np.ndarray[Any, Any]
 WEIGHTS = np.arange(6, dtype=np.float32).reshape(3, 2) / 4
@@ -441,3 +442,43 @@ def test_what_sessions_refuse_by_name() -> None:
     with pytest.raises(PopARTError, match="User must specify an anchor tensor"):
         popart.InferenceSession(model(), popart.DataFlow(1, {}), device())
     assert session.getTensorIds() == session.getAllTensorIds()
+
+
+def test_programs_are_saved(tmp_path: Path) -> None:
+    session = inference(is_constant=True)
+    session.compileAndExport(tmp_path / "new" / "program.ipujax")
+    session.saveExecutable(str(tmp_path))
+    session.saveExecutable(tmp_path / "other.ipujax", saveVariables=False)
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {"new/program.ipujax", "executable.ipujax", "variables.onnx", "other.ipujax"}
+    with pytest.raises(ExecutableError, match=r"the queues of `inference`"):
+        ipu.load_executable(tmp_path / "executable.ipujax")
+
+
+def test_gradients_in_a_pipeline() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 3]), "x")
+    y = builder.addInitializedInputTensor(WEIGHTS, "w")
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        y = builder.aiOnnx.matmul([x, y])
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        loss = builder.aiGraphcore.l1loss([y], 1.0, popart.ReductionType.Sum)
+    options = popart.SessionOptions()
+    options.enablePipelining = options.enableGradientAccumulation = True
+    options.accumulationFactor = 3
+    options.virtualGraphMode = popart.VirtualGraphMode.Manual
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, ["Gradient___w"]),
+        loss,
+        popart.ConstSGD(0.1),
+        device(),
+        userOptions=options,
+    )
+    session.prepareDevice()
+    assert session.getReport().num_ipus == 2
+    session.weightsFromHost()
+    batches = data(3)
+    expected = np.stack([one.T @ np.sign(one @ WEIGHTS) for one in batches])
+    np.testing.assert_allclose(run(session, batches)["Gradient___w"], expected, rtol=1e-5)
+    np.testing.assert_allclose(weight(session), WEIGHTS - 0.1 * expected.sum(0), rtol=1e-4)
