@@ -135,6 +135,10 @@ BROKEN = {
         ),
         "a constant holds value_string",
     ),
+    "an axis that is not": (
+        lambda: nodes(("ReduceMax", ["x", "a"], ["y"]), initializers={"a": np.asarray([1])}),
+        r"Axis 1 is out of acceptable range \[-1, 0\]",
+    ),
     "large dimensions": (lambda: with_weight(dims=[10**12]), "too small for the declared shape"),
     "negative dimensions": (lambda: with_weight(dims=[-2]), "Negative dimension"),
     "no type": (lambda: with_weight(data_type=0), "UNDEFINED"),

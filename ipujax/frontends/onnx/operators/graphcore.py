@@ -13,6 +13,7 @@ from ipujax.frontends.checks import check
 from ipujax.frontends.onnx.dtypes import dtype_of
 from ipujax.frontends.onnx.operators.arrays import axis_of, limited
 from ipujax.frontends.onnx.operators.joining import slice_of
+from ipujax.frontends.onnx.operators.reductions import reduced_axes
 from ipujax.frontends.onnx.operators.shapes import depth_to_space, reshape
 from ipujax.frontends.onnx.operators.table import operator
 
@@ -129,7 +130,7 @@ def reduce_median(x: Array, axes: Ints | None = None, keepdims: int = 1) -> tupl
     Beside them their places, int32, among the elements of these axes.
     """
     x = jnp.asarray(x)
-    reduced = sorted(range(x.ndim) if axes is None else (axis_of(a, x.ndim) for a in axes))
+    reduced = sorted(range(x.ndim) if axes is None else reduced_axes(tuple(axes), x.ndim))
     kept = [a for a in range(x.ndim) if a not in reduced]
     lines = x.transpose(*kept, *reduced).reshape(*(x.shape[a] for a in kept), -1)
     places = jnp.argsort(lines, -1)[..., (lines.shape[-1] - 1) // 2, None]
