@@ -271,6 +271,10 @@ class PopTorchConfigFileError(PopTorchError):
     """A file of PopTorch's options with a line that is none."""
 
 
+class DistributionError(IPUError, ValueError):
+    """Processes that cannot run a program together."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

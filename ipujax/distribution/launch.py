@@ -1,0 +1,147 @@
+"""ipurun: one program as several processes, here or on several machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+
+from ipujax.cli import style
+from ipujax.distribution.instance import Instance
+from ipujax.distribution.supervise import Ending, Instances, Interrupted
+
+_LOOPBACK = "127.0.0.1"
+_EXAMPLES = (
+    ("--num-instances 2 --num-replicas 4 python train.py", "two processes of two replicas"),
+    ("-H host1,host2 --num-replicas 8 python train.py", "two machines, by ssh"),
+)
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
+    """Starts the instances, and waits for them; returns the exit status of the first that fails."""
+    parser = _parser(prog)
+    options = parser.parse_args(argv)
+    hosts = options.host.split(",") if options.host else []
+    count = options.num_instances or max(len(hosts), 1)
+    replicas = options.num_replicas or count
+    _check(parser, options, count, replicas)
+    meeting = _coordinator(hosts)
+    instances = [
+        Instance(i, count, replicas, options.ipus_per_replica, meeting) for i in range(count)
+    ]
+    places = [hosts[i * len(hosts) // count] if hosts else "" for i in range(count)]
+    if options.print_topology:
+        print("\n".join(_topology(prog, instances, places)), flush=True)
+    commands = [_command(i, p, options) for i, p in zip(instances, places, strict=True)]
+    if options.verbose:
+        for command in commands:
+            print(f"{prog}: {shlex.join(command)}", file=sys.stderr)
+    try:
+        with Instances(commands, _shower(options)) as running:
+            ending = running.wait()
+    except Interrupted as interrupted:
+        print(f"{prog}: ended by {interrupted}", file=sys.stderr)
+        return 128 + interrupted.number
+    if ending is None:
+        return 0
+    print(_told(prog, ending), file=sys.stderr)
+    return ending.status
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.parser(prog, "Runs a program as several processes (PopRun).", _EXAMPLES)
+    add = parser.add_argument
+    add("--num-instances", type=_positive, metavar="N", help="processes; as many as hosts, or 1")
+    add("--num-replicas", type=_positive, metavar="N", help="of all processes; one for each")
+    add("--ipus-per-replica", type=_positive, default=1, metavar="N", help="virtual IPUs; 1")
+    add("-H", "--host", metavar="HOST,...", help="machines, by ssh; each takes as many processes")
+    add("--executable-cache-path", metavar="DIR", help="where compiled programs are kept")
+    add("--only-output-from-instance", type=int, metavar="N", help="shows the output of one alone")
+    add("--tag-output", action="store_true", help="begins each line with its process")
+    add("--print-topology", action="store_true", help="shows what runs where")
+    add("-v", "--verbose", action="store_true", help="shows the commands")
+    add("program", metavar="PROGRAM", help="what is run")
+    add("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+    return int(text)
+
+
+def _check(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, count: int, replicas: int
+) -> None:
+    shown = options.only_output_from_instance
+    if replicas % count:
+        parser.error(f"{replicas} replicas cannot be dealt to {count} instances evenly")
+    if shown is not None and not 0 <= shown < count:
+        parser.error(f"there is no instance {shown}: they are 0 to {count - 1}")
+
+
+def _coordinator(hosts: Sequence[str]) -> str:
+    """Where the instances meet: a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    return f"{hosts[0].rpartition('@')[2] if hosts else _LOOPBACK}:{port}"
+
+
+def _command(instance: Instance, host: str, options: argparse.Namespace) -> list[str]:
+    """What starts an instance."""
+    variables = instance.environment()
+    if options.executable_cache_path:
+        flags = f"--executable_cache_path={options.executable_cache_path}"
+        variables["TF_POPLAR_FLAGS"] = f"{os.environ.get('TF_POPLAR_FLAGS', '')} {flags}".strip()
+    follower = [
+        sys.executable,
+        "-m",
+        "ipujax.distribution.follow",
+        *(f"{name}={value}" for name, value in variables.items()),
+        "--",
+        options.program,
+        *options.arguments,
+    ]
+    if not host:
+        return follower
+    there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(follower)}"
+    return ["ssh", "-o", "BatchMode=yes", host, there]
+
+
+def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:
+    lines = [style.title(prog, f"{len(instances)} instances")]
+    for instance, place in zip(instances, places, strict=True):
+        first = instance.index * instance.local_replicas
+        what = f"replicas {first} to {first + instance.local_replicas - 1}"
+        what += f" of {instance.ipus_per_replica} IPUs"
+        lines.append(f"  instance {instance.index} on {place or 'this machine'}: {what}")
+    return lines
+
+
+def _shower(options: argparse.Namespace):
+    only = options.only_output_from_instance
+
+    def show(index: int, stream: str, line: bytes) -> None:
+        if only is not None and index != only:
+            return
+        out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+        out.write(f"[{index}] ".encode() * options.tag_output + line)
+        out.flush()
+
+    return show
+
+
+def _told(prog: str, ending: Ending) -> str:
+    lines = [f"{prog}: instance {ending.index} ended with exit status {ending.status}"]
+    if ending.last_lines:
+        lines[0] += "; its last lines:"
+    return "\n".join([*lines, *(f"  {line}" for line in ending.last_lines)])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
