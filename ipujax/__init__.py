@@ -8,6 +8,7 @@ are imported when first used, so that command line tools start fast.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -34,6 +35,9 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
+
+if "IPUJAX_COORDINATOR" in os.environ:  # a process of `ipurun` meets the others first of all
+    importlib.import_module("ipujax.distribution.join").join()
 
 if NotYetFinder not in sys.meta_path:
     sys.meta_path.append(NotYetFinder)

@@ -38,6 +38,7 @@ from ipujax import ops as ops
 from ipujax import optimizers as optimizers
 from ipujax import pipelining_ops as pipelining_ops
 from ipujax import popart as popart
+from ipujax import popdist as popdist
 from ipujax import poptorch as poptorch
 from ipujax import pva as pva
 from ipujax import rand_ops as rand_ops

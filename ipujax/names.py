@@ -57,8 +57,8 @@ MIGRATION: dict[str, str] = {
 }
 
 _REPLICAS = (
-    "replicas in one process: `IPUConfig.auto_select_ipus` gives the device IPUs for all of them, "
-    "and `CrossReplicaOptimizer` and `cross_replica_ops` work across them"
+    "replicas in one process, or in several by `ipurun`: `IPUConfig.auto_select_ipus` gives a "
+    "process IPUs for its own, and `CrossReplicaOptimizer` and `cross_replica_ops` work across all"
 )
 _COMPILED = (
     "`executable = ipu.compile(f).lower(*args).compile()` and `executable.save(path)`; any other "
@@ -78,7 +78,6 @@ NOT_YET: dict[str, str] = {
     "ipu_horovod_strategy": _REPLICAS,
     "ipu_multi_replica_strategy": _REPLICAS,
     "ipu_multi_worker_strategy": _REPLICAS,
-    "popdist": _REPLICAS,
     "serving": _COMPILED,
     "test_utils": "`numpy.testing`, on a program's results and those of `jax.jit`",
     "vertex_edsl": "`custom_ops.codelet_expression_op`",

@@ -51,7 +51,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     Raises:
       LoweringError: one of its kinds, for programs that the user must change.
     """
-    ipus, replicas = split_device(closed, options.num_ipus, options.replicas)
+    ipus, each = split_device(closed, options.num_ipus, options.replicas)
+    replicas = each * options.instances
     show = functools.partial(_shown, options)
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.

@@ -12,7 +12,8 @@ class Options:
 
     Attributes:
       num_ipus: IPUs of the device.
-      replicas: how many there are; None for as many as the device has room for.
+      replicas: how many the device has; None for as many as it has room for.
+      instances: processes that run the program together, each with a device like this.
       name: the program's name in its text.
       catch_invalid: report an operation that makes a NaN from none.
       catch_division: report a division by zero.
@@ -33,6 +34,7 @@ class Options:
 
     num_ipus: int = 1
     replicas: int | None = None
+    instances: int = 1
     name: str = "main"
     catch_invalid: bool = False
     catch_division: bool = False

@@ -71,17 +71,18 @@ def watched() -> Generator[Callable[[], bool]]:
 
 def fingerprint(program: ir.Program, engine: str, config: SystemOptions) -> str:
     """A text that tells what is compiled from everything else that could be, in any process."""
-    digest = hashlib.sha256()
-    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
     # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
     options = [each for each in config_key(config) if _CONNECTION not in each[0]]
-    parts = [jax.__version__, engine, ir.to_text(program), repr(flags_key()), repr(options)]
-    parts += [str(kernel.jaxpr) for kernel in kernels]
-    for part in parts:
-        digest.update(part.encode())
-    for _, data in program.constants:
-        digest.update(np.asarray(data).tobytes())
-    return digest.hexdigest()
+    parts = [jax.__version__, engine, whole_text(program), repr(flags_key()), repr(options)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def whole_text(program: ir.Program) -> str:
+    """A program with all that it computes; of large constants, a digest."""
+    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+    constants = [hashlib.sha256(np.asarray(data).tobytes()) for _, data in program.constants]
+    digests = (f"constant {n}: {each.hexdigest()}" for n, each in enumerate(constants))
+    return "\n".join([ir.to_text(program), *(str(each.jaxpr) for each in kernels), *digests])
 
 
 def activate() -> bool:

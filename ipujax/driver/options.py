@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ipujax.distribution.join import instance_count
 from ipujax.driver.arguments import Settings
 from ipujax.errors import DeviceError
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
@@ -44,6 +45,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     return Options(
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
+        instances=instance_count(),
         name=settings.name,
         catch_invalid=inv,
         catch_division=div0,
@@ -69,7 +71,7 @@ def check_queues(program: ir.Program, device: LogicalDevice) -> None:
     for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
         queue.check_device(device.ordinal)
     for queue in ir.queues(program, ir.StreamOut):
-        queue.expect(program.replicas)
+        queue.expect(program.replicas // instance_count())
 
 
 @functools.lru_cache(maxsize=256)

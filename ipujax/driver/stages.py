@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ipujax import events
+from ipujax.distribution.agree import check_agreement
+from ipujax.distribution.join import instance_count
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
@@ -208,6 +210,8 @@ class Executable:
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
         program, execution = lowered.program, lowered.execution
+        if instance_count() > 1:
+            check_agreement(program.name, executable_cache.whole_text(program))
         executable_cache.activate()
         entry = executable_cache.entry(lowered.fingerprint)
         cached = entry is not None and entry.exists()

@@ -25,16 +25,18 @@ class Compiled:
     Args:
       jitted: the function.
       structs: what it is called with, on the devices that it runs on.
+      waits: whether a call ends with the computation.
     """
 
-    def __init__(self, jitted: jax.stages.Wrapped, structs: Sequence[Struct]):
-        self._jitted, self._structs = jitted, structs
+    def __init__(self, jitted: jax.stages.Wrapped, structs: Sequence[Struct], waits: bool):
+        self._jitted, self._structs, self._waits = jitted, structs, waits
         self._lowered: jax.stages.Lowered | None = None
         self._executable: jax.stages.Compiled | None = None
 
     def __call__(self, *operands: Any) -> list[jax.Array]:
         """Runs it on arrays of JAX's, committed to its devices or to none."""
-        return (self._executable or self.compile())(*operands)
+        results = (self._executable or self.compile())(*operands)
+        return jax.block_until_ready(results) if self._waits else results
 
     def from_numpy(self, *operands: Leaf) -> list[jax.Array]:
         """Runs it on NumPy's arrays, and arrays that are committed to no device.
@@ -58,9 +60,15 @@ class Compiled:
 
 
 class Compilation:
-    """The functions of one program."""
+    """The functions of one program.
 
-    def __init__(self) -> None:
+    Args:
+      waits: whether their calls end with the computation, as collectives of several processes need
+        it: those of two computations that run at the same time wait for one another.
+    """
+
+    def __init__(self, waits: bool = False) -> None:
+        self._waits = waits
         self._functions: list[Compiled] = []
 
     def add(
@@ -73,7 +81,7 @@ class Compilation:
           structs: the arrays that it is called with, see `Placement.struct`.
           options: of `jax.jit`.
         """
-        added = Compiled(jax.jit(function, **options), structs)
+        added = Compiled(jax.jit(function, **options), structs, self._waits)
         self._functions.append(added)
         return added
 

@@ -118,6 +118,6 @@ def _is_one_kernel(read: ir.Program, engine: str, placement: Placement) -> bool:
         not read.faults
         and engine == "fused"
         and placement.uses_one_device
-        and placement.devices[0] == jax.devices()[0]
+        and placement.devices[0] == jax.local_devices()[0]
         and is_one_kernel(read)
     )

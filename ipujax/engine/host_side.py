@@ -42,7 +42,7 @@ class Arguments:
         avals = [machine.program.avals[machine.program.inputs[n]] for n in donated]
         structs = [struct_of(aval.shape, aval, None) for aval in avals]
         self.donated = donated
-        self.device = jax.devices()[0]
+        self.device = jax.local_devices()[0]
         self.take_over: Callable[..., list[jax.Array]] = _same
         if donated:
             self.take_over = machine.compilation.add(_same, [structs], donate_argnums=0)
@@ -85,13 +85,13 @@ _taken_from_anywhere = jax.jit(_same, donate_argnums=0)
 def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     """What takes a program's results from its values: replica 0's, where each has its own."""
     program, placement = machine.program, machine.placement
-    outputs, device = program.outputs, jax.devices()[0]
+    outputs, device = program.outputs, jax.local_devices()[0]
     copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
     sources = {value: node.source for node in copies for value in node.values}
     by_home: dict[Device, list[ir.ValueId]] = defaultdict(list)  # where replica 0 has them
     for value in dict.fromkeys(outputs):
         if placement.replicas > 1 and value not in machine.shared:
-            home = placement.devices[sources[value]] if value in sources else _host()
+            home = placement.first_device(sources[value]) if value in sources else _host()
             by_home[home].append(value)
     leading, avals = placement.leading_struct, program.avals
     firsts = [
@@ -114,7 +114,7 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
     placement, host = machine.placement, _host()
     is_shared = node.once or placement.replicas == 1
     own = [placement.replicas > 1 and value not in machine.shared for value in node.reads]
-    function = _for_replicas(node.kernel.jaxpr, placement.replicas, own, is_shared=is_shared)
+    function = _for_replicas(node.kernel.jaxpr, len(placement.own), own, is_shared=is_shared)
     structs = [
         _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
         for value, is_own in zip(node.reads, own, strict=True)
@@ -142,7 +142,7 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
 
 
 def _host() -> Device:
-    return jax.devices("cpu")[0]
+    return jax.local_devices(backend="cpu")[0]
 
 
 def _dealt(array: jax.Array, placement: Placement) -> jax.Array | np.ndarray:
@@ -166,7 +166,7 @@ def _host_struct(
     aval, host = machine.program.avals[value], _host()
     if is_own and is_shared:
         return machine.placement.leading_struct(aval, host)
-    lead = (machine.placement.replicas,) if is_own else ()
+    lead = (len(machine.placement.own),) if is_own else ()
     home = None if _is_at_home(machine.placement) else SingleDeviceSharding(host)
     return struct_of((*lead, *aval.shape), aval, home)
 

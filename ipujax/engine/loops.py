@@ -275,6 +275,7 @@ class _Run:
         self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
             leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            leaves = [self.loop.placement.parted(leaf) for leaf in leaves]
             self.session.collector(step.queue).send(step.structure, leaves, loop.kept(step, count))
         for feeder in self.feeders:
             feeder.completed()
@@ -286,6 +287,8 @@ class _Run:
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now
         fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
+        if self.loop.placement.spans_processes:
+            fitting = self.capacity  # all have to take the same chunks, whatever their clocks say
         self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 

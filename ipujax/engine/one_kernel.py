@@ -60,7 +60,7 @@ class OneKernel:
         try:
             return self._kernel(*flat)
         except ValueError:  # JAX's own compiled functions insist on their device
-            home = jax.devices()[0]
+            home = jax.local_devices()[0]
             if not any(_is_elsewhere(x, home) for x in flat):
                 raise
         return self._kernel(*jax.device_put(flat, home))

@@ -3,6 +3,9 @@
 Arrays of a replicated program carry a leading axis of replicas. The replicas run on as many JAX
 devices as there are, when each IPU's replicas find devices of their own; otherwise they are a
 vmapped axis on one device. Either way a kernel sees one replica, inside the axis `REPLICAS`.
+
+Replicas of one program may be in several processes, each on devices of its own. Arrays on devices
+are then those of all replicas, of which a process can read its own; on the host are these alone.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax import events
+from ipujax.errors import DistributionError
 from lowering import jaxpr, ops
 
 Device = Any  # `jax.Device` is a variable to type checkers
@@ -27,7 +31,7 @@ Axis = int | None
 
 @dc.dataclass(frozen=True)
 class PerReplica:
-    """A value on the host that each replica has its own of, `[replicas, ...]`."""
+    """A value on the host that each replica of this process has its own of, `[replicas, ...]`."""
 
     array: jax.Array | np.ndarray
 
@@ -58,6 +62,21 @@ class Placement:
         """The devices of one IPU's replicas."""
         return Mesh(np.array(self.devices[ipu :: self.ipus]), (ops.REPLICAS,))
 
+    @functools.cached_property
+    def own(self) -> tuple[int, ...]:
+        """The replicas of this process."""
+        homes = self.devices[:: self.ipus]
+        return tuple(r for r, home in enumerate(homes) if home.process_index == _here())
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether other processes have replicas, too."""
+        return len(self.own) < self.replicas
+
+    def first_device(self, ipu: int) -> Device:
+        """That of an IPU of this process's first replica."""
+        return self.devices[self.own[0] * self.ipus + ipu]
+
     @property
     def uses_one_device(self) -> bool:
         """Whether the whole program runs on a single JAX device."""
@@ -70,7 +89,7 @@ class Placement:
         Arrays are then not committed to the device, unless they came so: jit compiles anew for a
         change of that.
         """
-        return self.replicas == 1 and set(self.devices) == {jax.devices()[0]}
+        return self.replicas == 1 and set(self.devices) == {jax.local_devices()[0]}
 
     def struct(self, aval: jaxpr.Aval, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
         """What XLA is told of an IPU's array, whose replicas are along `axis` (None: all share it).
@@ -93,14 +112,53 @@ class Placement:
     def to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
         """Brings a host array to an IPU's devices: what each replica has, or one for all."""
         with events.span("load", f"ipu {ipu}"):
+            if self.spans_processes:
+                is_own = isinstance(array, PerReplica)
+                home = self.sharding(ipu, 0 if is_own else None)
+                return self.joined(array.array if is_own else array, home)
             if isinstance(array, PerReplica):
                 return jax.device_put(array.array, self.sharding(ipu))
             if self.is_default and not getattr(array, "committed", False):
                 return array
             return _committed(array, self.sharding(ipu, None))
 
+    def joined(self, array: jax.Array | np.ndarray, home: jax.sharding.Sharding) -> jax.Array:
+        """What this process has of an array, on its devices, as a part of the whole.
+
+        Args:
+          array: of its replicas, or one for all of them.
+          home: where the whole is.
+        """
+        axis, devices = _axis(home), _devices_here(home)
+        if axis is None:
+            shape, parts = array.shape, [array] * len(devices)
+        else:
+            lead = array.shape[:axis]
+            shape = (*lead, self.replicas, *array.shape[axis + 1 :])
+            before = (slice(None),) * axis
+            parts = [array[(*before, slice(n, n + 1))] for n in range(len(devices))]
+        shards = [jax.device_put(part, home) for part, home in zip(parts, devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(shape, home, shards)
+
+    def parted(self, array: jax.Array) -> jax.Array:
+        """Of an array of all replicas, those of this process."""
+        if not self.spans_processes:
+            return array
+        home: Any = array.sharding
+        devices = _devices_here(home)
+        shards = {shard.device: shard.data for shard in array.addressable_shards}
+        shape = list(array.shape)
+        if (axis := _axis(home)) is not None:
+            shape[axis] = len(devices)
+        own = NamedSharding(Mesh(np.array(devices), (ops.REPLICAS,)), home.spec)
+        return jax.make_array_from_single_device_arrays(
+            tuple(shape), own, [shards[device] for device in devices]
+        )
+
     def move(self, array: jax.Array, ipu: int) -> jax.Array:
         """Brings an array from another IPU."""
+        if self.spans_processes:
+            return self.joined(self.parted(array), self.sharding(ipu))
         return jax.device_put(array, self.sharding(ipu))
 
     def are_one(self, ipu: int, other: int) -> bool:
@@ -110,13 +168,16 @@ class Placement:
     def to_host(self, array: jax.Array) -> jax.Array | PerReplica:
         """Brings an array to the host; of all replicas, if there are several."""
         if self.replicas > 1:
-            return PerReplica(array)
+            return PerReplica(self.parted(array))
         if self.is_default:
             return array
-        return _committed(array, SingleDeviceSharding(jax.devices()[0]))
+        return _committed(array, SingleDeviceSharding(jax.local_devices()[0]))
 
     def leading(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
-        """Replica 0's value alone or in front of others, `[1 or replicas, ...]`, on one device."""
+        """The first replica's value alone or in front of others, `[1 or replicas, ...]`.
+
+        It is the first of this process, and the result on one device.
+        """
         if not self.spread or not isinstance(array, jax.Array):
             return array[:1] if self.spread else array
         return next(s.data for s in array.addressable_shards if not s.index[0].start)
@@ -170,6 +231,8 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
       may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
         part ways in front of a collective would never meet there).
     """
+    if jax.process_count() > 1:
+        return _over_processes(ipus, replicas, may_spread)
     pool = jax.devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
@@ -177,6 +240,52 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
     return Placement(devices, ipus, replicas, spread)
+
+
+def _over_processes(ipus: int, replicas: int, may_spread: bool) -> Placement:
+    """Deals replicas to processes in their order; each takes devices of its own.
+
+    Raises:
+      DistributionError: (a `ValueError`) replicas that cannot be dealt, or have to share a device.
+    """
+    by_process: dict[int, list[Device]] = {}
+    for device in jax.devices():
+        by_process.setdefault(device.process_index, []).append(device)
+    each, rest = divmod(replicas, len(by_process))
+    fewest = min(map(len, by_process.values()))
+    if rest or fewest < each:
+        raise DistributionError(
+            f"{replicas} replicas cannot be dealt to {len(by_process)} processes, of which one has "
+            f"{fewest} JAX devices",
+            fix="give each process as many replicas as all others, and as many devices: ipurun "
+            "--num-replicas says both",
+        )
+    if not may_spread:
+        raise DistributionError(
+            "the program has parts that only replicas of one process can share: a table of the "
+            "host, or a collective under a condition that replicas may decide differently",
+            fix="run it in one process",
+        )
+    devices: list[Device] = []
+    for _, own in sorted(by_process.items()):
+        step = ipus if len(own) >= each * ipus else 0
+        devices += (own[n * step + i if step else n] for n in range(each) for i in range(ipus))
+    return Placement(tuple(devices), ipus, replicas, spread=True)
+
+
+def _here() -> int:
+    return jax.process_index()
+
+
+def _devices_here(home: Any) -> list[Device]:
+    """Those of this process, in the order of their replicas."""
+    return [device for device in home.mesh.devices.flat if device.process_index == _here()]
+
+
+def _axis(home: jax.sharding.Sharding) -> Axis:
+    """Where arrays with this sharding carry their replicas."""
+    spec: Any = getattr(home, "spec", ())
+    return spec.index(ops.REPLICAS) if ops.REPLICAS in spec else None
 
 
 def _committed(array: jax.Array, home: jax.sharding.Sharding) -> jax.Array:

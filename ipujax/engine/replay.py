@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
         self.program, self.placement = program, placement
-        self.compilation = Compilation()
+        self.compilation = Compilation(placement.spans_processes)
         self.shared = host_side.shared_values(program)
         self._kernels: dict[Any, Compiled] = {}
         # Whoever reads what an optimizer has put away gets it as it was.
@@ -59,7 +59,8 @@ class Machine:
         places = [(value, HOST) for value in self.program.inputs]
         values: Values = dict(zip(places, self._arguments(arguments), strict=True))
         values.update(((value, HOST), data) for value, data in self._constants)
-        with Session(self.placement.replicas, self.infeeds, self.outfeeds) as session:
+        replicas, is_part = len(self.placement.own), self.placement.spans_processes
+        with Session(replicas, self.infeeds, self.outfeeds, is_part) as session:
             self._run(values, session)
         return self._results(values)
 
@@ -231,6 +232,8 @@ class Machine:
         self, structs: Sequence[jax.ShapeDtypeStruct], ipu: ir.IpuId
     ) -> Callable[..., list[jax.Array]]:
         """A function that brings NumPy's arrays to an IPU; jit does it faster than `device_put`."""
+        if self.placement.spans_processes:
+            return self._joining(structs, ipu)
         homeless = [jax.ShapeDtypeStruct(struct.shape, struct.dtype) for struct in structs]
         homes = tuple(struct.sharding for struct in structs)
         carrier = self.compilation.add(lambda *xs: xs, homeless, out_shardings=homes)
@@ -238,6 +241,19 @@ class Machine:
         def bring(*arrays: np.ndarray) -> list[jax.Array]:
             with events.span("load", f"ipu {ipu}"):
                 return carrier.from_numpy(*arrays)
+
+        return bring
+
+    def _joining(
+        self, structs: Sequence[jax.ShapeDtypeStruct], ipu: ir.IpuId
+    ) -> Callable[..., list[jax.Array]]:
+        """The same where other processes bring what their replicas have."""
+        placement = self.placement
+
+        def bring(*arrays: np.ndarray) -> list[jax.Array]:
+            with events.span("load", f"ipu {ipu}"):
+                pairs = zip(arrays, structs, strict=True)
+                return [placement.joined(array, struct.sharding) for array, struct in pairs]
 
         return bring
 
@@ -253,6 +269,7 @@ class Machine:
             leaves = [load(values[place]) for place in reads]
             if swap is not None:
                 leaves = swap(*leaves)
+            leaves = [self.placement.parted(leaf) for leaf in leaves]
             session.collector(node.queue).send(node.structure, leaves, node.count)
 
         return run

@@ -1,4 +1,7 @@
-"""Keeps values out of the way between uses: in the host's memory, or as a slice per replica."""
+"""Keeps values out of the way between uses: in the host's memory, or as a slice per replica.
+
+The replicas of a process share a value among themselves (fact distributed.global_replication).
+"""
 
 from __future__ import annotations
 
@@ -46,21 +49,21 @@ class Storing:
 
     def __init__(self, machine: Machine, node: ir.Store):
         placement, ipu = machine.placement, node.ipu
-        aval, replicas = machine.program.avals[node.value], placement.replicas
+        aval, sharing = machine.program.avals[node.value], len(placement.own)
         self.shape, self.ipu = aval.shape, ipu
         self.sharding = placement.sharding(ipu)
         self.remote = node.storage.remote and _has_remote_memory(placement, ipu)
         self.slices: Compiled | None = None
         self.whole: Compiled | None = None
-        if node.storage.sharded and replicas > 1:
-            part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // replicas),), aval.dtype)
+        if node.storage.sharded and sharing > 1:
+            part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // sharing),), aval.dtype)
             self.slices = machine.compilation.add(
-                functools.partial(_slices, replicas),
+                functools.partial(_slices, sharing),
                 [placement.struct(aval, ipu)],
-                out_shardings=(self.sharding, None),
+                out_shardings=(self.sharding, placement.sharding(ipu, None)),
             )
             self.whole = machine.compilation.add(
-                functools.partial(_whole, self.shape),
+                functools.partial(_whole, sharing, self.shape),
                 [placement.struct(part, ipu)],
                 out_shardings=self.sharding,
             )
@@ -103,12 +106,13 @@ def _has_remote_memory(placement: Placement, ipu: int) -> bool:
     return device.platform != "cpu" and _REMOTE in kinds
 
 
-def _slices(replicas: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`[replicas, *shape]` -> `[replicas, elements / replicas]`, padded; whether all were equal."""
-    flat = array.reshape(replicas, -1)
-    padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % replicas)))
-    parts = padded.reshape(replicas, replicas, -1)
-    return parts[jnp.arange(replicas), jnp.arange(replicas)], _agree(array)
+def _slices(sharing: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`[replicas, *shape]` -> `[replicas, elements / sharing]`, padded; whether all were equal."""
+    replicas = jnp.arange(array.shape[0])
+    flat = array.reshape(array.shape[0], -1)
+    padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % sharing)))
+    parts = padded.reshape(array.shape[0], sharing, -1)
+    return parts[replicas, replicas % sharing], _agree(array)
 
 
 def _agree(array: jax.Array) -> jax.Array:
@@ -121,7 +125,8 @@ def _agree(array: jax.Array) -> jax.Array:
     return same.all()
 
 
-def _whole(shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
-    """The inverse of `_slices`: every replica gathers all slices."""
-    whole = slices.reshape(-1)[: math.prod(shape)].reshape(shape)
-    return jnp.broadcast_to(whole, (slices.shape[0], *shape))
+def _whole(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
+    """The inverse of `_slices`: every replica gathers the slices of those that share with it."""
+    groups = slices.shape[0] // sharing
+    wholes = slices.reshape(groups, 1, -1)[:, :, : math.prod(shape)]
+    return jnp.broadcast_to(wholes, (groups, sharing, math.prod(shape))).reshape(-1, *shape)

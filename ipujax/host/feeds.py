@@ -90,6 +90,7 @@ class Feeder:
     def __init__(self, queue: Infeed, session: Session, each: int = 1):
         self.queue, self.each = queue, each
         self._session, self._replicas, self._reader = session, session.replicas, queue.reader
+        self._has_axis = session.replicas > 1 or session.is_part
         self._fetches: collections.deque[Fetch] = collections.deque()
         self._taken: collections.deque[tuple[Fetch, int, int]] = collections.deque()
 
@@ -106,7 +107,8 @@ class Feeder:
 
         A busy device is worth waiting for: `most` iterations (by default all) are waited for as
         long as they keep coming, or earlier ones are being computed. Once all results are out and
-        the data set has nothing ready, `least` do. Fewer means that the data set has ended;
+        the data set has nothing ready, `least` do, unless other processes run the program, too,
+        which would have to do the same. Fewer means that the data set has ended;
         `exhausted` says more.
         """
         fetch, start = self._fetches[0], time.monotonic()
@@ -116,7 +118,7 @@ class Feeder:
             if fetch.filled != before:
                 before, pause = fetch.filled, PAUSE_SECONDS
                 continue
-            if self._session.deliver():
+            if self._session.deliver() and not self._session.is_part:
                 wanted = least
             pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
         return fetch.filled // self._replicas - fetch.used
@@ -151,7 +153,7 @@ class Feeder:
             rows = [np.empty_like(row) for row in rows]  # the thread is writing to the others
             for row, filled in zip(rows, fetch.rows, strict=True):
                 row[: stop - start] = filled[start:stop]
-        if self._replicas == 1:
+        if not self._has_axis:
             return rows
         lead = len(rows[0]) // self._replicas if rows else 0
         return [row.reshape(lead, self._replicas, *row.shape[1:]) for row in rows]
@@ -159,7 +161,7 @@ class Feeder:
     def element(self) -> list[np.ndarray]:
         """The next iteration's element alone, `[(replicas,) *shape]` for each leaf."""
         fetch, start, stop = self._take(1)
-        if self._replicas == 1:
+        if not self._has_axis:
             return [row[start, ...] for row in fetch.rows]  # an array, also of a scalar
         return [row[start:stop] for row in fetch.rows]
 
@@ -227,8 +229,9 @@ def exhausted(
 class Collector:
     """Sends what kernels computed to an outfeed, when it is there, so that devices keep busy."""
 
-    def __init__(self, queue: Outfeed, replicas: int):
+    def __init__(self, queue: Outfeed, replicas: int, is_part: bool):
         self._queue, self._replicas = queue, replicas
+        self._is_alone = is_part and replicas == 1
         self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
@@ -254,6 +257,8 @@ class Collector:
     def _deliver_oldest(self) -> None:
         structure, leaves, count = self._pending.popleft()
         arrays = [np.asarray(leaf) for leaf in leaves]
+        if self._is_alone:
+            arrays = [array.squeeze(0 if count is None else 1) for array in arrays]
         if count is None:
             arrays, count = [a[np.newaxis] for a in arrays], 1
         # A view would keep the whole buffer alive for its first few entries.
@@ -265,16 +270,24 @@ class Session:
     """The queues of one run of one program.
 
     Attributes:
-      replicas: copies of the graph.
+      replicas: copies of the graph in this process.
+      is_part: whether other processes have more of them; arrays then have an axis of replicas, also
+        of a single one.
       interrupts: holds Ctrl-C back until an iteration is complete.
     """
 
-    def __init__(self, replicas: int, infeeds: Sequence[Infeed], outfeeds: Sequence[Outfeed]):
-        self.replicas, self.interrupts = replicas, Interrupts()
+    def __init__(
+        self,
+        replicas: int,
+        infeeds: Sequence[Infeed],
+        outfeeds: Sequence[Outfeed],
+        is_part: bool = False,
+    ):
+        self.replicas, self.is_part, self.interrupts = replicas, is_part, Interrupts()
         self._queues = (*infeeds, *outfeeds)
         self._infeeds: dict[ops.Stream, Infeed] = {queue: queue for queue in infeeds}
         self._collectors: dict[ops.Stream, Collector] = {
-            queue: Collector(queue, replicas) for queue in outfeeds
+            queue: Collector(queue, replicas, is_part) for queue in outfeeds
         }
         self._feeders: dict[ops.Stream, Feeder] = {}
         self._expected: dict[ops.Stream, int] = {}

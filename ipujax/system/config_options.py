@@ -50,11 +50,12 @@ class DeviceConnection(ConfigNode):
 class MultiReplicaDistribution(ConfigNode):
     """Several processes that run one program, each with its share of the replicas.
 
-    Replicas are not distributed over processes yet: configuring more than one is an error.
+    The other options of a configuration are about the IPUs of this process. `ipurun` starts
+    processes; both attributes are then filled in, unless they are set.
 
     Attributes:
       process_index: Which process this is, from 0 up to but not with `process_count`.
-      process_count: How many processes there are: 0 or 1, all replicas run in this process.
+      process_count: How many processes there are: as many as run the program.
     """
 
     process_index: int = option(0, effect=Effect.SYSTEM)

@@ -15,6 +15,8 @@ import threading
 
 import numpy as np
 
+from ipujax.distribution.instance import Instance
+from ipujax.distribution.join import instance
 from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
@@ -109,7 +111,12 @@ class VirtualSystem:
           ConfigError: if options contradict one another.
           DeviceError: if the machine has no such IPUs.
         """
-        check_consistency(config, on_ipu_model=flags.poplar_flags().use_ipu_model)
+        config, here = snapshot(config, frozen=False), instance() or Instance()
+        processes = config.experimental.multi_replica_distribution
+        if here.count > 1 and not processes.process_count:
+            processes.process_count, processes.process_index = here.count, here.index
+        on_ipu_model = flags.poplar_flags().use_ipu_model
+        check_consistency(config, on_ipu_model=on_ipu_model, running=here.count)
         devices = devices_of(snapshot(config, frozen=True))
         identity = _identity(config)
         with self._lock:

@@ -46,19 +46,20 @@ def _hashable(value: Any) -> Any:
     return value.name if isinstance(value, enum.Enum) else value
 
 
-def check_consistency(config: SystemOptions, *, on_ipu_model: bool) -> None:
+def check_consistency(config: SystemOptions, *, on_ipu_model: bool, running: int = 1) -> None:
     """Checks options against one another.
 
     Args:
       config: the configuration to check.
       on_ipu_model: whether programs run on the IPU Model instead of IPUs.
+      running: processes that run the program together.
 
     Raises:
       ConfigError: (a `ValueError`) that names the attributes and what to change.
     """
     _check_selection(config, on_ipu_model)
     _check_versions(config)
-    _check_processes(config, on_ipu_model)
+    _check_processes(config, on_ipu_model, running)
     _check_tiles(config)
     check_compilation_options(config.compilation_poplar_options)
     for name in ("matmuls", "convolutions"):
@@ -96,7 +97,7 @@ def _check_versions(config: SystemOptions) -> None:
             raise ConfigError(f"{name} is {version!r}, but must be one of {', '.join(_VERSIONS)}")
 
 
-def _check_processes(config: SystemOptions, on_ipu_model: bool) -> None:
+def _check_processes(config: SystemOptions, on_ipu_model: bool, running: int) -> None:
     processes = config.experimental.multi_replica_distribution
     prefix = "experimental.multi_replica_distribution"
     count, index = processes.process_count, processes.process_index
@@ -119,11 +120,11 @@ def _check_processes(config: SystemOptions, on_ipu_model: bool) -> None:
             f"{prefix}.process_count is {count}, but the IPU Model cannot distribute replicas over "
             "processes; remove --use_ipu_model from TF_POPLAR_FLAGS"
         )
-    if count > 1:
+    if count != running:
         raise ConfigError(
-            f"{prefix}.process_count is {count}, but replicas cannot be distributed over processes "
-            "yet: each would train alone, on its own data; leave process_count at 0 and give all "
-            "replicas to one process, with auto_select_ipus = replicas x IPUs per replica"
+            f"{prefix}.process_count is {count}, but {running} "
+            f"{'process runs' if running == 1 else 'processes run'} this program; leave it at 0, "
+            f"or start as many: ipurun --num-instances {count}"
         )
 
 

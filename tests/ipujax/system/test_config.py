@@ -270,7 +270,7 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
         pytest.param({f"{DISTRIBUTION}index": 1}, "no process to number", id="index_of_no_process"),
         pytest.param(
             {f"{DISTRIBUTION}count": 2, f"{DISTRIBUTION}index": 1},
-            "process_count is 2, but replicas cannot be distributed over processes yet",
+            "process_count is 2, but 1 process runs this program",
             id="several_processes",
         ),
         pytest.param({"ipu_model__version": "ipu3"}, "one of ipu1, ipu2, ipu21", id="no_version"),

@@ -1,0 +1,51 @@
+"""Replicas in several processes compute what those in one do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+REPLICAS = 4
+
+
+def run(program: str, instances: int) -> list[dict[str, Any]]:
+    """What each instance prints, as JSON."""
+    launch = [sys.executable, "-m", "ipujax.distribution.launch"]
+    count = ["--num-instances", str(instances), "--num-replicas", str(REPLICAS)]
+    command = [*launch, *count, sys.executable, str(PROGRAMS / program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(told, key=lambda each: each["index"])
+
+
+@pytest.mark.parametrize("program", ["loop.py", "pipelined.py"])
+@pytest.mark.parametrize("instances", [2, 4])
+def test_training_is_that_of_one_process(program: str, instances: int) -> None:
+    (alone,), told = run(program, 1), run(program, instances)
+    assert [each["index"] for each in told] == list(range(instances))
+    for each in told:
+        np.testing.assert_allclose(each["weights"], alone["weights"], rtol=1e-5, atol=1e-6)
+    losses = np.concatenate(
+        [np.reshape(each["losses"], (-1, REPLICAS // instances)) for each in told], axis=1
+    )
+    np.testing.assert_allclose(losses, alone["losses"], rtol=1e-5)
+
+
+def test_programs_that_differ_are_found_before_they_run() -> None:
+    launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
+    program = [sys.executable, str(PROGRAMS / "different.py")]
+    done = subprocess.run(
+        [*launch, *program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "of instance 1 is another program than that of instance 0" in done.stderr
+    assert "-    c:f32[] = add b 0.0:f32[]" in done.stderr
+    assert "it ran" not in done.stdout
