@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ipujax.checks.arguments import Checks
 from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import instance, join
+from ipujax.errors import DistributionError
+
+_check = Checks(DistributionError, DistributionError)
 
 
 def isPopdistEnvSet() -> bool:
@@ -50,8 +54,14 @@ def getNumIpusPerReplica() -> int:
 def execute_on_instances(
     instances: Iterable[int], fn: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Calls a function in some instances; gives what it gives there, and None elsewhere."""
-    return fn(*args, **kwargs) if getInstanceIndex() in set(instances) else None
+    """Calls a function in some instances; gives what it gives there, and None elsewhere.
+
+    Raises:
+      DistributionError: (a `ValueError`) no instances, or no function.
+    """
+    numbers = list(_check.iterable(instances, "instances", "numbers of instances"))
+    _check.function(fn, "fn")
+    return fn(*args, **kwargs) if getInstanceIndex() in numbers else None
 
 
 def _instance() -> Instance:

@@ -152,7 +152,7 @@ def initializePoplarDebugInfo(filename: str | os.PathLike[str], format: str = "j
       PopARTError: (a `ValueError`) another format than JSON.
     """
     check.one_of(format, ("json",), "the format of initializePoplarDebugInfo")
-    _File.now = _File(os.fspath(filename))
+    _File.now = _File(os.fspath(check.path(filename, "the file of debug information")))
 
 
 def closePoplarDebugInfo() -> None:

@@ -46,7 +46,7 @@ RESULTS = {
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),
     "rnn_ops": ("LSTMStateTuple",),
     "ipu_session_run_hooks": ("Session", "SessionRunContext", "SessionRunValues"),
-    "popart": ("DeviceInfo", "Optimizer"),
+    "popart": ("DeviceInfo", "Logger", "OpDefinition", "Optimizer"),
     "poptorch": ("PoplarExecutor", "RecoverableError", "UnrecoverableError"),
     "training": ("Run",),
 }
@@ -322,7 +322,9 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "popart.Adaptive": lambda: {"values": {"defaultLearningRate": (0.1, False)}},
     "popart.AnchorReturnType": lambda: {"anchorReturnTypeString": "All"},
     "popart.ClipNormSettings": lambda: {"weightIds": ["w"], "maxNorm": 1.0},
+    "popart.DebugInfo": lambda: {"debugContext": "a context", "layer": "a layer"},
     "popart.InferenceSession": _inference_session,
+    "popart.OperatorIdentifier": lambda: {"domain": "ai.onnx", "type": "Relu", "version": 6},
     "popart.OptimizerValueMap": lambda: {"default": ipu.popart.OptimizerValue(0.1, False)},
     "popart.PyStepIO": lambda: {"inputs": {"x": X}, "outputs": {"y": X}},
     "popart.PyStepIOCallback": lambda: {
@@ -333,6 +335,8 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "popart.PyWeightsIO": lambda: {"weights": {"w": X}},
     "popart.TensorInfo": lambda: {"dtype": "FLOAT", "shape": [2]},
+    "popart.getTensorInfo": lambda: {"array": X},
+    "popart.initializePoplarDebugInfo": lambda: {"filename": "debug.json"},
     "popart.TrainingSession": lambda: {
         **_inference_session(),
         "loss": "y",
