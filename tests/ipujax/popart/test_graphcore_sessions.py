@@ -101,6 +101,13 @@ def test_dropout_that_cannot_be_is_refused(attributes: Any, message: str) -> Non
         builder.getTensorShape(dropped)
 
 
+def test_dropout_of_everything_is_refused() -> None:
+    builder = popart.Builder()
+    (dropped,) = builder.aiOnnx.dropout([builder.addInputTensor("FLOAT", [4])], 1, ratio=1.0)
+    with pytest.raises(PopARTError, match=r"use a value in the interval \[0,1\)$"):
+        builder.getTensorShape(dropped)
+
+
 def test_groups_are_of_consecutive_channels_unless_an_option_says_otherwise() -> None:
     x = np.random.default_rng(0).normal(size=(2, 6, 2)).astype(np.float32)
     found: list[Array] = []

@@ -99,7 +99,7 @@ def dropout(
     seed: int | None = None,
 ) -> tuple[Array, Array]:
     """The result, and a mask of what is kept."""
-    share = 0.5 if ratio is None else float(ratio)
+    share = _share(0.5 if ratio is None else float(ratio))
     if training_mode is None or not np.all(training_mode) or share == 0:
         return jnp.asarray(x), jnp.ones(x.shape, bool)
     kept = jax.random.bernoulli(_key(call, seed), 1 - share, x.shape)
@@ -109,12 +109,14 @@ def dropout(
 @operator("Dropout", 10)
 def dropout_10(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     """Up to opset 11 it only stands where dropout was while the model was trained."""
+    _share(ratio)
     return x, jnp.ones(x.shape, bool)
 
 
 @operator("Dropout", 7)
 def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     """As of opset 10; the mask has the type of the input."""
+    _share(ratio)
     return x, jnp.ones_like(x)
 
 
@@ -123,10 +125,7 @@ def shaped_dropout(
     call: Call, x: Array, shape: Sequence[int], ratio: float = 0.5, training: bool = False
 ) -> Array:
     """Drops what broadcasts from a shape as one; `training` is said by who trains the model."""
-    if not 0 <= ratio < 1:
-        raise check.refuse(
-            f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
-        )
+    _share(ratio)
     try:
         fits = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape
     except ValueError:
@@ -141,3 +140,16 @@ def shaped_dropout(
         return jnp.asarray(x)
     kept = jax.random.bernoulli(call.key, 1 - ratio, tuple(shape))
     return jnp.where(kept, x / (1 - ratio), 0).astype(x.dtype)
+
+
+def _share(ratio: float) -> float:
+    """How much is dropped.
+
+    Raises:
+      FrontendError: (a `ValueError`) all of it, or more.
+    """
+    if not 0 <= ratio < 1:
+        raise check.refuse(
+            f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
+        )
+    return ratio
