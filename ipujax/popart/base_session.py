@@ -21,7 +21,7 @@ from ipujax.popart.anchors import ACCUMULATED, UPDATED, Changing
 from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
-from ipujax.popart.forward import GRADIENT, Forward
+from ipujax.popart.forward import GRADIENT, Forward, followed
 from ipujax.popart.host_weights import HostWeights, without_slots
 from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs, check_shapes
 from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
@@ -228,10 +228,11 @@ class Session(Reports, Weights):
                 "anchor it in a TrainingSession",
             )
         own = name.removeprefix(GRADIENT)
-        if own not in self._model.avals or not jnp.issubdtype(info.dtype, jnp.floating):
+        is_open = self._loss is not None and own in followed(self._model.graph, self._loss)
+        if not is_open or not jnp.issubdtype(info.dtype, jnp.floating):
             raise check.refuse(
-                f"Anchor tensor `{name}' not in Ir Tensors. It is the gradient of a tensor that is "
-                "constant, or no floating point",
+                f"Anchor tensor `{name}' not in Ir Tensors. It is the gradient of a tensor that "
+                "the loss does not depend on, that is constant, or that is no floating point",
                 "anchor gradients of inputs, weights or results of nodes",
             )
 

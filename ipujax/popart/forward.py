@@ -66,10 +66,10 @@ class Forward:
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
-        """The variables that the loss depends on."""
+        """The variables that the loss has a gradient by."""
         if self.loss is None:
             return ()
-        names = {n for node in needed(self.model.graph, {self.loss}).nodes for n in node.reads}
+        names = followed(self.model.graph, self.loss)
         candidates = (name for name in self.model.variables if name in names)
         return tuple(name for name in candidates if name not in self.moved)
 
@@ -171,6 +171,13 @@ class Forward:
         news = {v: named[result] for v, result in self.moved.items()}
         state = {**state, **{v: new.astype(state[v].dtype) for v, new in news.items()}}
         return StepOutput(loss, [named[name] for name in self.values], state)
+
+
+def followed(graph: Graph, loss: str) -> frozenset[str]:
+    """The tensors that a loss has a gradient by: what is detached has none."""
+    open_nodes = (n for n in graph.nodes if not n.operator.startswith("ai.graphcore.Detach-"))
+    nodes = needed(dc.replace(graph, nodes=tuple(open_nodes)), {loss}).nodes
+    return frozenset({loss}).union(*(node.reads for node in nodes))
 
 
 def needed(graph: Graph, names: Iterable[str], *, acting: bool = False) -> Graph:

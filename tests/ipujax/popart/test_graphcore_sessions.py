@@ -162,3 +162,27 @@ def test_only_initializers_of_the_outermost_graph_are_copied_to() -> None:
     given = inner.addUntypedInputTensor()
     inner.addOutputTensor(inner.aiGraphcore.copyvarupdate([given, given]))
     refused(builder, builder.aiGraphcore.call([weight], 1, inner)[0])
+
+
+def test_what_is_detached_has_no_gradient_and_does_not_decay() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3], "x")
+    v, w = (builder.addInitializedInputTensor(np.ones((3, 3), np.float32), n) for n in "vw")
+    hidden = builder.aiGraphcore.detach([builder.aiOnnx.matmul([x, v])])
+    loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([hidden, w])], 1.0)
+
+    def session(anchor: str) -> popart.TrainingSession:
+        flow = popart.DataFlow(1, {anchor: popart.AnchorReturnType("All")})
+        sgd = popart.ConstSGD(0.1, weight_decay=0.5)
+        return popart.TrainingSession(builder.getModelProto(), flow, loss, sgd, device())
+
+    trained = session(popart.reservedGradientPrefix() + w)
+    trained.prepareDevice()
+    anchored(trained, x=np.ones((2, 3), np.float32))
+    weights = {name: np.empty((3, 3), np.float32) for name in (v, w)}
+    trained.weightsToHost()
+    trained.readWeights(popart.PyWeightsIO(weights))
+    assert (weights[v] == 1).all()
+    assert (weights[w] != 1).all()
+    with pytest.raises(PopARTError, match=r"^Anchor tensor `Gradient___v' not in Ir"):
+        session(popart.reservedGradientPrefix() + v)
