@@ -289,10 +289,11 @@ def test_a_lower_proportion_does_what_its_advice_says() -> None:
 def test_every_error_can_be_pickled(kind: Any) -> None:
     made = issubclass(kind, OSError)  # Python makes these anew by their constructor
     error = kind("what is wrong") if made else BaseException.__new__(kind, "what is wrong")
-    error.where = "file.py:3"
+    error.where, error.fix = "file.py:3", "mend it"
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
-    assert (str(again), again.where) == ("what is wrong", "file.py:3")
+    assert again.args == ("what is wrong",)
+    assert str(again) == "what is wrong\n  where: file.py:3\n  fix:   mend it"
 
 
 def test_errors_of_memory_can_be_pickled() -> None:
