@@ -70,6 +70,30 @@ class VariableSettings:
         """Which values are read."""
         return self._mode
 
+    def getGroupCount(self, replicaCount: int) -> int:
+        """How many groups so many replicas are.
+
+        Raises:
+          PopARTError: (a `ValueError`) groups of a size that does not divide them.
+        """
+        count = check.integer(replicaCount, "replicaCount", at_least=1)
+        alone = {CommGroupType.All: count, CommGroupType.Ungrouped: 1}
+        size = alone.get(self._domain.type, self._domain.replicaGroupSize)
+        if size < 1 or count % size:
+            raise check.refuse(
+                f"{count} replicas are no groups of {size}", "give a size that divides them"
+            )
+        return count // size
+
+    def numReplicasReturningVariable(self, replicaCount: int) -> int:
+        """How many values of a weight are read; errors as for `getGroupCount`."""
+        groups = self.getGroupCount(replicaCount)
+        return {
+            VariableRetrievalMode.OnePerGroup: groups,
+            VariableRetrievalMode.AllReduceReplicas: 1,
+            VariableRetrievalMode.AllReplicas: replicaCount,
+        }[self._mode]
+
     def check(self) -> None:
         """Raises for what is no default.
 

@@ -123,3 +123,13 @@ def test_settings_of_weights() -> None:
     every = popart.VariableSettings(popart.VariableRetrievalMode.AllReplicas)
     with pytest.raises(PopARTError, match="AllReplicas"):
         builder.addInitializedInputTensor(value, variableSettings=every)
+
+
+def test_groups_of_replicas_return_as_many_values_as_their_mode_says() -> None:
+    pairs = popart.CommGroup(popart.CommGroupType.Consecutive, 2)
+    modes = popart.VariableRetrievalMode
+    counts = [popart.VariableSettings(pairs, m).numReplicasReturningVariable(8) for m in modes]
+    assert counts == [4, 1, 8]
+    assert popart.VariableSettings().getGroupCount(8) == 1
+    with pytest.raises(PopARTError, match="3 replicas are no groups of 2"):
+        popart.VariableSettings(pairs).getGroupCount(3)
