@@ -53,19 +53,19 @@ def join() -> Instance | None:
         return instance()
 
 
-def _meet(told: Instance | None) -> None:
-    if told is None:
+def _meet(given: Instance | None) -> None:
+    if given is None:
         _meet_as_jax_knows()
         return
-    if told.count > 1:
-        jax.config.update("jax_num_cpu_devices", told.local_replicas)
+    if given.count > 1:
+        jax.config.update("jax_num_cpu_devices", given.local_replicas)
         _initialize(
-            coordinator_address=told.coordinator,
-            num_processes=told.count,
-            process_id=told.index,
-            coordinator_bind_address=told.coordinator,
+            coordinator_address=given.coordinator,
+            num_processes=given.count,
+            process_id=given.index,
+            coordinator_bind_address=given.coordinator,
         )
-    _joined.append(told)
+    _joined.append(given)
 
 
 def _meet_as_jax_knows() -> None:

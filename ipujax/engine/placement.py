@@ -137,7 +137,7 @@ class Placement:
             shape = (*lead, self.replicas, *array.shape[axis + 1 :])
             before = (slice(None),) * axis
             parts = [array[(*before, slice(n, n + 1))] for n in range(len(devices))]
-        shards = [jax.device_put(part, home) for part, home in zip(parts, devices, strict=True)]
+        shards = list(map(jax.device_put, parts, devices))
         return jax.make_array_from_single_device_arrays(shape, home, shards)
 
     def parted(self, array: jax.Array) -> jax.Array:
