@@ -16,12 +16,14 @@ from ipujax import frontends as frontends
 from ipujax import functional_ops as functional_ops
 from ipujax import gradient_accumulation as gradient_accumulation
 from ipujax import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+from ipujax import horovod as horovod
 from ipujax import host_trace as host_trace
 from ipujax import image_ops as image_ops
 from ipujax import internal_ops as internal_ops
 from ipujax import ipu_compiler as ipu_compiler
 from ipujax import ipu_estimator as ipu_estimator
 from ipujax import ipu_infeed_queue as ipu_infeed_queue
+from ipujax import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipujax import ipu_outfeed_queue as ipu_outfeed_queue
 from ipujax import ipu_pipeline_estimator as ipu_pipeline_estimator
 from ipujax import ipu_run_config as ipu_run_config

@@ -275,6 +275,14 @@ class DistributionError(IPUError, ValueError):
     """Processes that cannot run a program together."""
 
 
+class DistributionTypeError(IPUError, TypeError):
+    """A collective or a strategy of several processes was given what it does not take."""
+
+
+class DistributionNotImplementedError(IPUError, NotImplementedError):
+    """A collective of several processes that is not there."""
+
+
 class CustomOpError(IPUError, ValueError):
     """A custom operation whose library, function or arguments do not fit."""
 

@@ -20,7 +20,6 @@ from typing import Any
 from ipujax.checks.arguments import Checks
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
-from ipujax.names import NOT_YET
 from ipujax.system.devices import devices_of
 from ipujax.system.tf_config import Cluster, Task, current_task
 
@@ -280,8 +279,8 @@ class RunConfig:
         for name in _STRATEGIES:
             if getattr(self, name) is not None:
                 raise ConfigNotImplementedError(
-                    f"{name} is {getattr(self, name)!r}, but ipujax has no strategies yet",
-                    fix=f"leave it out, and use {NOT_YET['ipu_multi_worker_strategy']}",
+                    f"{name} is {getattr(self, name)!r}, but estimators take no strategies yet",
+                    fix="leave it out, and train by a pipeline in the strategy's scope()",
                 )
 
 

@@ -56,10 +56,6 @@ MIGRATION: dict[str, str] = {
     "extract_poplar_serialized_graphs": "`lowered.as_text()`; events hold no graphs any more",
 }
 
-_REPLICAS = (
-    "replicas in one process, or in several by `ipurun`: `IPUConfig.auto_select_ipus` gives a "
-    "process IPUs for its own, and `CrossReplicaOptimizer` and `cross_replica_ops` work across all"
-)
 _COMPILED = (
     "`executable = ipu.compile(f).lower(*args).compile()` and `executable.save(path)`; any other "
     "process has it back by `ipu.load_executable(path)`"
@@ -70,14 +66,12 @@ NOT_YET: dict[str, str] = {
     "application_compile_op": _COMPILED,
     "autoshard": "`scopes.ipu_shard` around each part",
     "autoshard_cnn": "`scopes.ipu_shard` around each part",
-    "distributed": _REPLICAS,
+    "distributed": "`popdist`, `horovod` and `ipu_multi_worker_strategy`",
     "eager": "`ipu.compile` around what is to run on IPUs; the rest runs where JAX runs it",
     "embedded_runtime": _COMPILED,
     "f8_ops": "JAX's own types, such as `x.astype(jax.numpy.float8_e4m3fn)`",
-    "horovod": _REPLICAS,
-    "ipu_horovod_strategy": _REPLICAS,
-    "ipu_multi_replica_strategy": _REPLICAS,
-    "ipu_multi_worker_strategy": _REPLICAS,
+    "ipu_horovod_strategy": "`horovod.ipu_horovod_strategy`, where the original has it",
+    "ipu_multi_replica_strategy": "`horovod.ipu_multi_replica_strategy`, likewise",
     "serving": _COMPILED,
     "test_utils": "`numpy.testing`, on a program's results and those of `jax.jit`",
     "vertex_edsl": "`custom_ops.codelet_expression_op`",

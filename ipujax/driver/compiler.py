@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from ipujax.checks.arrays import check
+from ipujax.distribution.summation import Summation
+from ipujax.distribution.summation import current as current_summation
 from ipujax.driver.arguments import Settings, Static
 from ipujax.driver.dispatch import Calls
 from ipujax.driver.options import DEFAULT_DEVICE
@@ -128,15 +130,16 @@ class CompiledFunction:
     def __init__(self, fn: Callable[..., object], settings: Settings):
         functools.update_wrapper(self, fn, updated=())
         self._fn, self._settings = fn, settings
-        self._calls: Calls | None = None
+        self._calls: dict[Summation | None, Calls] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
         if not jaxpr.trace_state_clean():
             return self._fn(*args, **kwargs)
-        calls = self._calls
+        scope = current_summation()  # which pipelines in the function obey
+        calls = self._calls.get(scope)
         if calls is None or calls.generation != SYSTEM.generation:
-            calls = self._calls = Calls(self.lower, self._settings)
+            calls = self._calls[scope] = Calls(self.lower, self._settings)
         return calls.run(args, kwargs)
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from ipujax.optimizers import (
     compute_gradients,
     maps_gradients,
 )
+from ipujax.optimizers.summing_optimizer import SummingOptimizer
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import (
@@ -204,9 +205,9 @@ def updated_by(
 
 
 def averages(opt: optax.GradientTransformation) -> bool:
-    """Whether an optimizer averages gradients over the replicas."""
+    """Whether an optimizer averages gradients over the replicas, or adds them up."""
     while isinstance(opt, IpuOptimizer):
-        if isinstance(opt, CrossReplicaOptimizer):
+        if isinstance(opt, CrossReplicaOptimizer | SummingOptimizer):
             return True
         opt = opt.wrapped
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Sequence
@@ -11,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from ipujax.distribution.summation import Summation
+from ipujax.distribution.summation import current as current_summation
 from ipujax.errors import PipelineError, PipelineNotImplementedError, PipelineTypeError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.optimizers.accumulation import dtype_chooser, storage_of
+from ipujax.optimizers.summing_optimizer import SummingOptimizer
 from ipujax.pipelines import values
 from ipujax.pipelines.arguments import (
     OptimizerFunctionOutput,
@@ -47,6 +51,7 @@ class PipelineRequest:
 
     Attributes: as the arguments of `pipelining_ops.pipeline`, and
       origin: the user's line, for messages.
+      summation: of the gradients of several workers; that of the strategy in force.
 
     Raises:
       PipelineError: (a `ValueError`) arguments that contradict one another.
@@ -84,6 +89,7 @@ class PipelineRequest:
         GradientAccumulationReductionMethod.SUM
     )
     origin: str = dc.field(default_factory=jaxpr.current_user_line)
+    summation: Summation | None = dc.field(default_factory=current_summation)
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {"outfeed_mask": values.mask(self.outfeed_mask)}
@@ -190,9 +196,14 @@ class PipelineRequest:
         if self.optimizer_function is None:
             raise PipelineError("an inference pipeline has no optimizer")
         what, wanted = "what optimizer_function returns", "an OptimizerFunctionOutput(opt, loss)"
-        return check.instance(
+        output = check.instance(
             self.optimizer_function(*outputs), OptimizerFunctionOutput, what, wanted
         )
+        if self.summation is None:
+            return output
+        output = copy.copy(output)
+        output.opt = SummingOptimizer(output.opt, self.summation)
+        return output
 
     @functools.cached_property
     def reduction(self) -> GradientAccumulationReductionMethod:

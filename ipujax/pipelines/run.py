@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ipujax.distribution.summation import of_chief
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, PipelineError
 from ipujax.optimizers.accumulation import check_leaves
@@ -52,6 +53,8 @@ def run_pipeline(
     schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
     if schedule is not None:
         request = dc.replace(request, pipeline_schedule=schedule)
+    if request.training and request.summation is not None:
+        variables, optimizer_state = jax.tree.map(of_chief, (variables, optimizer_state))
     params, first = jax.tree.map(jnp.asarray, (variables, list(inputs)))
     untrained = jax.tree.map(strong, state)
     with tracing.loop(request.repeat_count):

@@ -12,13 +12,15 @@ import jax.numpy as jnp
 import optax
 
 from ipujax import loops
-from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
+from ipujax.cross_replica_ops import cross_replica_mean
+from ipujax.distribution.summation import Summation
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer, apply_gradients
+from ipujax.optimizers import CrossReplicaOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
 from ipujax.optimizers.accumulation import added
+from ipujax.optimizers.summing_optimizer import SummingOptimizer
 from ipujax.training.checks import check
 from ipujax.training.state import StepOutput, Tree
 
@@ -39,18 +41,13 @@ class ReplicaReduction(enum.Enum):
     SUM = 2
 
 
-class _SummedOverReplicas(IpuOptimizer):
-    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        summed = jax.tree.map(cross_replica_sum, gradients)
-        return super().apply_gradients(summed, state, params, **extra)
-
-
 def reduced(optimizer: Any, reduction: ReplicaReduction) -> Any:
     """The optimizer, with gradients reduced over the replicas in front of it."""
     if reduction is ReplicaReduction.NONE:
         return optimizer
-    wrapper = CrossReplicaOptimizer if reduction is ReplicaReduction.MEAN else _SummedOverReplicas
-    return wrapper(optimizer)
+    if reduction is ReplicaReduction.MEAN:
+        return CrossReplicaOptimizer(optimizer)
+    return SummingOptimizer(optimizer, Summation.REPLICAS)
 
 
 def averaged_state(state: Tree) -> Tree:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.distribution import summation
 from ipujax.errors import OutOfRangeError, TrainingError
 from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod,
@@ -135,6 +136,10 @@ class Training(DeviceLoop):
 
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> Carried:
         """As `DeviceLoop.program`: the trained variables, optimizer state and untrained state."""
+        with summation.entered(None):  # `replica_reduction` says what becomes of gradients
+            return self._program(steps, queues, *arguments)
+
+    def _program(self, steps: int, queues: Queues, *arguments: Tree) -> Carried:
         variables, optimizer_state, state, inputs = arguments
         if isinstance(self.model, Pipeline):
             final = self.model.run(

@@ -1,0 +1,27 @@
+"""`IPUHorovodStrategy`: the strategy for several workers that needs to be told of no cluster.
+
+Sources: seed 001, 18.10; fact distributed.hvd_collectives.
+"""
+
+from __future__ import annotations
+
+from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
+
+
+class IPUHorovodStrategy(IPUMultiWorkerStrategy):
+    """As `IPUMultiWorkerStrategy`, without a cluster resolver.
+
+    Args:
+      ipu_device: a logical device of this process.
+      variables_on_host: as there.
+
+    Raises:
+      DistributionTypeError: (a `TypeError`) arguments of a wrong type.
+      DeviceError: (a `ValueError`) no such device.
+    """
+
+    def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False):
+        super().__init__(None, ipu_device, variables_on_host)
+
+
+IPUHorovodStrategyV1 = IPUHorovodStrategy

@@ -1,0 +1,51 @@
+"""`IPUMultiReplicaStrategy`: replicas of all workers reduce on the device, values on the host too.
+
+Sources: seed 001, 18.10; facts distributed.multi_replica_*.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.distribution.strategy import ReduceOp, WorkerStrategy, check
+from ipujax.distribution.summation import Summation
+
+
+class IPUMultiReplicaStrategy(WorkerStrategy):
+    """Training by the replicas of several workers, as `ipurun` deals them.
+
+    In `scope()` a pipeline adds up the gradients of the replicas of all workers, once per weight
+    update; so do estimators whose `RunConfig` has it as `train_distribute`.
+
+    Args:
+      ipu_device: a logical device of this process.
+      add_ipu_cross_replica_reductions: without, gradients stay local, also those of Keras's models:
+        only what the program itself reduces, such as a `CrossReplicaOptimizer`, is.
+
+    Raises:
+      DistributionTypeError: (a `TypeError`) arguments of a wrong type.
+      DeviceError: (a `ValueError`) no such device.
+    """
+
+    def __init__(
+        self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
+    ):
+        reduces = check.flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
+        super().__init__(ipu_device, Summation.REPLICAS if reduces else None)
+
+    def _check_reduced(self, op: ReduceOp, value: Any) -> None:
+        """As the original, which normalizes floating-point numbers only."""
+        for leaf in jax.tree.leaves(value):
+            dtype = jnp.result_type(leaf)
+            if op is ReduceOp.MEAN and not jnp.issubdtype(dtype, jnp.floating):
+                raise check.refuse_type(
+                    f"reduce was asked for the MEAN of {dtype}, which is not in the list of "
+                    "allowed values: float16, bfloat16, float32",
+                    "cast it first: value.astype(jnp.float32)",
+                )
+
+
+IPUMultiReplicaStrategyV1 = IPUMultiReplicaStrategy

@@ -1,0 +1,26 @@
+"""Gradients added up over the workers, or replicas, of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.distribution.summation import Summation
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+
+
+class SummingOptimizer(IpuOptimizer):
+    """Adds up gradients, then applies the wrapped optimizer; in a pipeline once per update.
+
+    Args:
+      opt: an optax transformation.
+      summation: over what.
+    """
+
+    def __init__(self, opt: Any, summation: Summation):
+        super().__init__(opt)
+        self.summation = summation
+
+    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        """As `IpuOptimizer.apply_gradients`, with gradients added up."""
+        total = map_gradients(self.summation.of, gradients)
+        return super().apply_gradients(total, state, params, **extra)
