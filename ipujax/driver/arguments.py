@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
+from ipujax.distribution.join import instance_count
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
 from lowering import Ref, is_ref, jaxpr
 
@@ -89,7 +90,10 @@ class Static:
 
 @dc.dataclass(frozen=True, eq=False)
 class Settings:
-    """What `ipu.compile` was told about a function; without `replicas`, the device decides."""
+    """What `ipu.compile` was told about a function.
+
+    Without `replicas`, the device decides; `alone`, no other process runs it.
+    """
 
     device: str
     engine: str
@@ -97,6 +101,12 @@ class Settings:
     donate_argnums: tuple[int, ...]
     name: str
     replicas: int | None = None
+    alone: bool = False
+
+    @property
+    def instances(self) -> int:
+        """How many processes run the program together."""
+        return 1 if self.alone else instance_count()
 
 
 @dc.dataclass(frozen=True)

@@ -28,6 +28,7 @@ class _Options(TypedDict, total=False):
     donate_argnums: int | Sequence[int]
     name: str | None
     replicas: int | None
+    alone: bool
 
 
 @overload
@@ -49,6 +50,7 @@ def compile(
     donate_argnums: int | Sequence[int] = (),
     name: str | None = None,
     replicas: int | None = None,
+    alone: bool = False,
 ) -> CompiledFunction | Callable[[Callable[..., object]], CompiledFunction]:
     """Compiles a JAX function for virtual IPUs; also a decorator, with or without arguments.
 
@@ -61,6 +63,8 @@ def compile(
       donate_argnums: positions of arguments whose buffers may be reused, as in `jax.jit`.
       name: the program's name; the function's own by default.
       replicas: how many copies of the program run; by default as many as the device has room for.
+      alone: whether, where there are other processes (`ipurun`), this one runs it without them; by
+        default all run it together, each with so many replicas.
 
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
@@ -84,6 +88,7 @@ def compile(
     check_engine(engine)
     if replicas is not None:
         check.integer(replicas, "the replicas of ipu.compile", at_least=1)
+    check.flag(alone, "alone of ipu.compile")
     statics = _positions(static_argnums, "static_argnums")
     donated = _positions(donate_argnums, "donate_argnums")
 
@@ -92,7 +97,7 @@ def compile(
         # The very object: nobody passed a device.
         home = (current_device() or device) if device is DEFAULT_DEVICE else device
         static = Static.of(fn, statics)
-        settings = Settings(home, engine, static, donated, name or _name_of(fn), replicas)
+        settings = Settings(home, engine, static, donated, name or _name_of(fn), replicas, alone)
         return CompiledFunction(fn, settings)
 
     return compiled if fn is None else compiled(fn)

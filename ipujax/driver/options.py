@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from ipujax.distribution.join import instance_count
 from ipujax.driver.arguments import Settings
 from ipujax.errors import DeviceError
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
@@ -45,7 +44,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     return Options(
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
-        instances=instance_count(),
+        instances=settings.instances,
         name=settings.name,
         catch_invalid=inv,
         catch_division=div0,
@@ -62,8 +61,8 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     )
 
 
-def check_queues(program: ir.Program, device: LogicalDevice) -> None:
-    """Tells the program's queues of its device and replicas.
+def check_queues(program: ir.Program, device: LogicalDevice, replicas: int) -> None:
+    """Tells the program's queues of its device and of its replicas in this process.
 
     Raises:
       FeedError: a queue that is another device's.
@@ -71,7 +70,7 @@ def check_queues(program: ir.Program, device: LogicalDevice) -> None:
     for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
         queue.check_device(device.ordinal)
     for queue in ir.queues(program, ir.StreamOut):
-        queue.expect(program.replicas // instance_count())
+        queue.expect(replicas)
 
 
 @functools.lru_cache(maxsize=256)

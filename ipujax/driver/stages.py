@@ -12,7 +12,6 @@ import jax
 
 from ipujax import events
 from ipujax.distribution.agree import check_agreement
-from ipujax.distribution.join import instance_count
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
@@ -89,7 +88,7 @@ class Traced:
             options = options_for(self.settings, device)
             watch = Watch()
             program = lower(watch.over(self.jaxpr), options)
-            check_queues(program, device)
+            check_queues(program, device, program.replicas // options.instances)
         if program.replicas > 1 and self.settings.replicas is None:
             now = SYSTEM.generation
             tell_replicas(self.settings, now, device, program.ipus, program.replicas)
@@ -126,6 +125,11 @@ class Lowered:
         return ir.to_text(self.program, origins=origins)
 
     @property
+    def replicas(self) -> int:
+        """Those that run in this process."""
+        return self.program.replicas // self.options.instances
+
+    @property
     def signature(self) -> Signature:
         """How arguments and results become flat."""
         return self.traced.signature
@@ -133,7 +137,8 @@ class Lowered:
     @functools.cached_property
     def execution(self) -> Execution:
         """How the program runs."""
-        return Execution(self.program, self.traced.settings.engine, self.device.first, self.watch)
+        settings, instances = self.traced.settings, self.options.instances
+        return Execution(self.program, settings.engine, self.device.first, self.watch, instances)
 
     @property
     def placement(self) -> Placement:
@@ -210,7 +215,7 @@ class Executable:
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
         program, execution = lowered.program, lowered.execution
-        if instance_count() > 1:
+        if lowered.options.instances > 1:
             check_agreement(program.name, executable_cache.whole_text(program))
         executable_cache.activate()
         entry = executable_cache.entry(lowered.fingerprint)

@@ -25,12 +25,14 @@ class Execution:
       asked: the engine, as it was asked for.
       first: its first IPU's place among those of all logical devices.
       watch: on its callbacks.
+      instances: processes that run it together.
     """
 
     program: ir.Program
     asked: str
     first: int
     watch: Watch
+    instances: int = 1
 
     @functools.cached_property
     def host_code(self) -> HostCode:
@@ -46,7 +48,7 @@ class Execution:
         may_spread = not self.host_code.tables and not any(
             may_part_ways(k, ops.REPLICAS) for k in kernels
         )
-        return make_placement(self.first, p.ipus, p.replicas, may_spread)
+        return make_placement(self.first, p.ipus, p.replicas, may_spread, self.instances)
 
     @functools.cached_property
     def engine(self) -> str:

@@ -221,8 +221,10 @@ class Placement:
         )
 
 
-def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Placement:
-    """Spreads virtual IPUs over `jax.devices()`, round-robin.
+def make_placement(
+    first: int, ipus: int, replicas: int, may_spread: bool, instances: int = 1
+) -> Placement:
+    """Spreads virtual IPUs over the JAX devices of this process, round-robin, or of all.
 
     Args:
       first: the place of the logical device's first IPU among those of all logical devices.
@@ -230,10 +232,11 @@ def make_placement(first: int, ipus: int, replicas: int, may_spread: bool) -> Pl
       replicas: copies of the graph.
       may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
         part ways in front of a collective would never meet there).
+      instances: processes that run the program together.
     """
-    if jax.process_count() > 1:
+    if instances > 1:
         return _over_processes(ipus, replicas, may_spread)
-    pool = jax.devices()
+    pool = jax.local_devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
     spread = may_spread and replicas > 1 and all(len(set(c)) == replicas for c in columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipujax.errors import PopARTError
+from ipujax.popdist.install import install as install_popdist
 from ipujax.standin import stand_in_for
 
 _NAMES = ("popart", "popart_core")
@@ -11,6 +12,8 @@ _NAMES = ("popart", "popart_core")
 
 def install() -> None:
     """Has `import popart`, and modules in it, find `ipujax.popart`; `import popart_core` does, too.
+
+    `import popdist` finds `ipujax.popdist`.
 
     That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
     get folders with modules of these names.
@@ -28,3 +31,4 @@ def install() -> None:
                 f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",
                 fix="call ipujax.popart.install() before anything imports popart",
             )
+    install_popdist()

@@ -34,13 +34,13 @@ def check_updatable(module: torch.nn.Module, options: Options) -> None:
         )
 
 
-def own_buffers(module: Captured, options: Options) -> tuple[str, ...]:
+def own_buffers(module: Captured, options: Options, replicas: int) -> tuple[str, ...]:
     """The buffers of which each replica is to have its own: those that the module writes to.
 
     Raises:
       PopTorchError: (a `ValueError`) the options want them to be the same on all replicas.
     """
-    written = written_buffers(module) if options.replication_factor > 1 else ()
+    written = written_buffers(module) if replicas > 1 else ()
     if written and options.broadcast_buffers:
         raise PopTorchError(
             f"the module writes to its buffers {', '.join(written)}, and PopTorch does not "

@@ -89,7 +89,9 @@ class PoplarExecutor(Held):
             advance()
             provide(shares.replicas, found.staged.ipu_count, self._options, self.training)
             program = self._program_of()
-            program.compile(tensors, self._keys(shares.count))
+            program.compile(tensors, self._keys())
+            if self._together > 1:
+                program.begin_alike()
             advance()
         self._program, self._compiled_for = program, given.forms()
         self._is_attached = self._options.connection_type is not ConnectionType.Never
@@ -106,8 +108,8 @@ class PoplarExecutor(Held):
         check_updatable(module, self._options)
         with unwatched(module):
             values = own_values(module)
-        replicas = self._options.replication_factor
-        own = own_buffers(captured, self._options)
+        replicas = self._shares.replicas * self._together
+        own = own_buffers(captured, self._options, replicas)
         loss = None if found.loss is None else found.loss.value
         self._anchors = anchors = anchors_of(captured, loss, self._options)
         forward = Forward(
@@ -141,7 +143,14 @@ class PoplarExecutor(Held):
             options.replication_factor,
             options.input_group_size,
             options.input_cgt is CommGroupType.Orthogonal,
+            options.Distributed.processId,
+            options.Distributed.numProcesses,
         )
+
+    @property
+    def _together(self) -> int:
+        """How many processes run the program together."""
+        return self._shares.processes if self.training else 1
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -174,9 +183,9 @@ class PoplarExecutor(Held):
         self._prepare(program)
         started = time.perf_counter()
         with as_poptorch():
-            results = program.run(tensors, self._keys(self._shares.count))
+            results = program.run(tensors, self._keys())
         ended = time.perf_counter()
-        self._rng_state[1] += self._shares.count
+        self._rng_state[1] += self._shares.count * self._shares.processes
         outputs = self._returned(program, results, tensors)
         counts = len(tensors), len(outputs), *self._moved
         self._last_run = Run(entered, started, ended, time.perf_counter(), *counts)
@@ -222,15 +231,15 @@ class PoplarExecutor(Held):
     def _moved(self) -> tuple[int, int]:
         return moved_steps(self._shares, self._options)
 
-    def _keys(self, count: int) -> np.ndarray:
+    def _keys(self) -> np.ndarray:
         """The data of the keys of the next micro-batches, `uint32[count, 2]`."""
         seed, drawn = self._rng_state
-        keys = [(seed & 0xFFFFFFFF, number & 0xFFFFFFFF) for number in range(drawn, drawn + count)]
-        return np.array(keys, np.uint32)
+        numbers = drawn + self._shares.numbers
+        return np.array([(seed & 0xFFFFFFFF, int(n) & 0xFFFFFFFF) for n in numbers], np.uint32)
 
     @property
     def rng_state(self) -> list[int]:
-        """The seed, and how many micro-batches have drawn; may be set.
+        """The seed, and how many micro-batches, of all processes, have drawn; may be set.
 
         Raises:
           PopTorchError: (a `ValueError`) there is no program yet.

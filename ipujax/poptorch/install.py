@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ipujax.errors import PopTorchError
+from ipujax.popdist.install import install as install_popdist
 from ipujax.poptorch.older_torch import accept_older_calls
 from ipujax.standin import stand_in_for
 
 
 def install() -> None:
-    """Has `import poptorch`, and modules in it, find `ipujax.poptorch`.
+    """Has `import poptorch`, and modules in it, find `ipujax.poptorch`, and `popdist` ours, too.
 
     That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
     get a folder with a module of this name.
@@ -26,4 +27,5 @@ def install() -> None:
             f"poptorch is imported already, from {getattr(there, '__file__', 'elsewhere')}",
             fix="call ipujax.poptorch.install() before anything imports poptorch",
         )
+    install_popdist()
     accept_older_calls()

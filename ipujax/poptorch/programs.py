@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import torch
 
+from ipujax.distribution.collectives import sent_by
 from ipujax.driver.compiler import compile
 from ipujax.driver.stages import Executable
 from ipujax.frontends.pytorch.arrays import to_numpy
@@ -68,6 +69,13 @@ class Program(abc.ABC):
         Returns:
           Leaves `[micro-batch, ...]` in the order of the inputs: see `Forward`.
         """
+
+    def begin_alike(self) -> None:
+        """Gives all processes that run the program what the first one has."""
+        now = self.state
+        parts = now.variables, now.optimizer_state, now.state
+        variables, optimizer_state, state = on_device(sent_by(0, parts))
+        self.state = TrainState(variables, optimizer_state, state, now.step)
 
     @property
     def variables(self) -> Named:
@@ -140,7 +148,7 @@ class CallProgram(Program):
         super().__init__(forward, state)
         self._rule = rule
         step = self._infer if rule is None else self._train
-        self._function = compile(step, name=name, replicas=1)
+        self._function = compile(step, name=name, replicas=1, alone=True)
         self._executable: Executable | None = None
 
     def _infer(self, variables: Named, _: None, state: Named, *element: Any) -> _Result:
@@ -210,7 +218,7 @@ def training_program(
     variables, state = forward.sorted(values)
     given = TrainState(*on_device((variables, rule.optimizer.init(variables), state)))
     is_pipelined = forward.staged.is_pipelined
-    if shares.count == 1 and not is_pipelined:
+    if shares.count == forward.replicas == 1 and not is_pipelined:
         return CallProgram(forward, given, rule, name)
     if is_pipelined and forward.gradients_of:
         raise check.refuse(
@@ -232,12 +240,16 @@ def training_program(
         inputs=(lambda now: [rule.loss_scale(now.optimizer_state)]) if forward.is_scaled else None,
         name=name,
         replicas=shares.replicas,
+        alone=shares.processes == 1,
     )
     return LoopProgram(forward, given, loop, shares)
 
 
 def inference_program(forward: Forward, shares: Shares, values: Named, name: str) -> Program:
-    """A program that gives outputs; arguments as those of `training_program`."""
+    """A program that gives outputs, which every process runs by itself.
+
+    Arguments as those of `training_program`.
+    """
     is_pipelined = forward.staged.is_pipelined
     if shares.count == 1 and is_pipelined:
         forward = dc.replace(forward, staged=forward.staged.in_turn())
@@ -245,11 +257,11 @@ def inference_program(forward: Forward, shares: Shares, values: Named, name: str
     given = TrainState(*on_device((variables, None, state)))
     if shares.count == 1:
         return CallProgram(forward, given, None, name)
+    options: Any = {"name": name, "replicas": shares.replicas, "alone": True}
     if not is_pipelined:
-        loop = Inference(forward, name=name, replicas=shares.replicas)
-        return LoopProgram(forward, given, loop, shares)
+        return LoopProgram(forward, given, Inference(forward, **options), shares)
     count = shares.iterations
-    loop = Inference(forward.pipeline(), accumulation=count, name=name, replicas=shares.replicas)
+    loop = Inference(forward.pipeline(), accumulation=count, **options)
     return LoopProgram(forward, given, loop, shares._replace(iterations=1, accumulation=count))
 
 

@@ -23,6 +23,7 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.options.groups import DistributedOptions
 
 _FORMAT = "ipujax.poptorch"
 _VERSION = 1
@@ -102,7 +103,8 @@ class Saved:
 def editable(options: Options, edit: Callable[[Options], Any] | None) -> Options:
     """The options of a file, for a model that is to run here and now.
 
-    Those of an offline target are for compiling only, and are left behind.
+    Those of an offline target are for compiling only, and are left behind; which of several
+    processes this is, is what holds here.
 
     Args:
       options: as they were.
@@ -110,6 +112,8 @@ def editable(options: Options, edit: Callable[[Options], Any] | None) -> Options
     """
     own = options.clone()
     own.deleteIfExists("ipu_version")
+    if own.Distributed.numProcesses > 1:
+        own._distributed = DistributedOptions()  # pyright: ignore[reportPrivateUsage]
     if own.connection_type is ConnectionType.Never:
         own.connectionType(ConnectionType.Always)
     if edit is not None:

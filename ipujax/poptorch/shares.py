@@ -26,6 +26,7 @@ class Shares(NamedTuple):
       replicas: how many there are.
       together: how many replicas are given the same micro-batch.
       are_apart: whether these are not neighbours, but as far from one another as can be.
+      process: which process this is of `processes`, each of which has as many replicas.
     """
 
     iterations: int
@@ -33,6 +34,8 @@ class Shares(NamedTuple):
     replicas: int
     together: int = 1
     are_apart: bool = False
+    process: int = 0
+    processes: int = 1
 
     @property
     def inputs(self) -> int:
@@ -43,6 +46,12 @@ class Shares(NamedTuple):
     def count(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Micro-batches that run in a call."""
         return self.iterations * self.accumulation * self.replicas
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Those of this process's micro-batches among those of a call of all processes."""
+        steps = np.arange(self.count * self.processes).reshape(-1, self.processes, self.replicas)
+        return steps[:, self.process].ravel()
 
     def micro_batch(self, tensor: torch.Tensor) -> torch.Tensor:
         """The first micro-batch of a tensor; a number is the same for all.

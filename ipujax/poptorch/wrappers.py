@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ipujax.distribution.join import instance_count
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.executor import PoplarExecutor
@@ -28,6 +29,10 @@ def trainingModel(
     `gradientAccumulation` of them. The module's own parameters have the trained values whenever
     they are read.
 
+    Where `options.Distributed` says that there are several processes, all train together: each
+    compiles and calls the model as often as the others, with data of its own, and gets the outputs
+    of its own. All begin with the weights and the optimizer's state of process 0.
+
     Args:
       model: a module whose `forward` computes the loss.
       options: frozen from now on; changing them needs a copy.
@@ -37,11 +42,11 @@ def trainingModel(
       PopTorchError: (a `ValueError`) the model is wrapped already, or the optimizer is not known.
     """
     module, own = _module_of(model), _frozen(options, OutputMode.Final)
-    if own.Distributed.numProcesses > 1:
+    if own.Distributed.numProcesses > 1 and instance_count() == 1:
         raise check.refuse(
-            f"options.Distributed names {own.Distributed.numProcesses} processes, but gradients "
-            "are not averaged over processes",
-            "train in one process, with options.replicationFactor(n); or call "
+            f"options.Distributed names {own.Distributed.numProcesses} processes, but this one has "
+            "not met any others",
+            "start them by ipurun, or call ipujax.popdist.init() under Slurm or mpirun; or call "
             "options.Distributed.disable()",
         )
     if is_trained(module):
@@ -60,6 +65,8 @@ def inferenceModel(
     model: torch.nn.Module | PoplarExecutor, options: Options | None = None
 ) -> PoplarExecutor:
     """A module that is run on virtual IPUs, in the mode that it is in when it is compiled.
+
+    Where there are several processes, each runs it without the others.
 
     Args:
       model: any module.

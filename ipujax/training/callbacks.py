@@ -16,7 +16,7 @@ class Run:
       steps: how many are to be made in all; None until the data ends.
       done: how many have been made.
       results_per_step: how often a step sends results.
-      replicas: copies of the graph; with several, results have an axis of them.
+      replicas: copies of the graph in this process; with several, results have an axis of them.
       exhausted: whether the data has ended.
       stopped: whether somebody has asked for the end.
     """

@@ -66,6 +66,7 @@ class DeviceLoop(abc.ABC):
     engine: str = "auto"
     name: str | None = None
     replicas: int | None = None
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Pipeline | SelfDifferentiating):
@@ -78,6 +79,7 @@ class DeviceLoop(abc.ABC):
         check.function(self.inputs, "inputs", optional=True)
         check.function(self.state_reduction, "state_reduction", optional=True)
         check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
+        check.flag(self.alone, "alone")
 
     @abc.abstractmethod
     def program(self, steps: int, queues: Queues, *arguments: Tree) -> Tree:
@@ -217,7 +219,7 @@ class DeviceLoop(abc.ABC):
         if ready is None:
             compiled, outfeed = self._compiled(steps, feed.queue)
             ready = feed.programs[key] = Ready(compiled.lower(*arguments).compile(), outfeed)
-        run.replicas = ready.executable.lowered.program.replicas
+        run.replicas = ready.executable.lowered.replicas
         return ready
 
     def _compiled(
@@ -234,6 +236,7 @@ class DeviceLoop(abc.ABC):
             engine=self.engine,
             name=self._title,
             replicas=self.replicas,
+            alone=self.alone,
         )
         return compiled, outfeed
 

@@ -59,9 +59,10 @@ class Training(DeviceLoop):
       engine: as in `ipu.compile`.
       name: the program's; that of the class by default.
       replicas: as in `ipu.compile`.
+      alone: as in `ipu.compile`.
 
-    Leaves of the untrained state that are not reduced when a device loop ends are the first
-    replica's; so are all where the data ended in it.
+    Leaves of the untrained state that are not reduced when a device loop ends are those of this
+    process's first replica; so are all where the data ended in it.
 
     Raises:
       TrainingTypeError: (a `TypeError`) arguments of a wrong type.

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ipujax.distribution.join import instance
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger
@@ -187,8 +188,9 @@ class TrainingOptions(OptionsDict):
 class DistributedOptions(OptionsDict):
     """`Options.Distributed`: the part of this process in a run of several.
 
-    A `DataLoader` gives each process its part of the data set. At first they are what `mpirun`
-    says by `OMPI_COMM_WORLD_SIZE` and `OMPI_COMM_WORLD_RANK`.
+    A `DataLoader` gives each process its part of the data set, and `trainingModel` trains with the
+    replicas of all of them. At first they are the instances that run (see `ipurun`); where there
+    are none, what `mpirun` says by `OMPI_COMM_WORLD_SIZE` and `OMPI_COMM_WORLD_RANK`.
 
     Attributes:
       num_distributed_processes: how many there are.
@@ -200,11 +202,14 @@ class DistributedOptions(OptionsDict):
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
-        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+        if here := instance():
+            self._become(here.index, here.count)
+        else:
+            self._become(*_named("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 
     def disable(self) -> DistributedOptions:
-        """Has this process be the only one, whatever the environment says."""
-        return self.configureProcessId(0, 1)
+        """Has this process be the only one, and train alone, whatever others there are."""
+        return self._become(0, 1)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> DistributedOptions:
         """Reads number and id of processes from two variables of the environment.
@@ -212,21 +217,30 @@ class DistributedOptions(OptionsDict):
         Raises:
           Error: a variable holds no number, or the id is none of the processes'.
         """
-        return self.configureProcessId(
-            _variable(var_process_id, "0"), _variable(var_num_processes, "1")
-        )
+        return self._become(*_named(var_num_processes, var_process_id))
 
     def configureProcessId(self, process_id: int, num_processes: int) -> DistributedOptions:
         """Says which of how many processes this is.
 
         Raises:
-          Error: there is no such process among so many.
+          Error: there is no such process among so many, or other instances run than these; one
+            alone is always possible.
         """
+        return self._become(process_id, num_processes)
+
+    def _become(self, process_id: int, num_processes: int) -> DistributedOptions:
         number = check.integer(num_processes, "the number of processes", at_least=1)
         process = check.integer(process_id, "the id of this process", at_least=0)
         if process >= number:
             wrong = f"this is process {process} of {number}, but they count from 0"
             raise check.refuse(wrong, f"give an id from 0 to {number - 1}")
+        here = instance()
+        if number > 1 and here and (process, number) != (here.index, here.count):
+            raise check.refuse(
+                f"this would be process {process} of {number}, but it is instance {here.index} of "
+                f"the {here.count} that run",
+                "leave it away: options say that already; or Distributed.disable()",
+            )
         self.set(distributed_process_id=process, num_distributed_processes=number)
         return self
 
@@ -239,6 +253,11 @@ class DistributedOptions(OptionsDict):
     def numProcesses(self) -> int:
         """How many processes there are."""
         return self.num_distributed_processes
+
+
+def _named(var_num_processes: str, var_process_id: str) -> tuple[int, int]:
+    """Id and number of processes that variables of the environment say."""
+    return _variable(var_process_id, "0"), _variable(var_num_processes, "1")
 
 
 def _variable(name: str, default: str) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import torch
 
+from ipujax.distribution.join import instance
 from ipujax.errors import PopTorchConfigFileError
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
@@ -42,7 +43,8 @@ class Options(SystemOptions, HostOptions):
 
     Attributes:
       device_iterations: how many times a call runs the model, each time on the next data.
-      replication_factor: how many replicas of the model there are.
+      replication_factor: how many replicas of the model there are in this process; at first those
+        that `ipurun` has given it, or one.
       input_group_size, input_cgt: how many, and which, replicas get the same input.
       broadcast_buffers: whether replicas are to have the same buffers.
       output_mode, output_return_period: which iterations' outputs come back.
@@ -71,7 +73,7 @@ class Options(SystemOptions, HostOptions):
         self._execution_strategy = PipelinedExecution()
         self._start_host_options()
         super().__init__(
-            replication_factor=1,
+            replication_factor=1 if (here := instance()) is None else here.local_replicas,
             input_group_size=1,
             input_cgt=CommGroupType.Consecutive,
             broadcast_buffers=True,
@@ -127,7 +129,10 @@ class Options(SystemOptions, HostOptions):
         return self
 
     def replicationFactor(self, replication_factor: int) -> Self:
-        """How many replicas of the model work side by side, each on its own data."""
+        """How many replicas of the model work side by side in this process, on data of their own.
+
+        Where instances train together (see `ipurun`), each has so many.
+        """
         number = check.integer(replication_factor, "replicationFactor", at_least=1)
         self.set(replication_factor=number)
         return self

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-PROGRAMS = Path(__file__).parent / "programs"
+from tests.ipujax.distribution.processes import PROGRAMS, told_by
+
 REPLICAS = 4
-
-
-def run(program: str, instances: int) -> list[dict[str, Any]]:
-    """What each instance prints, as JSON."""
-    launch = [sys.executable, "-m", "ipujax.distribution.launch"]
-    count = ["--num-instances", str(instances), "--num-replicas", str(REPLICAS)]
-    command = [*launch, *count, sys.executable, str(PROGRAMS / program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return sorted(told, key=lambda each: each["index"])
 
 
 @pytest.mark.parametrize("program", ["loop.py", "pipelined.py"])
 @pytest.mark.parametrize("instances", [2, 4])
 def test_training_is_that_of_one_process(program: str, instances: int) -> None:
-    (alone,), told = run(program, 1), run(program, instances)
+    (alone,), told = (told_by(program, n, REPLICAS) for n in (1, instances))
     assert [each["index"] for each in told] == list(range(instances))
     for each in told:
         np.testing.assert_allclose(each["weights"], alone["weights"], rtol=1e-5, atol=1e-6)

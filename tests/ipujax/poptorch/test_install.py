@@ -57,3 +57,17 @@ def test_children_find_it_and_older_calls_are_taken(tmp_path: object) -> None:
     )
     lines = [line for line in run.stdout.splitlines() if line]
     assert lines == ["0 2", "ipujax.poptorch.options", "ipujax.poptorch.options"], run.stderr
+
+
+def test_popdist_is_found_with_poptorch() -> None:
+    source = (
+        "import ipujax.poptorch; ipujax.poptorch.install()\n"
+        "import poptorch, popdist, popdist.poptorch\n"
+        "options = popdist.poptorch.Options(ipus_per_replica=2)\n"
+        "print(popdist.isPopdistEnvSet(), isinstance(options, poptorch.Options))\n"
+        "print(options.Distributed.processId, options.Distributed.numProcesses)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.split() == ["False", "True", "0", "1"]

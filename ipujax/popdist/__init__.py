@@ -12,6 +12,7 @@ from ipujax.checks.arguments import Checks
 from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import instance, join
 from ipujax.errors import DistributionError
+from ipujax.system.device_ids import DEVICES, first_free
 
 _check = Checks(DistributionError, DistributionError)
 
@@ -51,10 +52,52 @@ def getNumIpusPerReplica() -> int:
     return _instance().ipus_per_replica
 
 
+def checkNumIpusPerReplica(ipus_per_replica: int) -> bool:
+    """Whether `ipurun` says that a replica has so many IPUs.
+
+    Raises:
+      DistributionError: (a `ValueError`) no number from 1 up.
+    """
+    number = _check.integer(ipus_per_replica, "ipus_per_replica", at_least=1)
+    return number == getNumIpusPerReplica()
+
+
+def getReplicaIndexOffset() -> int:
+    """The index of this instance's first replica among all."""
+    return getInstanceIndex() * getNumLocalReplicas()
+
+
+def getDeviceId(ipus_per_replica: int | None = None) -> int:
+    """The id of a device with the IPUs of this instance, as `gc-info -l` shows them.
+
+    IPUs are virtual, and each instance has a system of its own, so that all may use the same id.
+
+    Args:
+      ipus_per_replica: those that `ipurun` says by default.
+
+    Raises:
+      DistributionError: (a `ValueError`) no device has so many IPUs.
+    """
+    each = ipus_per_replica
+    if each is None:
+        each = getNumIpusPerReplica()
+    count = getNumLocalReplicas() * _check.integer(each, "ipus_per_replica", at_least=1)
+    most = max(len(device.ipus) for device in DEVICES)
+    if count > most:
+        raise DistributionError(
+            f"{getNumLocalReplicas()} replicas of {each} IPUs need {count}, and a device has up to "
+            f"{most}",
+            fix="start more instances with fewer replicas each",
+        )
+    return first_free(count, set()).id
+
+
 def execute_on_instances(
     instances: Iterable[int], fn: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
     """Calls a function in some instances; gives what it gives there, and None elsewhere.
+
+    What it compiles is to run without the other instances: `ipu.compile(alone=True)`.
 
     Raises:
       DistributionError: (a `ValueError`) no instances, or no function.
