@@ -10,12 +10,14 @@ from ipujax.cli import style
 from ipujax.cli.pipe import ends_with_its_reader
 
 _COMMANDS = {
+    "run": "starts a program as several processes (ipurun)",
     "report": "shows what the machine model says of a program",
     "info": "lists the virtual devices, and tells about one of them (gc-info)",
     "inventory": "tells all about each virtual device (gc-inventory)",
     "monitor": "shows the virtual IPUs and who is attached to them (gc-monitor)",
 }
 _EXAMPLES = (
+    ("run --num-instances 2 python train.py", "two processes"),
     ("report report.json", "a page of text"),
     ("report report.json --html report.html", "a page for a browser"),
     ("report --diff a.json b.json", "what a change did"),

@@ -59,11 +59,12 @@ def _meet(given: Instance | None) -> None:
         return
     if given.count > 1:
         jax.config.update("jax_num_cpu_devices", given.local_replicas)
+        is_here = given.coordinator.startswith("127.")  # then nobody else is to reach it
         _initialize(
             coordinator_address=given.coordinator,
             num_processes=given.count,
             process_id=given.index,
-            coordinator_bind_address=given.coordinator,
+            **({"coordinator_bind_address": given.coordinator} if is_here else {}),
         )
     _joined.append(given)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ipujax.cli import style
+from ipujax.distribution import descendants
+from ipujax.distribution.hosts import HostError, forwarded, on_host, probed
 from ipujax.distribution.instance import Instance
+from ipujax.distribution.probe import free_port
 from ipujax.distribution.supervise import Ending, Instances, Interrupted
 
 _LOOPBACK = "127.0.0.1"
@@ -24,11 +26,16 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     """Starts the instances, and waits for them; returns the exit status of the first that fails."""
     parser = _parser(prog)
     options = parser.parse_args(argv)
-    hosts = options.host.split(",") if options.host else []
+    hosts: list[str] = options.host
     count = options.num_instances or max(len(hosts), 1)
     replicas = options.num_replicas or count
     _check(parser, options, count, replicas)
-    meeting = _coordinator(hosts)
+    descendants.adopt()
+    try:
+        meeting = _coordinator(prog, hosts, dict(options.x))
+    except HostError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 1
     instances = [
         Instance(i, count, replicas, options.ipus_per_replica, meeting) for i in range(count)
     ]
@@ -47,7 +54,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
         return 128 + interrupted.number
     if ending is None:
         return 0
-    print(_told(prog, ending), file=sys.stderr)
+    print(_told(prog, ending, places[ending.index]), file=sys.stderr)
     return ending.status
 
 
@@ -57,7 +64,21 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--num-instances", type=_positive, metavar="N", help="processes; as many as hosts, or 1")
     add("--num-replicas", type=_positive, metavar="N", help="of all processes; one for each")
     add("--ipus-per-replica", type=_positive, default=1, metavar="N", help="virtual IPUs; 1")
-    add("-H", "--host", metavar="HOST,...", help="machines, by ssh; each takes as many processes")
+    add(
+        *("-H", "--host"),
+        type=_names,
+        default=[],
+        metavar="HOST,...",
+        help="machines, by ssh; each takes as many processes",
+    )
+    add(
+        "-x",
+        type=_variable,
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable of the environment that all processes get",
+    )
     add("--executable-cache-path", metavar="DIR", help="where compiled programs are kept")
     add("--only-output-from-instance", type=int, metavar="N", help="shows the output of one alone")
     add("--tag-output", action="store_true", help="begins each line with its process")
@@ -74,6 +95,20 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(names) or any(name.startswith("-") for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} are no names of machines")
+    return names
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given and name not in os.environ:
+        raise argparse.ArgumentTypeError(f"{name!r} is not set here: give NAME=VALUE")
+    return name, value if is_given else os.environ[name]
+
+
 def _check(
     parser: argparse.ArgumentParser, options: argparse.Namespace, count: int, replicas: int
 ) -> None:
@@ -84,17 +119,29 @@ def _check(
         parser.error(f"there is no instance {shown}: they are 0 to {count - 1}")
 
 
-def _coordinator(hosts: Sequence[str]) -> str:
-    """Where the instances meet: a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    return f"{hosts[0].rpartition('@')[2] if hosts else _LOOPBACK}:{port}"
+def _coordinator(prog: str, hosts: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Where the instances meet: a port that is free now, on the machine of the first.
+
+    Raises:
+      HostError: a machine on which no instance can run.
+    """
+    if not hosts:
+        return f"{_LOOPBACK}:{free_port()}"
+    found = probed(hosts, {**forwarded(), **variables})
+    for host, findings in found.items():
+        if findings.is_hidden and len(found) > 1:
+            print(
+                f"{prog}: {host} calls itself {findings.name}, which leads to its loopback device: "
+                "computing on CPUs, it is not reached by others until /etc/hosts there, or DNS, "
+                "has it lead to the machine's address",
+                file=sys.stderr,
+            )
+    return f"{hosts[0].rpartition('@')[2]}:{found[hosts[0]].port}"
 
 
 def _command(instance: Instance, host: str, options: argparse.Namespace) -> list[str]:
     """What starts an instance."""
-    variables = instance.environment()
+    variables = {**dict(options.x), **instance.environment()}
     if options.executable_cache_path:
         flags = f"--executable_cache_path={options.executable_cache_path}"
         variables["TF_POPLAR_FLAGS"] = f"{os.environ.get('TF_POPLAR_FLAGS', '')} {flags}".strip()
@@ -107,10 +154,7 @@ def _command(instance: Instance, host: str, options: argparse.Namespace) -> list
         options.program,
         *options.arguments,
     ]
-    if not host:
-        return follower
-    there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(follower)}"
-    return ["ssh", "-o", "BatchMode=yes", host, there]
+    return on_host(host, follower, {**forwarded(), **dict(options.x)}) if host else follower
 
 
 def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:
@@ -136,8 +180,9 @@ def _shower(options: argparse.Namespace):
     return show
 
 
-def _told(prog: str, ending: Ending) -> str:
-    lines = [f"{prog}: instance {ending.index} ended with exit status {ending.status}"]
+def _told(prog: str, ending: Ending, host: str) -> str:
+    place = f" on {host}" if host else ""
+    lines = [f"{prog}: instance {ending.index}{place} ended with exit status {ending.status}"]
     if ending.last_lines:
         lines[0] += "; its last lines:"
     return "\n".join([*lines, *(f"  {line}" for line in ending.last_lines)])

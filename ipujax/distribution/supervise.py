@@ -6,16 +6,30 @@ import collections
 import contextlib
 import dataclasses as dc
 import queue
+import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO
 
+from ipujax.distribution import descendants
+
 LAST_LINES = 10
-_TOGETHER_SECONDS = 0.3  # the peers of a process that dies do so, too, and may be noticed first
+_TOGETHER_SECONDS = 0.3  # between endings whose order is not known
+_CAUSE_SECONDS = 3.0  # between the ending of an instance that had lost a peer, and that peer's
 _MANNERS_SECONDS = 3.0  # between SIGTERM, which a process may catch, and SIGKILL
+
+_LOST_A_PEER = re.compile(
+    rb"JAX distributed service detected fatal errors|Gloo .* failed|[Cc]onnection \w+ by peer"
+)
+"""What JAX and gloo write in a process whose peer has died."""
+
+_CHATTER = re.compile(
+    rb"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expected number of .*\n"
+)
+"""What gloo writes to standard output, among what the program writes there."""
 
 Show = Callable[[int, str, bytes], None]
 """Is given each line: of which instance, from `stdout` or `stderr`, and the line."""
@@ -64,6 +78,7 @@ class Instances:
         self._ended: queue.SimpleQueue[tuple[float, int, int] | int] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._threads: list[threading.Thread] = []
+        self._have_lost_a_peer: set[int] = set()
         self._order = "TERM"
         self._lines = [
             collections.defaultdict[str, collections.deque[str]](_tail) for _ in commands
@@ -96,7 +111,12 @@ class Instances:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()  # `follow` kills what is left
         for process in self._processes:
-            process.wait()
+            try:
+                process.wait(_MANNERS_SECONDS)
+            except subprocess.TimeoutExpired:  # one that is stopped, or does not reach its machine
+                process.kill()
+                process.wait()
+        descendants.end()  # those of a `follow` that was killed
         for thread in self._threads:
             thread.join(1.0)  # a process elsewhere may hold the pipe
 
@@ -118,21 +138,33 @@ class Instances:
         return None
 
     def _first(self, event: tuple[float, int, int]) -> Ending:
-        """Of those that fail within moments, the one that was the first."""
+        """Of those that fail within moments, the cause: one that has not failed for want of others.
+
+        A process that dies takes its peers along, and they may be noticed first.
+        """
         failed = [event]
-        until = time.monotonic() + _TOGETHER_SECONDS
-        while (rest := until - time.monotonic()) > 0:
+        started = time.monotonic()
+        while True:
+            ranked = sorted((each[1] in self._have_lost_a_peer, each) for each in failed)
+            patience = _CAUSE_SECONDS if ranked[0][0] else _TOGETHER_SECONDS
+            rest = started + patience - time.monotonic()
+            if rest <= 0 or len(failed) == len(self._processes):
+                break
             with contextlib.suppress(queue.Empty):
-                other = self._ended.get(timeout=rest)
+                other = self._ended.get(timeout=min(rest, _TOGETHER_SECONDS))
                 if not isinstance(other, int) and other[2]:
                     failed.append(other)
-        _, index, status = min(failed)
+        _, index, status = ranked[0][1]
         lines = self._lines[index]
         return Ending(index, status, tuple(lines["stderr"] or lines["stdout"]))
 
     def _start(self, index: int, command: Sequence[str]) -> None:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the launcher, which tells them
         )
         self._processes.append(process)
         for name in ("stdout", "stderr"):
@@ -145,14 +177,29 @@ class Instances:
         self._threads.append(thread)
 
     def _listen(self, index: int, name: str, stream: IO[bytes]) -> None:
-        for line in stream:
+        for line in _without_chatter(stream):
             with self._lock:
+                if name == "stderr" and _LOST_A_PEER.search(line):
+                    self._have_lost_a_peer.add(index)
                 self._lines[index][name].append(line.decode(errors="replace").rstrip("\n"))
                 self._show(index, name, line)
 
     def _attend(self, index: int, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
         self._ended.put((time.monotonic(), index, status if status >= 0 else 128 - status))
+
+
+def _without_chatter(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines as the program wrote them, one that gloo has cut in two put together again."""
+    begun = b""
+    for line in lines:
+        whole = begun + line
+        rest = _CHATTER.sub(b"", whole)
+        begun = rest if rest != whole else b""
+        if not begun and rest:
+            yield rest
+    if begun:
+        yield begun
 
 
 def _tail() -> collections.deque[str]:

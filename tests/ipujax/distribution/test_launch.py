@@ -76,6 +76,65 @@ def test_a_launcher_that_is_killed_leaves_nobody(tmp_path: Path) -> None:
     _gone(instances)
 
 
+def test_what_hides_in_a_session_of_its_own_is_ended(tmp_path: Path) -> None:
+    script = f"""
+import subprocess
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(os.path.join({str(tmp_path)!r}, str(os.getpid())), 'w').close()
+        time.sleep(50)
+    os._exit(0)
+while not os.listdir({str(tmp_path)!r}):
+    time.sleep(0.01)
+"""
+    assert launched(["--num-instances", "1"], script).returncode == 0
+    _gone(_started(tmp_path, 1))
+
+
+def test_one_whose_follower_is_killed_is_ended(tmp_path: Path) -> None:
+    script = (
+        f"open(os.path.join({str(tmp_path)!r}, str(os.getpid())), 'w').close()\n"
+        "os.kill(os.getppid(), 9) if index else None\ntime.sleep(50)"
+    )
+    done = launched(["--num-instances", "2"], script)
+    assert done.returncode == 128 + 9
+    assert "instance 1 ended with exit status 137" in done.stderr
+    _gone(_started(tmp_path, 2))
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_in_the_program(tmp_path: Path) -> None:
+    script = f"""
+try:
+    open(os.path.join({str(tmp_path)!r}, str(os.getpid())), 'w').close()
+    time.sleep(50)
+except KeyboardInterrupt:
+    print('interrupted', index)
+"""
+    program = [sys.executable, "-c", f"import os, time\nindex = {INDEX}\n{script}"]
+    with subprocess.Popen([*RUN, "--num-instances", "2", *program], stdout=subprocess.PIPE) as run:
+        _started(tmp_path, 2)
+        run.send_signal(signal.SIGINT)
+        told, _ = run.communicate(timeout=30)
+    assert sorted(told.splitlines()) == [b"interrupted 0", b"interrupted 1"]
+
+
+def test_what_gloo_writes_is_left_out_even_amid_a_line() -> None:
+    chatter = (
+        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    )
+    script = f"print({chatter!r})\nprint('{{\"one\": ', end='')\nprint({chatter!r})\nprint('1}}')"
+    done = launched(["--num-instances", "1", "--tag-output"], script)
+    assert done.stdout == '[0] {"one": 1}\n'
+
+
+def test_ipujax_run_is_ipurun() -> None:
+    command = [sys.executable, "-m", "ipujax", "run", "--num-instances", "2", "-x", "COLOUR=red"]
+    program = [sys.executable, "-c", "import os; print(os.environ['COLOUR'])"]
+    done = subprocess.run([*command, *program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "red\nred\n"
+
+
 def test_the_output_of_one_alone() -> None:
     options = ["--num-instances", "2", "--only-output-from-instance", "1", "--print-topology"]
     lines = launched(options, "print(index)").stdout.splitlines()
@@ -96,6 +155,8 @@ def test_a_program_that_is_not_there() -> None:
         (["--num-instances", "2", "--num-replicas", "3"], "3 replicas cannot be dealt to 2"),
         (["--num-instances", "0"], "'0' is no number from 1 up"),
         (["--only-output-from-instance", "2"], "there is no instance 2: they are 0 to 0"),
+        (["-H", "one,,two"], "'one,,two' are no names of machines"),
+        (["-x", "NOT_SET_HERE"], "'NOT_SET_HERE' is not set here"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused(options: list[str], message: str) -> None:

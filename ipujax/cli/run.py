@@ -1,0 +1,3 @@
+"""`ipujax run`: what `ipurun` does."""
+
+from ipujax.distribution.launch import main as main
