@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from ipujax.checks.arrays import check
+from ipujax.distribution.join import instance_count
 from ipujax.driver.compiler import CompiledFunction, compile
 from ipujax.frontends import keras_backend
 from ipujax.keras import extension, strategy
@@ -24,6 +25,11 @@ class IPUStrategy:
     `predict_on_batch` of Keras's models (3.x, on its JAX backend) run as compiled programs, with
     loops of `steps_per_execution` batches on the device, and give what Keras gives. Outside, Keras
     is as it was.
+
+    Where several instances run (see `ipurun`), they train and evaluate together: each gives batches
+    of its own, as many as the others; all begin with the weights of instance 0, and have the same
+    weights and logs after each execution. Each predicts for itself. Of Keras's callbacks those of
+    instance 0 write files: `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`.
 
     Args:
       ipu_device: a logical device.
@@ -46,8 +52,8 @@ class IPUStrategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Copies of a model of one IPU that the device runs."""
-        return self._strategy.replicas()
+        """Copies of a model of one IPU that the device runs, and those of other instances."""
+        return self._strategy.replicas() * instance_count()
 
     @contextlib.contextmanager
     def scope(self) -> Generator[IPUStrategy]:

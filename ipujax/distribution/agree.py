@@ -15,14 +15,19 @@ from ipujax.errors import DistributionError
 _SHOWN_LINES = 6
 
 
-def check_agreement(name: str, text: str) -> None:
-    """Refuses a program that other processes do not run as it is here.
+_SAME = "start all instances with the same files, arguments and configuration"
+
+
+def check_agreement(name: str, text: str, kind: str = "program", fix: str = _SAME) -> None:
+    """Refuses a program, or the like, that other processes do not have as it is here.
 
     All processes have to ask, each with its own; all of them raise.
 
     Args:
       name: of the program.
       text: the program.
+      kind: what it is.
+      fix: what to do where they differ.
 
     Raises:
       DistributionError: (a `ValueError`) it says what differs.
@@ -36,9 +41,9 @@ def check_agreement(name: str, text: str) -> None:
     difference = difflib.unified_diff(first, other, n=0, lineterm="")
     shown = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
     raise DistributionError(
-        f"`{name}` of instance {others[0]} is another program than that of instance 0, whose lines "
+        f"`{name}` of instance {others[0]} is another {kind} than that of instance 0, whose lines "
         "begin with -:\n" + "\n".join(islice(shown, _SHOWN_LINES)),
-        fix="start all instances with the same files, arguments and configuration",
+        fix=fix,
     )
 
 

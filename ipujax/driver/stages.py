@@ -88,10 +88,11 @@ class Traced:
             options = options_for(self.settings, device)
             watch = Watch()
             program = lower(watch.over(self.jaxpr), options)
-            check_queues(program, device, program.replicas // options.instances)
-        if program.replicas > 1 and self.settings.replicas is None:
+            replicas = program.replicas // options.instances
+            check_queues(program, device, replicas)
+        if replicas > 1 and self.settings.replicas is None:
             now = SYSTEM.generation
-            tell_replicas(self.settings, now, device, program.ipus, program.replicas)
+            tell_replicas(self.settings, now, device, program.ipus, replicas)
         return Lowered(self, device, options, program, watch)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipujax.frontends.keras_backend import keras
-from ipujax.keras import arrays, stage_config
+from ipujax.keras import arrays, instances, stage_config
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
@@ -63,6 +63,7 @@ def extend() -> None:
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, method)
+        instances.extend()
     stage_config.extend()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from ipujax.distribution.join import instance_count
 from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import keras
 from ipujax.keras.batches import Batches
@@ -64,7 +65,7 @@ class Function:
         mode = self._mode(state, batches)
         if mode.stages is not None:
             return (PipelinedTraining if mode.kind == "train" else PipelinedInference)(mode)
-        if mode.kind == "train" and mode.batches_per_step > 1:
+        if mode.kind == "train" and mode.batches_per_step * mode.instances > 1:
             return SharedUpdates(mode)
         return WholeSteps(mode)
 
@@ -92,6 +93,7 @@ class Function:
             options.reduction_method,
             stages,
             arguments,
+            1 if kind == "predict" else instance_count(),
         )
 
     def _stages(self, state: State, batches: Batches) -> int | None:

@@ -28,6 +28,7 @@ class Mode:
       kind: "train", "test" or "predict".
       device: the logical device.
       replicas: copies of the model on it.
+      instances: processes that run the program together, each with so many replicas.
       reduces: whether the gradients of replicas are averaged.
       accumulation: micro-batches in a weight update.
       reduction: of their gradients.
@@ -44,10 +45,16 @@ class Mode:
     reduction: Reduction = Reduction.MEAN
     stages: int | None = None
     pipeline: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    instances: int = 1
+
+    @property
+    def all_replicas(self) -> int:
+        """Copies of the model in all processes."""
+        return self.replicas * self.instances
 
     @property
     def batches_per_step(self) -> int:
-        """How many batches a weight update, or a step without one, takes over all replicas."""
+        """How many batches a weight update, or a step without one, takes in this process."""
         return self.replicas * self.accumulation
 
     @functools.cached_property
@@ -69,7 +76,7 @@ class Mode:
         states = {id(variable) for variable in _seed_states(self.model)}
         variables = self.model.non_trainable_variables
         return Untrained(
-            self.replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
+            self.all_replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
         )
 
 

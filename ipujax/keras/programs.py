@@ -14,12 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.distribution.collectives import averaged
 from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_share, check_shares
 from ipujax.keras.gradients import Update
+from ipujax.keras.instances import agree_on_batches, of_the_chief
 from ipujax.keras.mode import Arrays, Mode, State
 from ipujax.system.log import get_logger
 from ipujax.training import (
@@ -45,6 +47,7 @@ class Program(abc.ABC):
         self.mode = mode
         self._loops: dict[int, DeviceLoop] = {}
         self._latest: DeviceLoop | None = None
+        self._agreed: Batches | None = None
         self._has_told = False
 
     @abc.abstractmethod
@@ -66,6 +69,8 @@ class Program(abc.ABC):
           StopIteration: the data has ended.
           KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
+        if self.mode.instances > 1:
+            state = self._together(state, batches)
         carried, said = self.carried(state), []
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
             self._settle(carried, batches, most)
@@ -82,6 +87,17 @@ class Program(abc.ABC):
         state = self.given_back(carried)
         return self._joined(said, state), state
 
+    def _together(self, state: State, batches: Batches) -> State:
+        """The state that all processes go on from: first of all that of process 0.
+
+        Raises:
+          DistributionError: (a `ValueError`) processes whose models or numbers of batches differ.
+        """
+        if batches.count is not None and batches is not self._agreed:
+            agree_on_batches(self.mode, batches)
+        self._agreed = batches
+        return state if self._latest is not None else of_the_chief(self.mode, state)
+
     def _settle(self, carried: TrainState, batches: Batches, most: int) -> None:
         """Finds out how many replicas there are where layers are on IPUs of their own.
 
@@ -91,9 +107,9 @@ class Program(abc.ABC):
         count = most if batches.count is None else min(most, batches.count)
         steps, micro_batches = self.divided(count)
         loop, first = self._loop_of(micro_batches), iter([{"batch": batches.first()}])
-        program = loop.compile(carried, first, max(steps, 1)).lowered.program
-        if program.replicas != self.mode.replicas:
-            self.mode = dc.replace(self.mode, replicas=program.replicas)
+        lowered = loop.compile(carried, first, max(steps, 1)).lowered
+        if lowered.replicas != self.mode.replicas:
+            self.mode = dc.replace(self.mode, replicas=lowered.replicas)
             self._loops.clear()
 
     def _advance(
@@ -141,9 +157,9 @@ class Program(abc.ABC):
         if self.mode.kind == "predict":
             axes = 2 if self.mode.replicas > 1 else 1
             return jax.tree.map(lambda *parts: _concatenated(parts, axes), *said)
-        if self.mode.replicas == 1:
+        if self.mode.all_replicas == 1:
             return said[-1]
-        return _logs_of_all(self.mode.model, said[-1], state[-1])
+        return _logs_of_all(self.mode, said[-1], state[-1])
 
     def said(self, results: Tree) -> Tree:
         """What Keras's step says, of what the loop sends."""
@@ -156,8 +172,9 @@ class Program(abc.ABC):
         keeps_all = mode.kind == "predict"
         return {
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
-            "state_reduction": self.reduced if mode.replicas > 1 else None,
+            "state_reduction": self.reduced if mode.all_replicas > 1 else None,
             "device": mode.device,
+            "alone": mode.instances == 1,
             "name": f"{mode.model.name}_{mode.kind}",
         }
 
@@ -271,17 +288,21 @@ def _concatenated(parts: tuple[Any, ...], axes: int) -> np.ndarray:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def _logs_of_all(model: Any, said: Tree, metrics: Arrays) -> Tree:
+def _logs_of_all(mode: Mode, said: Tree, metrics: Arrays) -> Tree:
     """What the steps say, of all replicas together.
 
     Args:
-      model: a Keras model.
-      said: by each replica's last step; the leading axis is theirs.
+      mode: of the program.
+      said: by the last step of each replica of this process; with several, the leading axis is
+        theirs.
       metrics: the metrics' variables after it.
     """
+    model = mode.model
     pairs = list(zip(model.metrics_variables, metrics, strict=True))
     with keras().StatelessScope(state_mapping=pairs):
         results = model.get_metrics_result()
     if isinstance(said, dict) and said.keys() == results.keys():
         return results
-    return jax.tree.map(lambda each: np.mean(each, axis=0, dtype=each.dtype), said)
+    if mode.replicas > 1:
+        said = jax.tree.map(lambda each: np.mean(each, axis=0, dtype=each.dtype), said)
+    return said if mode.instances == 1 else averaged(said)

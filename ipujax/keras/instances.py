@@ -1,0 +1,88 @@
+"""What processes that train a model together agree on, and which of them writes files."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipujax.distribution.agree import check_agreement
+from ipujax.distribution.collectives import sent_by
+from ipujax.distribution.join import instance
+from ipujax.keras.batches import Batches
+from ipujax.keras.mode import Mode, State
+from ipujax.keras.strategy import current
+
+_WRITERS = {
+    "backup_and_restore.BackupAndRestore": "_save_model on_train_end",
+    "csv_logger.CSVLogger": "on_train_begin on_epoch_end on_train_end",
+    "model_checkpoint.ModelCheckpoint": "_save_model",
+    "tensorboard.TensorBoard": (
+        "set_model on_train_begin on_train_end on_test_begin on_test_end on_train_batch_begin "
+        "on_train_batch_end on_test_batch_begin on_test_batch_end on_epoch_begin on_epoch_end"
+    ),
+}
+"""Keras's callbacks that write files, and their methods in which they do."""
+
+
+def agree_on_batches(mode: Mode, batches: Batches) -> None:
+    """Refuses data sets of which one ends before the others.
+
+    Raises:
+      DistributionError: (a `ValueError`) another process has another number of batches.
+    """
+    last = f", the last of {batches.incomplete} examples" if batches.incomplete else ""
+    name = f"data of model {mode.model.name}"
+    fix = "deal the data so that all instances have as much, or give steps_per_epoch"
+    check_agreement(name, f"{batches.count} batches{last}", "data set", fix)
+
+
+def of_the_chief(mode: Mode, state: State) -> State:
+    """What process 0 has, in all.
+
+    Raises:
+      DistributionError: (a `ValueError`) another process has another model.
+    """
+    shapes = jax.tree.leaves(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", state))
+    check_agreement(f"variables of model {mode.model.name}", "\n".join(shapes), "list")
+    return sent_by(0, state)
+
+
+def extend() -> None:
+    """Has callbacks of Keras's write files in one process, in the scope of a strategy."""
+    for path, methods in _WRITERS.items():
+        module, _, name = path.partition(".")
+        kind = getattr(importlib.import_module(f"keras.src.callbacks.{module}"), name)
+        for method in methods.split():
+            setattr(kind, method, _of_the_chief_alone(getattr(kind, method)))
+        if name == "BackupAndRestore":
+            kind.on_train_begin = _from_the_chiefs_epoch(kind.on_train_begin)
+
+
+def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        here = instance()
+        if current() is None or here is None or here.index == 0:
+            return original(self, *args, **kwargs)
+        return None
+
+    return method
+
+
+def _from_the_chiefs_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A callback's beginning that finds the epoch to go on from, where process 0 alone knows it."""
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        here = instance()
+        if current() is not None and here is not None and here.count > 1:
+            epoch = sent_by(0, np.int32(self.model._initial_epoch or 0))
+            self.model._initial_epoch = int(epoch)
+
+    return method
