@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
-from types import TracebackType
 
 import jax
 
 from ipujax.distribution.instance import Instance, told
+from ipujax.distribution.leave import leave_at_once_on_failure
 from ipujax.errors import DistributionError
 
-_HEARTBEAT_SECONDS = 10
+_HEARTBEAT_SECONDS = 8
+"""After so long without a sign of life JAX ends the peers of a process, where nobody else does."""
+
+_LAUNCHED_HEARTBEAT_SECONDS = 100  # `ipurun` sees at once who ends; one that is slow has time
+_SHUTDOWN_SECONDS = 24 * 3600  # one that has done its part waits for those that compute
+
 _lock = threading.Lock()
 _joined: list[Instance] = []
 
@@ -61,36 +64,40 @@ def _meet(given: Instance | None) -> None:
         jax.config.update("jax_num_cpu_devices", given.local_replicas)
         is_here = given.coordinator.startswith("127.")  # then nobody else is to reach it
         _initialize(
+            _LAUNCHED_HEARTBEAT_SECONDS,
             coordinator_address=given.coordinator,
             num_processes=given.count,
             process_id=given.index,
-            **({"coordinator_bind_address": given.coordinator} if is_here else {}),
+            coordinator_bind_address=given.coordinator if is_here else None,
         )
+        leave_at_once_on_failure(verdict_seconds=0)
     _joined.append(given)
 
 
 def _meet_as_jax_knows() -> None:
     """Under a scheduler that JAX knows; alone, where there is none."""
     try:
-        _initialize()
+        _initialize(_HEARTBEAT_SECONDS)
     except ValueError:  # JAX asks for the coordinator: nobody has told it of one
         return
+    leave_at_once_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
 
 
-def _initialize(**known: object) -> None:
+def _initialize(heartbeat: int, **known: object) -> None:
+    if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
+        # It would keep SIGTERM to itself, and processes would not end by it.
+        jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(heartbeat_timeout_seconds=_HEARTBEAT_SECONDS, **known)  # pyright: ignore[reportArgumentType]
+        jax.distributed.initialize(
+            heartbeat_timeout_seconds=heartbeat,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+            **known,  # pyright: ignore[reportArgumentType]
+        )
     except RuntimeError as error:
+        is_late = not isinstance(error, jax.errors.JaxRuntimeError)
         raise DistributionError(
             f"this process cannot meet the others: {error}",
-            fix="import ipujax, or call popdist.init(), before anything computes with JAX",
+            fix="import ipujax, or call popdist.init(), before anything computes with JAX"
+            if is_late
+            else "look at what the others, the first of them above all, have written",
         ) from error
-    sys.excepthook = _leave
-
-
-def _leave(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Ends at once: an interpreter that ends in its own time waits for peers that wait for it."""
-    traceback.print_exception(kind, error, trace)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)

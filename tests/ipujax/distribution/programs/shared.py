@@ -15,7 +15,8 @@ DATA = np.random.default_rng(0).normal(size=(96, 4, 8)).astype(np.float32)
 
 
 def configured(ipus: int) -> None:
-    """The IPUs of this process."""
+    """The IPUs of this process, once it has met the others."""
+    ipu.popdist.init()
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = ipus * ipu.popdist.getNumLocalReplicas()
     config.configure_ipu_system()
