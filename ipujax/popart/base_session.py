@@ -256,7 +256,7 @@ class Session(Reports, Weights):
     def _made_model(self, infos: InputShapeInfo) -> Converted:
         """The model as it runs in a session of these options."""
         options = self._options
-        model = _converted(self._proto, infos, options.replicas)
+        model = _converted(self._proto, infos, options.getGlobalReplicationFactor())
         if options.groupNormStridedChannelGrouping:
             model = training_mode.with_strided_groups(model)
         if self._loss is not None:
@@ -293,13 +293,18 @@ class Session(Reports, Weights):
         return dc.replace(forward, placed=where, tracking=tracking)
 
     def _made(self) -> DeviceLoop:
-        forward, replicas, name = self._forward, self.replicationFactor, self._name
+        forward = self._forward
+        common: Any = {
+            "name": self._name,
+            "replicas": self.replicationFactor,
+            "alone": not self._options.is_distributed,
+        }
         is_pipelined = forward.placed.is_pipelined
         if self._optimizer is None:
             if not is_pipelined:
-                return Inference(forward, name=name, replicas=replicas)
+                return Inference(forward, **common)
             count = self.dataFlow.batchesPerStep()
-            return Inference(forward.pipeline(), accumulation=count, name=name, replicas=replicas)
+            return Inference(forward.pipeline(), accumulation=count, **common)
         optimizer = self._optimizer.transformation()
         if forward.tracking is not None:
             optimizer = scaled(optimizer, forward.tracking.settings)
@@ -314,8 +319,7 @@ class Session(Reports, Weights):
             reduction_method=execution.reduction_of(self._options),
             accumulation_dtype=None if kind is DataType.UNDEFINED else kind.value,
             replica_reduction=ReplicaReduction.MEAN if means else ReplicaReduction.SUM,
-            name=name,
-            replicas=replicas,
+            **common,
         )
 
     def _read(self, stepio: PyStepIO | PyStepIOCallback) -> list[Array]:
@@ -361,10 +365,19 @@ class Session(Reports, Weights):
     def _elements(self, inputs: Sequence[Array]) -> Any:
         """The micro-batches, in the order in which the program takes them."""
         count = int(np.prod(self._lead))
-        keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(self._seed), count)))
+        keys = self._keys(count)
         rows = [value.reshape(count, *value.shape[3:]) for value in inputs]
         scaling = 1.0 if self._optimizer is None else self._optimizer.getLossScalingVal()
         return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)
+
+    def _keys(self, count: int) -> Array:
+        """The keys of this process's micro-batches, of those of all: `uint32[count, 2]`."""
+        instances, offset = self._options.instances, self._options.globalReplicaOffset
+        every = jax.random.split(jax.random.key(self._seed), count * instances)
+        data = np.asarray(jax.random.key_data(every))
+        rows = data.reshape(-1, self.replicationFactor * instances, data.shape[-1])
+        own = rows[:, offset : offset + self.replicationFactor]
+        return own.reshape(count, data.shape[-1])
 
 
 def _converted(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> Converted:

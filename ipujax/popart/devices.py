@@ -11,6 +11,7 @@ from ipujax.config import IPUConfig
 from ipujax.driver import executable_cache
 from ipujax.popart.checks import check
 from ipujax.popart.options import SyncPattern
+from ipujax.system.device_ids import DEVICES
 from ipujax.system.devices import SYSTEM
 
 _DEVICE = "/device:IPU:0"
@@ -183,9 +184,14 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo:
-        """A device of one virtual IPU, with this number."""
+        """A device with this number, of the virtual IPUs that `gc-info -l` shows for it.
+
+        Of numbers that are not listed, the device has one IPU.
+        """
         check.instance(pattern, SyncPattern, "pattern")
-        return DeviceInfo(DeviceType.Ipu, 1, connectionType, id=id)
+        listed = check.integer(id, "id", at_least=0) < len(DEVICES)
+        count = len(DEVICES[id].ipus) if listed else 1
+        return DeviceInfo(DeviceType.Ipu, count, connectionType, id=id)
 
     def tryAcquireDeviceById(
         self,

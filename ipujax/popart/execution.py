@@ -51,7 +51,7 @@ def scalars(
         return {}
     kinds = {name: data_type_of(value.dtype).name for name, value in model.variables.items()}
     is_mean = reduction_of(options) == "MEAN"
-    count = options.accumulation * options.replicas if is_mean else 1
+    count = options.accumulation * options.getGlobalReplicationFactor() if is_mean else 1
     found = optimizer.scalars(kinds, data_type_of(model.avals[loss].dtype).name, count)
     return {name: np.asarray(value, np.float32) for name, value in found.items()}
 

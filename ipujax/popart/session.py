@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from ipujax.distribution.collectives import sent_by
 from ipujax.popart import execution
 from ipujax.popart.base_session import Session
 from ipujax.popart.checks import check
@@ -14,6 +15,8 @@ from ipujax.popart.inputs import InputShapeInfo
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
 from ipujax.popart.patterns import Patterns
+from ipujax.training import TrainState
+from ipujax.training.state import on_device
 
 
 class InferenceSession(Session):
@@ -106,8 +109,25 @@ class TrainingSession(Session):
         return self.getAllTensorIds()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
-        """Changes nothing: there is one process, and its replicas have the same weights."""
-        check.integer(rootRank, "rootRank", at_least=0)
+        """Gives all processes the weights, and the optimizer's state, that one has on its device.
+
+        Changes nothing where the session runs in one process.
+
+        Args:
+          rootRank: which process.
+
+        Raises:
+          PopARTError: (a `ValueError`) there is no such process.
+        """
+        count, root = self._options.instances, check.integer(rootRank, "rootRank", at_least=0)
+        if root >= count:
+            raise check.refuse(f"rootRank is {root}, of {count} processes", "they count from 0")
+        if count > 1:
+            self._check_ready("broadcastWeights")
+            now = self._state
+            parts = now.variables, now.optimizer_state, now.state
+            variables, optimizer_state, state = on_device(sent_by(root, parts))
+            self._state = TrainState(variables, optimizer_state, state, now.step)
 
     def updateEngineCache(self) -> None:
         """Changes nothing: `prepareDevice` sees what other sessions have put into the cache."""

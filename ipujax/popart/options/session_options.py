@@ -6,6 +6,8 @@ import copy
 import difflib
 from typing import Any
 
+from ipujax.distribution.instance import Instance
+from ipujax.distribution.join import instance, instance_count
 from ipujax.popart.checks import check
 from ipujax.popart.options import settings
 from ipujax.popart.options.kinds import (
@@ -28,12 +30,15 @@ _ACTING: dict[str, Any] = {
     "cachePath": "session_cache",
     "compileEngine": True,
     "constantWeights": True,
+    "enableDistributedReplicatedGraphs": False,
     "enableEngineCaching": False,
     "enableFloatingPointChecks": False,
     "enableGradientAccumulation": False,
     "enablePipelining": False,
     "enableReplicatedGraphs": False,
     "enableStochasticRounding": False,
+    "globalReplicaOffset": 0,
+    "globalReplicationFactor": 1,
     "groupNormStridedChannelGrouping": False,
     "replicatedGraphCount": 1,
     "syntheticDataMode": SyntheticDataMode.Off,
@@ -141,10 +146,7 @@ _WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
 _REFUSED: dict[str, Any] = {
     "customCodeletCompileFlags": "",
     "customCodelets": [],
-    "enableDistributedReplicatedGraphs": False,
     "executionPhaseSettings": settings.ExecutionPhaseSettings(),
-    "globalReplicaOffset": 0,
-    "globalReplicationFactor": 1,
     "updatableNamedBuffers": [],
     "virtualGraphSplitRatios": [],
 }
@@ -158,12 +160,12 @@ class SessionOptions:
     meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
     virtualGraphMode (Off, Manual, Auto), autoRecomputation, syntheticDataMode,
     compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
-    enableEngineCaching, groupNormStridedChannelGrouping.
+    enableEngineCaching, groupNormStridedChannelGrouping; and of a session that several instances
+    run together (see `ipurun`) enableDistributedReplicatedGraphs with globalReplicationFactor, the
+    replicas of all instances, and globalReplicaOffset, the number of this one's first.
 
     These are refused unless they have their defaults: executionPhaseSettings, customCodelets,
-    customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios, and of several
-    processes enableDistributedReplicatedGraphs, globalReplicationFactor, globalReplicaOffset (see
-    `ipurun`).
+    customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios.
 
     The weights of an `InferenceSession` can be changed if constantWeights is False.
 
@@ -199,8 +201,8 @@ class SessionOptions:
         self.useHostCopyOps = self.enableExplicitMainLoops = self.explicitRecomputation = value
 
     def getGlobalReplicationFactor(self) -> int:
-        """Replicas of all processes; here those of this one."""
-        return self.replicas
+        """Replicas of all processes."""
+        return self.globalReplicationFactor if self.is_distributed else self.replicas
 
     def check(self) -> None:
         """Refuses what cannot be done.
@@ -228,6 +230,36 @@ class SessionOptions:
                 "SessionOptions.accumulationAndReplicationReductionType = NoReduction",
                 "say ReductionType.Sum or ReductionType.Mean",
             )
+        self._check_instances()
+
+    def _check_instances(self) -> None:
+        """Refuses other replicas of other processes than there are."""
+        here = instance() or Instance()
+        factor = check.integer(self.globalReplicationFactor, "globalReplicationFactor", at_least=1)
+        offset = check.integer(self.globalReplicaOffset, "globalReplicaOffset", at_least=0)
+        if not self.is_distributed:
+            expected, fix = (1, 0), "set enableDistributedReplicatedGraphs, too"
+        else:
+            expected = here.count * self.replicas, here.index * self.replicas
+            fix = "call popdist.popart.configureSessionOptions(options), in what ipurun starts"
+        if (factor, offset) != expected:
+            raise check.refuse(
+                f"SessionOptions.globalReplicationFactor = {factor} and globalReplicaOffset = "
+                f"{offset}, but this is instance {here.index} of {here.count} with {self.replicas} "
+                f"replicas{'' if self.is_distributed else ', and its session runs alone'}",
+                fix,
+            )
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether all processes run the session's program together."""
+        name = "enableDistributedReplicatedGraphs"
+        return check.flag(self.enableDistributedReplicatedGraphs, name)
+
+    @property
+    def instances(self) -> int:
+        """How many processes do."""
+        return instance_count() if self.is_distributed else 1
 
     @property
     def accumulation(self) -> int:

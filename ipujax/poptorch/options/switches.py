@@ -91,7 +91,12 @@ SWITCHES: Mapping[str, Switch] = {
         "factors that the options' own methods set",
         neutral=(1,),
     ),
-    **_named("globalReplicaOffset", int, "replicas in other processes, which are missing", (0,)),
+    **_named(
+        "globalReplicaOffset",
+        int,
+        "replicas in other processes: see ipurun",
+        (0,),
+    ),
     # What is missing.
     **_named("executionPhaseSettings.phases executionPhaseSettings.stages", int, _NO_PHASES, (0,)),
     **_named("customCodelets", _CONTAINER, "C++ codelets, which are missing", ([], (), set())),

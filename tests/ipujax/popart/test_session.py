@@ -312,7 +312,11 @@ def test_a_session_goes_on_after_an_error() -> None:
             lambda: training(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases),
             "virtualGraphMode",
         ),
-        (lambda: training(enableDistributedReplicatedGraphs=True), "enableDistributed"),
+        (lambda: training(globalReplicationFactor=2), "its session runs alone"),
+        (
+            lambda: training(enableDistributedReplicatedGraphs=True, globalReplicationFactor=2),
+            "this is instance 0 of 1 with 1 replica",
+        ),
         (
             lambda: training(executionPhaseSettings=popart.ExecutionPhaseSettings(phases=2)),
             "executionPhaseSettings",
