@@ -7,7 +7,7 @@ import threading
 
 import jax
 
-from ipujax.distribution.instance import Instance, told
+from ipujax.distribution.instance import ALONE, Instance, spread_of, told
 from ipujax.distribution.leave import leave_at_once_on_failure
 from ipujax.errors import DistributionError
 
@@ -30,14 +30,20 @@ def instance() -> Instance | None:
         return _joined[0]
     if jax.distributed.is_initialized() and jax.process_count() > 1:
         count = jax.process_count()
-        return Instance(jax.process_index(), count, count * jax.local_device_count())
+        spread = spread_of(os.environ)
+        replicas = count * jax.local_device_count() if spread == "replicas" else 1
+        return Instance(jax.process_index(), count, replicas, spread=spread)
     return None
 
 
+def here() -> Instance:
+    """This process, among others or alone."""
+    return instance() or ALONE
+
+
 def instance_count() -> int:
-    """How many processes run the program together."""
-    here = instance()
-    return 1 if here is None else here.count
+    """To how many processes the replicas are dealt."""
+    return here().shares_of_replicas
 
 
 def join() -> Instance | None:
@@ -61,7 +67,8 @@ def _meet(given: Instance | None) -> None:
         _meet_as_jax_knows()
         return
     if given.count > 1:
-        jax.config.update("jax_num_cpu_devices", given.local_replicas)
+        is_dealt = given.spread == "replicas"
+        jax.config.update("jax_num_cpu_devices", given.local_replicas if is_dealt else 1)
         is_here = given.coordinator.startswith("127.")  # then nobody else is to reach it
         _initialize(
             _LAUNCHED_HEARTBEAT_SECONDS,

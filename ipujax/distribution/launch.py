@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from ipujax.cli import style
 from ipujax.distribution import descendants
 from ipujax.distribution.hosts import HostError, forwarded, on_host, probed
-from ipujax.distribution.instance import Instance
+from ipujax.distribution.instance import SPREADS, Instance
 from ipujax.distribution.probe import free_port
 from ipujax.distribution.supervise import Ending, Instances, Interrupted
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     options = parser.parse_args(argv)
     hosts: list[str] = options.host
     count = options.num_instances or max(len(hosts), 1)
-    replicas = options.num_replicas or count
+    replicas = options.num_replicas or (count if options.spread == "replicas" else 1)
     _check(parser, options, count, replicas)
     descendants.adopt()
     try:
@@ -36,9 +36,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     except HostError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    instances = [
-        Instance(i, count, replicas, options.ipus_per_replica, meeting) for i in range(count)
-    ]
+    told = (count, replicas, options.ipus_per_replica, meeting, options.spread)
+    instances = [Instance(index, *told) for index in range(count)]
     places = [hosts[i * len(hosts) // count] if hosts else "" for i in range(count)]
     if options.print_topology:
         print("\n".join(_topology(prog, instances, places)), flush=True)
@@ -64,6 +63,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--num-instances", type=_positive, metavar="N", help="processes; as many as hosts, or 1")
     add("--num-replicas", type=_positive, metavar="N", help="of all processes; one for each")
     add("--ipus-per-replica", type=_positive, default=1, metavar="N", help="virtual IPUs; 1")
+    add("--spread", choices=SPREADS, default="replicas", help="what is dealt to the processes")
     add(
         *("-H", "--host"),
         type=_names,
@@ -113,7 +113,7 @@ def _check(
     parser: argparse.ArgumentParser, options: argparse.Namespace, count: int, replicas: int
 ) -> None:
     shown = options.only_output_from_instance
-    if replicas % count:
+    if options.spread == "replicas" and replicas % count:
         parser.error(f"{replicas} replicas cannot be dealt to {count} instances evenly")
     if shown is not None and not 0 <= shown < count:
         parser.error(f"there is no instance {shown}: they are 0 to {count - 1}")
@@ -160,9 +160,7 @@ def _command(instance: Instance, host: str, options: argparse.Namespace) -> list
 def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:
     lines = [style.title(prog, f"{len(instances)} instances")]
     for instance, place in zip(instances, places, strict=True):
-        first = instance.index * instance.local_replicas
-        what = f"replicas {first} to {first + instance.local_replicas - 1}"
-        what += f" of {instance.ipus_per_replica} IPUs"
+        what = instance.describe()
         lines.append(f"  instance {instance.index} on {place or 'this machine'}: {what}")
     return lines
 

@@ -16,7 +16,7 @@ from ipujax.checks.arrays import ArrayChecks
 from ipujax.config import IPUConfig
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.distribution import collectives, summation
-from ipujax.distribution.join import instance, instance_count
+from ipujax.distribution.join import here, instance_count
 from ipujax.distribution.summation import Summation
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.errors import DistributionError, DistributionTypeError
@@ -36,8 +36,7 @@ class ReduceOp(enum.Enum):
 
 def worker() -> int:
     """Which worker this process is, from 0; that one is the chief."""
-    here = instance()
-    return 0 if here is None else here.index
+    return here().share_of_replicas
 
 
 @dc.dataclass(frozen=True)

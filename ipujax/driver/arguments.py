@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import jax
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.instance import ALONE, Instance
+from ipujax.distribution.join import here
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
 from lowering import Ref, is_ref, jaxpr
 
@@ -104,9 +105,9 @@ class Settings:
     alone: bool = False
 
     @property
-    def instances(self) -> int:
-        """How many processes run the program together."""
-        return 1 if self.alone else instance_count()
+    def among(self) -> Instance:
+        """This process, among those that run the program together."""
+        return ALONE if self.alone else here()
 
 
 @dc.dataclass(frozen=True)

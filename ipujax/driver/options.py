@@ -44,7 +44,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     return Options(
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
-        instances=settings.instances,
+        instances=settings.among.shares_of_replicas,
         name=settings.name,
         catch_invalid=inv,
         catch_division=div0,

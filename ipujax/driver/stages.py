@@ -138,8 +138,8 @@ class Lowered:
     @functools.cached_property
     def execution(self) -> Execution:
         """How the program runs."""
-        settings, instances = self.traced.settings, self.options.instances
-        return Execution(self.program, settings.engine, self.device.first, self.watch, instances)
+        settings, first = self.traced.settings, self.device.first
+        return Execution(self.program, settings.engine, first, self.watch, settings.among)
 
     @property
     def placement(self) -> Placement:
@@ -216,7 +216,7 @@ class Executable:
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
         program, execution = lowered.program, lowered.execution
-        if lowered.options.instances > 1:
+        if lowered.traced.settings.among.count > 1:
             check_agreement(program.name, executable_cache.whole_text(program))
         executable_cache.activate()
         entry = executable_cache.entry(lowered.fingerprint)

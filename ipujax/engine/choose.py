@@ -43,6 +43,13 @@ def choose_engine(engine: str, program: ir.Program, placement: Placement) -> str
     cores run side by side. With several devices, `replay` wins where the work that can overlap is
     longer than the extra dispatches take.
     """
+    if placement.processes and placement.ipus > 1:
+        if engine == "fused":
+            raise ConfigError(
+                "engine='fused' runs a program on one device, and the IPUs of this one are spread "
+                "over processes; choose 'auto' or 'replay', or start ipurun without --spread ipus"
+            )
+        return "replay"
     if engine != "auto":
         return engine
     if placement.uses_one_device or placement.ipus == 1:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from ipujax.engine.lanes import host_cores
-from ipujax.host.feeds import Leaf
+from ipujax.host.session import Leaf
 
 Struct = jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct]
 """What XLA is told of an operand: of an array, or of a list of them."""

@@ -7,6 +7,7 @@ import functools
 
 import jax
 
+from ipujax.distribution.instance import ALONE, Instance
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import choose_engine
 from ipujax.engine.host_code import HostCode
@@ -25,14 +26,14 @@ class Execution:
       asked: the engine, as it was asked for.
       first: its first IPU's place among those of all logical devices.
       watch: on its callbacks.
-      instances: processes that run it together.
+      among: this process, among those that run it together.
     """
 
     program: ir.Program
     asked: str
     first: int
     watch: Watch
-    instances: int = 1
+    among: Instance = ALONE
 
     @functools.cached_property
     def host_code(self) -> HostCode:
@@ -48,7 +49,7 @@ class Execution:
         may_spread = not self.host_code.tables and not any(
             may_part_ways(k, ops.REPLICAS) for k in kernels
         )
-        return make_placement(self.first, p.ipus, p.replicas, may_spread, self.instances)
+        return make_placement(self.first, p.ipus, p.replicas, may_spread, self.among)
 
     @functools.cached_property
     def engine(self) -> str:
@@ -97,7 +98,7 @@ def loaded(
       ipus: of one replica.
       donated: which flat arguments may be overwritten.
     """
-    placement = make_placement(first, ipus, read.replicas, may_spread=False)
+    placement = make_placement(first, ipus, read.replicas, may_spread=False, among=ALONE)
     reader = OneKernel if _is_one_kernel(read, engine, placement) else Machine
     return _ready(reader, read, engine, placement, donated)
 

@@ -20,7 +20,7 @@ from lowering import HOST, ir, is_number, jaxpr, ops
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
     from ipujax.engine.replay import Machine
-    from ipujax.host.feeds import Session
+    from ipujax.host.session import Session
 
 
 def shared_values(program: ir.Program) -> frozenset[ir.ValueId]:
@@ -84,7 +84,7 @@ _taken_from_anywhere = jax.jit(_same, donate_argnums=0)
 
 def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     """What takes a program's results from its values: replica 0's, where each has its own."""
-    program, placement = machine.program, machine.placement
+    program, placement = machine.part, machine.placement
     outputs, device = program.outputs, jax.local_devices()[0]
     copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
     sources = {value: node.source for node in copies for value in node.values}

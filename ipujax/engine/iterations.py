@@ -14,7 +14,7 @@ from ipujax.engine.compilation import Compiled
 from ipujax.engine.loops import Values
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session
+from ipujax.host.session import Session
 from lowering import ir
 
 if TYPE_CHECKING:

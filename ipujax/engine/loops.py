@@ -23,7 +23,7 @@ from ipujax.engine import loop_kernels
 from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
 from ipujax.engine.storage import load
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session
+from ipujax.host.session import Session
 from lowering import ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:

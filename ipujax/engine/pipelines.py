@@ -17,7 +17,7 @@ import jax
 
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
 from ipujax.errors import OutOfRangeError
-from ipujax.host.feeds import Session
+from ipujax.host.session import Session
 from lowering import count_operations, ir, pipelines, schedules
 
 if TYPE_CHECKING:

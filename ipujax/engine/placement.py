@@ -21,6 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax import events
+from ipujax.distribution.instance import ALONE, Instance
 from ipujax.errors import DistributionError
 from lowering import jaxpr, ops
 
@@ -45,12 +46,15 @@ class Placement:
       ipus: IPUs of one replica.
       replicas: copies of the graph.
       spread: whether replicas have devices of their own.
+      among: this process, among those that run the program. Where the IPUs of a replica are dealt
+        to them, `devices` are of this process, for all IPUs: what it knows of others' is there.
     """
 
     devices: tuple[Device, ...]
     ipus: int
     replicas: int
     spread: bool
+    among: Instance = ALONE
 
     def sharding(self, ipu: int, axis: Axis = 0) -> jax.sharding.Sharding:
         """Where values of an IPU live, given the axis of their replicas."""
@@ -67,6 +71,13 @@ class Placement:
         """The replicas of this process."""
         homes = self.devices[:: self.ipus]
         return tuple(r for r, home in enumerate(homes) if home.process_index == _here())
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Which process runs each IPU of a replica; empty where each has whole replicas."""
+        if self.among.spread == "replicas" or self.among.count == 1:
+            return ()
+        return tuple(ipu * self.among.count // self.ipus for ipu in range(self.ipus))
 
     @property
     def spans_processes(self) -> bool:
@@ -222,7 +233,7 @@ class Placement:
 
 
 def make_placement(
-    first: int, ipus: int, replicas: int, may_spread: bool, instances: int = 1
+    first: int, ipus: int, replicas: int, may_spread: bool, among: Instance
 ) -> Placement:
     """Spreads virtual IPUs over the JAX devices of this process, round-robin, or of all.
 
@@ -232,9 +243,9 @@ def make_placement(
       replicas: copies of the graph.
       may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
         part ways in front of a collective would never meet there).
-      instances: processes that run the program together.
+      among: this process, among those that run the program together.
     """
-    if instances > 1:
+    if among.shares_of_replicas > 1:
         return _over_processes(ipus, replicas, may_spread)
     pool = jax.local_devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
@@ -242,7 +253,7 @@ def make_placement(
     spread = may_spread and replicas > 1 and all(len(set(c)) == replicas for c in columns)
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
-    return Placement(devices, ipus, replicas, spread)
+    return Placement(devices, ipus, replicas, spread, among)
 
 
 def _over_processes(ipus: int, replicas: int, may_spread: bool) -> Placement:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import events
-from ipujax.engine import host_side
+from ipujax.engine import host_side, transfers
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.iterations import Rows, Step, advance, enter, finish, iterate
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
@@ -22,7 +22,7 @@ from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.storage import Storing, load
 from ipujax.errors import EnqueueError
-from ipujax.host.feeds import Session
+from ipujax.host.session import Session
 from lowering import HOST, ir, jaxpr, structure_key
 
 
@@ -39,19 +39,21 @@ class Machine:
         self.program, self.placement = program, placement
         self.compilation = Compilation(placement.spans_processes)
         self.shared = host_side.shared_values(program)
+        self.exchange = transfers.exchange_of(program, placement)
+        self.part = transfers.part_here(program, placement)
         self._kernels: dict[Any, Compiled] = {}
         # Whoever reads what an optimizer has put away gets it as it was.
-        self.stored = {node.kept for node in ir.walk(program.body) if isinstance(node, ir.Store)}
+        self.stored = {node.kept for node in ir.walk(self.part.body) if isinstance(node, ir.Store)}
         self._homes = ir.homes(program)
         spare = {program.inputs[number] for number in donated}
         kept = {*program.inputs, *(value for value, _ in program.constants)} - spare
         self.spare = ir.carried_once(program) - kept
         self._needs = ir.Needs(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
-        self._run = self.sequence(program.body, [(value, HOST) for value in program.outputs])
+        self._run = self.sequence(self.part.body, [(value, HOST) for value in program.outputs])
         self._arguments = host_side.Arguments(self, donated)
         self._results = host_side.results(self)
-        self.infeeds = ir.queues(self.program, ir.StreamIn)
+        self.infeeds = ir.queues(self.part, ir.StreamIn)
         self.outfeeds = ir.queues(self.program, ir.StreamOut)
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
@@ -60,13 +62,14 @@ class Machine:
         values: Values = dict(zip(places, self._arguments(arguments), strict=True))
         values.update(((value, HOST), data) for value, data in self._constants)
         replicas, is_part = len(self.placement.own), self.placement.spans_processes
-        with Session(replicas, self.infeeds, self.outfeeds, is_part) as session:
+        queues = self.infeeds, self.outfeeds
+        with Session(replicas, *queues, is_part, self.exchange) as session:
             self._run(values, session)
         return self._results(values)
 
     def compiled_kernels(self) -> list[Compiled]:
         """Each kernel as a function of its own, also those that are a part of a loop's."""
-        nodes = ir.walk(self.program.body)
+        nodes = ir.walk(self.part.body)
         return [self._kernel(node) for node in nodes if isinstance(node, ir.Execute)]
 
     def struct(self, value: ir.ValueId, ipu: ir.IpuId, axis: Axis = 0) -> jax.ShapeDtypeStruct:
@@ -112,6 +115,10 @@ class Machine:
                 return self.step(node.body)
             case ir.Copy():
                 return self.copy(node)
+            case ir.Send():
+                return transfers.send(self, node)
+            case ir.Receive():
+                return transfers.receive(self, node)
             case ir.StreamIn():
                 return self.stream_in(node)
             case ir.StreamOut():

@@ -55,14 +55,18 @@ class Infeed(_Used, ops.Infeed, Protocol):
         ...
 
 
-class Outfeed(_Used, ops.Outfeed, Protocol):
-    """What a run needs of an outfeed."""
+class Collecting(Protocol):
+    """What takes the elements that a run sends."""
 
     def collect(
         self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:
         """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
         ...
+
+
+class Outfeed(_Used, Collecting, ops.Outfeed, Protocol):
+    """What a run needs of an outfeed."""
 
 
 class Queue:

@@ -41,6 +41,8 @@ def emit(body: ir.Sequence, values: Values) -> None:
                 _emit_switch(node, values)
             case ir.StreamIn() | ir.StreamOut() | ir.HostCall() | ir.Pipeline():
                 raise TypeError(f"{type(node).__name__} needs the host")
+            case ir.Send() | ir.Receive():
+                raise TypeError(f"{type(node).__name__} needs other processes")
 
 
 def _emit_repeat(node: ir.Repeat, values: Values) -> None:

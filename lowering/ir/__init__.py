@@ -17,7 +17,9 @@ from lowering.ir.program import Load as Load
 from lowering.ir.program import Node as Node
 from lowering.ir.program import Pipeline as Pipeline
 from lowering.ir.program import Program as Program
+from lowering.ir.program import Receive as Receive
 from lowering.ir.program import Repeat as Repeat
+from lowering.ir.program import Send as Send
 from lowering.ir.program import Sequence as Sequence
 from lowering.ir.program import Slice as Slice
 from lowering.ir.program import Stack as Stack

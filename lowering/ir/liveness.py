@@ -38,7 +38,7 @@ def homes(program: ir.Program) -> dict[ValueId, IpuId]:
     written: dict[ValueId, IpuId] = dict.fromkeys(program.inputs, HOST)
     written.update((value, HOST) for value, _ in program.constants)
     for node in walk(program.body):
-        if not isinstance(node, ir.Copy):
+        if not isinstance(node, (ir.Copy, ir.Receive)):
             written.update(births(node))
         written.update(place for body in bodies(node) for place in body.arguments)
     return written

@@ -5,7 +5,7 @@ read the values around them directly. A value lives on the IPU that writes it an
 `Copy` has put it. Arguments, constants and results live on the host (`units.HOST`): a copy from
 the host broadcasts to every replica; a result is replica 0's value.
 
-    leaves     Execute, Copy, Load, Store, StreamIn, StreamOut, HostCall
+    leaves     Execute, Copy, Load, Store, StreamIn, StreamOut, HostCall; Send, Receive
     branches   Sequence, Task, Repeat, Pipeline, While, Switch
 """
 
@@ -53,6 +53,31 @@ class Copy:
     values: tuple[ValueId, ...]
     source: IpuId
     target: IpuId
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Send:
+    """Hands values to another process; only in parts of programs, see `part_of`.
+
+    Attributes:
+      process: gets them.
+      channel: number of the `Receive` there, as often as which this happens.
+    """
+
+    values: tuple[ValueId, ...]
+    source: IpuId
+    process: int
+    channel: int
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Receive:
+    """Makes values of another process live on `target`, see `Send`."""
+
+    values: tuple[ValueId, ...]
+    target: IpuId
+    process: int
+    channel: int
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -276,6 +301,8 @@ Node = (
     | StreamIn
     | StreamOut
     | HostCall
+    | Send
+    | Receive
     | Sequence
     | Task
     | Repeat

@@ -56,6 +56,11 @@ class _Printer:
             case ir.Copy():
                 route = f"{ipu_text(node.source)} -> {ipu_text(node.target)}"
                 yield f"copy {route}: {_names(node.values)}"
+            case ir.Send():
+                yield f"send {_channel(node)} <- {ipu_text(node.source)}: {_names(node.values)}"
+            case ir.Receive():
+                values = self.typed(node.values)
+                yield f"receive {_channel(node)} -> {ipu_text(node.target)}: {values}"
             case ir.StreamIn():
                 yield f"stream-in {ipu_text(node.ipu)}: {self.typed(node.writes)} = {_queue(node)}"
             case ir.StreamOut():
@@ -135,6 +140,10 @@ class _Printer:
             return ""
         kernel = getattr(node, "kernel", None)
         return kernel.origin if kernel is not None else getattr(node, "origin", "")
+
+
+def _channel(node: ir.Send | ir.Receive) -> str:
+    return f"process {node.process} #{node.channel}"
 
 
 def _queue(node: ir.StreamIn | ir.StreamOut) -> str:

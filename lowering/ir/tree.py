@@ -113,7 +113,7 @@ def births(node: ir.Node) -> Iterator[Place]:
             yield from ((value, node.ipu) for value in node.writes)
         case ir.HostCall():
             yield from ((value, HOST) for value in node.writes)
-        case ir.Copy():
+        case ir.Copy() | ir.Receive():
             yield from ((value, node.target) for value in node.values)
         case ir.Repeat() | ir.Pipeline() | ir.While():
             yield from ((c.final, c.ipu) for c in node.carry)
@@ -129,7 +129,7 @@ def births(node: ir.Node) -> Iterator[Place]:
             for body in bodies(node):
                 for step in body.sequence.steps:
                     yield from births(step)
-        case ir.StreamOut():
+        case ir.StreamOut() | ir.Send():
             return
 
 
@@ -138,7 +138,9 @@ def writes(node: ir.Node) -> tuple[ValueId, ...]:
     if isinstance(node, (ir.Task, ir.Sequence)):
         steps = (step for body in bodies(node) for step in body.sequence.steps)
         return tuple(value for step in steps for value in writes(step))
-    return () if isinstance(node, ir.Copy) else tuple(value for value, _ in births(node))
+    if isinstance(node, (ir.Copy, ir.Receive)):
+        return ()
+    return tuple(value for value, _ in births(node))
 
 
 def steering(node: ir.Node) -> tuple[ValueId, ...]:
@@ -161,7 +163,7 @@ def _taken(node: ir.Node) -> Iterator[Place]:
             yield from ((value, node.ipu) for value in node.reads)
         case ir.HostCall():
             yield from ((value, HOST) for value in node.reads)
-        case ir.Copy():
+        case ir.Copy() | ir.Send():
             yield from ((value, node.source) for value in node.values)
         case ir.Load():
             yield (node.kept, node.ipu)

@@ -58,6 +58,11 @@ class _Verifier:
                 self.ipu(node.target)
                 self.need(node.values, node.source, "copy")
                 self.put(node.values, node.target)
+            case ir.Send():
+                self.need(node.values, node.source, "send")
+            case ir.Receive():
+                self.written.update(node.values)
+                self.put(node.values, node.target)
             case ir.StreamIn():
                 self.ipu(node.ipu)
                 self.write(node.writes, node.ipu, "stream-in")
@@ -107,7 +112,8 @@ class _Verifier:
 
     def pipeline(self, node: ir.Pipeline) -> None:
         """A pipelined body is tasks and the copies in front of them; each phase occurs once."""
-        steps = [step for step in node.body.steps if not isinstance(step, ir.Copy)]
+        copies = (ir.Copy, ir.Send, ir.Receive)
+        steps = [step for step in node.body.steps if not isinstance(step, copies)]
         if not all(isinstance(step, ir.Task) for step in steps):
             raise InternalError("a pipeline's body holds something that is no task")
         phases = [(s.spec.kind, s.spec.stage) for s in steps if isinstance(s, ir.Task)]

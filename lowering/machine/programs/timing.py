@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 
 from lowering import ir
+from lowering.errors import InternalError
 from lowering.machine import trace as tr
 from lowering.machine.kernels.fusing import fused
 from lowering.machine.kernels.layouts import Laid, Layouts
@@ -134,6 +135,8 @@ class Timer:
                 return self._switch(node, clock)
             case ir.Sequence():
                 return self.sequence(node, clock)
+            case ir.Send() | ir.Receive():
+                raise InternalError("the model times whole programs, not the part of a process")
 
     # Kernels
 

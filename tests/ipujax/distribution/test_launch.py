@@ -138,7 +138,7 @@ def test_ipujax_run_is_ipurun() -> None:
 def test_the_output_of_one_alone() -> None:
     options = ["--num-instances", "2", "--only-output-from-instance", "1", "--print-topology"]
     lines = launched(options, "print(index)").stdout.splitlines()
-    assert lines[1].endswith("instance 0 on this machine: replicas 0 to 0 of 1 IPUs")
+    assert lines[1].endswith("instance 0 on this machine: replica 0 of 1 IPU")
     assert lines[3:] == ["1"]
 
 

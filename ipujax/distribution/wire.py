@@ -1,0 +1,71 @@
+"""Values on their way between processes, carried by `jax.experimental.transfer`.
+
+Whoever has a value offers it under a number; whoever needs it asks its owner for that number, in
+either order. Nothing waits here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import socket
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils, transfer
+
+from ipujax.distribution.join import here
+
+_LONGEST_ADDRESS = 256
+_SOCKETS = 4
+_LOOPBACK = "127.0.0.1"
+
+
+class Wire:
+    """The connections of this process with the others."""
+
+    def __init__(self) -> None:
+        address = _own_address()
+        client = jax.local_devices()[0].client
+        self._server = transfer.start_transfer_server(
+            client, f"{address}:0", [f"{address}:0"] * _SOCKETS
+        )
+        text = self._server.address().encode().ljust(_LONGEST_ADDRESS)
+        rows = multihost_utils.process_allgather(np.frombuffer(text, np.uint8))
+        self._connections = [
+            self._server.connect(bytes(row).decode().strip()) for row in np.asarray(rows)
+        ]
+
+    def offer(self, key: tuple[object, ...], arrays: Sequence[jax.Array]) -> None:
+        """Has arrays of one device ready for whoever asks for their key, once."""
+        if arrays:
+            self._server.await_pull(_number(key), list(arrays))
+
+    def ask(
+        self, process: int, key: tuple[object, ...], structs: Sequence[jax.ShapeDtypeStruct]
+    ) -> list[jax.Array]:
+        """What a process offers, as arrays that are ready when it has come."""
+        return self._connections[process].pull(_number(key), list(structs))
+
+
+@functools.cache
+def wire() -> Wire:
+    """The wire of this process; all processes have to ask for theirs before one is used."""
+    return Wire()
+
+
+def _number(key: tuple[object, ...]) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
+
+
+def _own_address() -> str:
+    """Where other processes find this one: as near as the place where they have met."""
+    meeting, _, port = here().coordinator.rpartition(":")
+    if meeting == _LOOPBACK:
+        return _LOOPBACK
+    if not meeting:
+        return socket.gethostbyname(socket.gethostname())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((meeting, int(port)))  # sends nothing: it looks for the way there
+        return probe.getsockname()[0]
