@@ -13,8 +13,8 @@ _VARIABLES = {
     "count": "POPDIST_NUM_INSTANCES",
     "replicas": "POPDIST_NUM_TOTAL_REPLICAS",
     "ipus_per_replica": "POPDIST_NUM_IPUS_PER_REPLICA",
-    "spread": "IPUJAX_SPREAD",
     "coordinator": "IPUJAX_COORDINATOR",
+    "spread": "IPUJAX_SPREAD",
 }
 """Variables of the environment by fields."""
 SPREADS = ("replicas", "ipus")
@@ -30,16 +30,16 @@ class Instance:
       count: how many there are.
       replicas: of all of them together.
       ipus_per_replica: virtual IPUs of a replica.
-      spread: what is dealt to the processes, one of `SPREADS`.
       coordinator: address and port where they meet.
+      spread: what is dealt to the processes, one of `SPREADS`.
     """
 
     index: int = 0
     count: int = 1
     replicas: int = 1
     ipus_per_replica: int = 1
-    spread: str = "replicas"
     coordinator: str = ""
+    spread: str = "replicas"
 
     @property
     def local_replicas(self) -> int:

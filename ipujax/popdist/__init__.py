@@ -10,7 +10,7 @@ from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import instance, join
+from ipujax.distribution.join import here, instance, join
 from ipujax.errors import DistributionError
 from ipujax.system.device_ids import DEVICES, first_free
 
@@ -108,4 +108,4 @@ def execute_on_instances(
 
 
 def _instance() -> Instance:
-    return instance() or Instance()
+    return here()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import instance
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
@@ -202,8 +203,8 @@ class DistributedOptions(OptionsDict):
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
-        if here := instance():
-            self._become(here.index, here.count)
+        if own := instance():
+            self._become(own.share_of_replicas, own.shares_of_replicas)
         else:
             self._become(*_named("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 
@@ -234,11 +235,11 @@ class DistributedOptions(OptionsDict):
         if process >= number:
             wrong = f"this is process {process} of {number}, but they count from 0"
             raise check.refuse(wrong, f"give an id from 0 to {number - 1}")
-        here = instance()
-        if number > 1 and here and (process, number) != (here.index, here.count):
+        own = instance() or Instance(process, number)
+        if number > 1 and (process, number) != (own.share_of_replicas, own.shares_of_replicas):
             raise check.refuse(
-                f"this would be process {process} of {number}, but it is instance {here.index} of "
-                f"the {here.count} that run",
+                f"this would be process {process} of {number}, but it is instance {own.index} of "
+                f"the {own.count} that run",
                 "leave it away: options say that already; or Distributed.disable()",
             )
         self.set(distributed_process_id=process, num_distributed_processes=number)
