@@ -79,7 +79,7 @@ def tell_replicas(
 ) -> None:
     """Logs, once for a function and a configuration, how many replicas nobody has asked for."""
     del generation  # tells configurations apart
-    here = " in this process" if settings.instances > 1 else ""
+    here = " in this process" if settings.among.shares_of_replicas > 1 else ""
     get_logger().info(
         f"Program `{settings.name}` runs as {replicas} replicas{here}, each with elements of its "
         f"own from infeeds, since it uses {ipus} IPU{'s' * (ipus > 1)} and {device.name} has "
