@@ -6,6 +6,7 @@ that a new JAX release is one file's work.
 Names taken from `jax._src`, where nothing public will do:
 
 * `config.trace_context`: whether jit would compile the same in another thread.
+* `distributed.global_state`: a barrier of processes that waits as long as it is told.
 * `dispatch.runtime_tokens`: would raise what an effect raised once more, later and at exit.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
 * `effects.*_effects`: the registries that let an effect live under jit, loops, custom
@@ -28,6 +29,7 @@ import jax
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
+from jax._src import distributed as _distributed
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
@@ -385,3 +387,9 @@ def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
 def is_tracer(value: Any) -> bool:
     """Whether a value is one of a trace that is going on, so that its contents are unknown."""
     return isinstance(value, Tracer)
+
+
+def wait_for_peers(name: str, seconds: float) -> None:
+    """Waits for all processes of `jax.distributed`, each of which has to call this once by name."""
+    client: Any = _distributed.global_state.client
+    client.wait_at_barrier(name, int(seconds * 1000))

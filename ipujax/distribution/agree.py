@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax.experimental import multihost_utils
 
+from ipujax.distribution.meeting import connect_processes
 from ipujax.errors import DistributionError
 
 _SHOWN_LINES = 6
@@ -32,6 +33,7 @@ def check_agreement(name: str, text: str, kind: str = "program", fix: str = _SAM
     Raises:
       DistributionError: (a `ValueError`) it says what differs.
     """
+    connect_processes()
     digests = _of_all(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8))
     others = [n for n, digest in enumerate(digests) if (digest != digests[0]).any()]
     if not others:

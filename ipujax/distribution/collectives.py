@@ -14,6 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ipujax.distribution.meeting import connect_processes
 from ipujax.driver import tracing
 from ipujax.errors import DistributionError
 from lowering import jaxpr
@@ -26,6 +27,7 @@ def summed(tree: Tree) -> Tree:
     """The sum over all processes, leaf by leaf."""
     if jax.process_count() == 1:
         return jax.tree.map(np.asarray, tree)
+    connect_processes()
     mesh = Mesh(np.array(_first_devices()), (_PROCESSES,))
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
     spec = PartitionSpec(_PROCESSES)
@@ -48,6 +50,7 @@ def gathered(array: Any) -> np.ndarray[Any, Any]:
     own = np.asarray(array)
     if jax.process_count() == 1:
         return own
+    connect_processes()
     lengths = multihost_utils.process_allgather(np.int32(len(own)))
     padding = [(0, int(lengths.max()) - len(own)), *[(0, 0)] * (own.ndim - 1)]
     rows = multihost_utils.process_allgather(np.pad(own, padding))
@@ -56,6 +59,7 @@ def gathered(array: Any) -> np.ndarray[Any, Any]:
 
 def sent_by(root: int, tree: Tree) -> Tree:
     """What one process has, on all of them."""
+    connect_processes()
     return multihost_utils.broadcast_one_to_all(tree, is_source=jax.process_index() == root)
 
 

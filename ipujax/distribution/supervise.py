@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from ipujax.distribution import descendants
@@ -25,11 +25,6 @@ _LOST_A_PEER = re.compile(
     rb"JAX distributed service detected fatal errors|Gloo .* failed|[Cc]onnection \w+ by peer"
 )
 """What JAX and gloo write in a process whose peer has died."""
-
-_CHATTER = re.compile(
-    rb"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expected number of .*\n"
-)
-"""What gloo writes to standard output, among what the program writes there."""
 
 Show = Callable[[int, str, bytes], None]
 """Is given each line: of which instance, from `stdout` or `stderr`, and the line."""
@@ -177,7 +172,7 @@ class Instances:
         self._threads.append(thread)
 
     def _listen(self, index: int, name: str, stream: IO[bytes]) -> None:
-        for line in _without_chatter(stream):
+        for line in stream:
             with self._lock:
                 if name == "stderr" and _LOST_A_PEER.search(line):
                     self._have_lost_a_peer.add(index)
@@ -187,19 +182,6 @@ class Instances:
     def _attend(self, index: int, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
         self._ended.put((time.monotonic(), index, status if status >= 0 else 128 - status))
-
-
-def _without_chatter(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines as the program wrote them, one that gloo has cut in two put together again."""
-    begun = b""
-    for line in lines:
-        whole = begun + line
-        rest = _CHATTER.sub(b"", whole)
-        begun = rest if rest != whole else b""
-        if not begun and rest:
-            yield rest
-    if begun:
-        yield begun
 
 
 def _tail() -> collections.deque[str]:

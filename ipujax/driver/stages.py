@@ -12,6 +12,7 @@ import jax
 
 from ipujax import events
 from ipujax.distribution.agree import check_agreement
+from ipujax.distribution.meeting import connect
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
@@ -230,6 +231,8 @@ class Executable:
             if cached and lacked():
                 events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
                 cached = False
+        if lowered.options.instances > 1:
+            connect(execution.placement.meshes())
         signature, host_code = lowered.signature, execution.host_code
         self._ready = Ready(program, signature, lowered.device, self._machine, host_code)
         if not cached:

@@ -66,6 +66,10 @@ class Placement:
         """The devices of one IPU's replicas."""
         return Mesh(np.array(self.devices[ipu :: self.ipus]), (ops.REPLICAS,))
 
+    def meshes(self) -> list[Mesh]:
+        """The devices that collectives of replicas join: of each IPU's replicas."""
+        return [self.mesh(ipu) for ipu in range(self.ipus)]
+
     @functools.cached_property
     def own(self) -> tuple[int, ...]:
         """The replicas of this process."""

@@ -119,15 +119,6 @@ except KeyboardInterrupt:
     assert sorted(told.splitlines()) == [b"interrupted 0", b"interrupted 1"]
 
 
-def test_what_gloo_writes_is_left_out_even_amid_a_line() -> None:
-    chatter = (
-        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-    )
-    script = f"print({chatter!r})\nprint('{{\"one\": ', end='')\nprint({chatter!r})\nprint('1}}')"
-    done = launched(["--num-instances", "1", "--tag-output"], script)
-    assert done.stdout == '[0] {"one": 1}\n'
-
-
 def test_ipujax_run_is_ipurun() -> None:
     command = [sys.executable, "-m", "ipujax", "run", "--num-instances", "2", "-x", "COLOUR=red"]
     program = [sys.executable, "-c", "import os; print(os.environ['COLOUR'])"]

@@ -36,3 +36,13 @@ def test_programs_that_differ_are_found_before_they_run() -> None:
     assert "of instance 1 is another program than that of instance 0" in done.stderr
     assert "-    c:f32[] = add b 0.0:f32[]" in done.stderr
     assert "it ran" not in done.stdout
+
+
+@pytest.mark.parametrize("late", [1, pytest.param(35, marks=pytest.mark.exhaustive)])
+def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
+    """Where gloo makes connections, it waits 30 seconds and no longer."""
+    launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
+    program = [sys.executable, str(PROGRAMS / "slow.py"), str(late)]
+    done = subprocess.run([*launch, *program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[10.0, 12.0, 14.0, 16.0]\n" * 2
