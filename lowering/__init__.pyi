@@ -39,6 +39,7 @@ from lowering.options import Options as Options
 from lowering.parts import part_of as part_of
 from lowering.passes.as_products import as_products as as_products
 from lowering.passes.channels_last import channels_last as channels_last
+from lowering.passes.meet_at_collectives import meet_at_collectives as meet_at_collectives
 from lowering.placement import ancestors as ancestors
 from lowering.placement import colocated_shard as colocated_shard
 from lowering.placement import marked_shard as marked_shard
@@ -47,7 +48,6 @@ from lowering.placement import propagated as propagated
 from lowering.refs import Ref as Ref
 from lowering.refs import closed_over_refs as closed_over_refs
 from lowering.refs import is_ref as is_ref
-from lowering.structure import may_part_ways as may_part_ways
 from lowering.structure import structure_key as structure_key
 from lowering.units import HOST as HOST
 from lowering.workload import count_operations as count_operations

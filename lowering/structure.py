@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lowering.equations import walk
-from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, JaxprEqn, Literal, computing_params, sub_jaxprs
+from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, JaxprEqn, Literal, computing_params
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -82,17 +82,3 @@ def may_be_seen(jaxpr: Jaxpr) -> bool:
         eqn.effects or eqn.primitive.name == "while" or "callback" in eqn.primitive.name
         for eqn in walk(jaxpr)
     )
-
-
-def may_part_ways(jaxpr: Jaxpr, axis: str, inside: bool = False) -> bool:
-    """Whether a collective over an axis stands under a condition that need not hold everywhere."""
-    for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
-        axes = eqn.params.get("axes", eqn.params.get("axis_name"))
-        over = axes if isinstance(axes, (tuple, list)) else (axes,)
-        if inside and axis in over and name != "axis_index":
-            return True
-        branches = inside or name in ("cond", "while")
-        if any(may_part_ways(inner, axis, branches) for inner in sub_jaxprs(eqn)):
-            return True
-    return False

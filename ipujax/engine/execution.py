@@ -14,7 +14,7 @@ from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
-from lowering import as_products, channels_last, fuse, ir, is_one_kernel, may_part_ways, ops
+from lowering import as_products, channels_last, fuse, ir, is_one_kernel, meet_at_collectives
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -43,13 +43,10 @@ class Execution:
     @functools.cached_property
     def placement(self) -> Placement:
         """The JAX devices of the program's IPUs."""
-        p = self.program
-        kernels = [n.kernel.jaxpr.jaxpr for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
         # Replicas that share a table of the host meet at it, in order, if they share a device.
-        may_spread = not self.host_code.tables and not any(
-            may_part_ways(k, ops.REPLICAS) for k in kernels
-        )
-        return make_placement(self.first, p.ipus, p.replicas, may_spread, self.among)
+        shared = "uses a table of the host" if self.host_code.tables else ""
+        p = self.program
+        return make_placement(self.first, p.ipus, p.replicas, shared, self.among)
 
     @functools.cached_property
     def engine(self) -> str:
@@ -63,6 +60,8 @@ class Execution:
         if self.engine == "fused":
             program = fuse(program, ir.streams)
             ir.verify(program)
+        if self.placement.spread:
+            program = meet_at_collectives(program)
         if jax.default_backend() != "cpu":
             return program
         # Products first: filters that they take as they are need no transpose.
@@ -98,7 +97,7 @@ def loaded(
       ipus: of one replica.
       donated: which flat arguments may be overwritten.
     """
-    placement = make_placement(first, ipus, read.replicas, may_spread=False, among=ALONE)
+    placement = make_placement(first, ipus, read.replicas, "has been saved", ALONE)
     reader = OneKernel if _is_one_kernel(read, engine, placement) else Machine
     return _ready(reader, read, engine, placement, donated)
 

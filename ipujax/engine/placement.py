@@ -237,7 +237,7 @@ class Placement:
 
 
 def make_placement(
-    first: int, ipus: int, replicas: int, may_spread: bool, among: Instance
+    first: int, ipus: int, replicas: int, shared: str, among: Instance
 ) -> Placement:
     """Spreads virtual IPUs over the JAX devices of this process, round-robin, or of all.
 
@@ -245,22 +245,22 @@ def make_placement(
       first: the place of the logical device's first IPU among those of all logical devices.
       ipus: IPUs of one replica.
       replicas: copies of the graph.
-      may_spread: false keeps the replicas on one device each IPU (a program whose replicas could
-        part ways in front of a collective would never meet there).
+      shared: why the replicas of an IPU have to share a device, as what is said of the program; ""
+        if they need not.
       among: this process, among those that run the program together.
     """
     if among.shares_of_replicas > 1:
-        return _over_processes(ipus, replicas, may_spread)
+        return _over_processes(ipus, replicas, shared)
     pool = jax.local_devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
-    spread = may_spread and replicas > 1 and all(len(set(c)) == replicas for c in columns)
+    spread = not shared and replicas > 1 and all(len(set(c)) == replicas for c in columns)
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
     return Placement(devices, ipus, replicas, spread, among)
 
 
-def _over_processes(ipus: int, replicas: int, may_spread: bool) -> Placement:
+def _over_processes(ipus: int, replicas: int, shared: str) -> Placement:
     """Deals replicas to processes in their order; each takes devices of its own.
 
     Raises:
@@ -278,10 +278,9 @@ def _over_processes(ipus: int, replicas: int, may_spread: bool) -> Placement:
             fix="give each process as many replicas as all others, and as many devices: ipurun "
             "--num-replicas says both",
         )
-    if not may_spread:
+    if shared:
         raise DistributionError(
-            "the program has parts that only replicas of one process can share: a table of the "
-            "host, or a collective under a condition that replicas may decide differently",
+            f"the program {shared}, so that its replicas cannot be in several processes",
             fix="run it in one process",
         )
     devices: list[Device] = []

@@ -10,7 +10,7 @@ from jax import lax
 from jax.experimental.compute_on import compute_on
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from lowering import jaxpr, structure
+from lowering import jaxpr
 from lowering.structure import structure_key
 from tests.lowering.samples import V, trace
 
@@ -134,20 +134,3 @@ def test_parameters_that_are_equal_and_not_the_same():
     keys += [key(lambda x, by=by: scale_p.bind(x, by=by)) for by in ((0.0,), (-0.0,), (0,))]
     keys += [key(lambda x, by=by: scale_p.bind(x, by=by)) for by in (np.float32(0), np.int32(0))]
     assert len(set(keys)) == len(keys)
-
-
-@pytest.mark.parametrize(
-    ("fn", "may"),
-    [
-        (lambda x: lax.psum(x, "r"), False),
-        (lambda x: lax.cond(x > 0, lambda: lax.psum(x, "r"), lambda: x), True),
-        (lambda x: lax.while_loop(lambda c: c < 9, lambda c: c + lax.psum(c, "r"), x), True),
-        (lambda x: lax.cond(x > 0, lambda: x + lax.axis_index("r"), lambda: x), False),
-        (lambda x: lax.fori_loop(0, 3, lambda _, c: lax.psum(c, "r"), x), False),
-        (lambda x: lax.cond(x > 0, lambda: jnp.sum(jnp.ones(3) * x), lambda: x), False),
-    ],
-)
-def test_replicas_may_part_ways_under_conditions(fn, may):
-    aval = jax.typeof(jnp.float32(0))
-    closed = jaxpr.trace_flat(lambda x: [fn(x)], [aval], ("r", 2))
-    assert structure.may_part_ways(closed.jaxpr, "r") == may

@@ -152,23 +152,46 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
-def test_a_collective_under_a_condition_keeps_replicas_together(
-    run_with_devices: RunWithDevices,
-) -> None:
+def test_replicas_meet_at_collectives_under_conditions(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
         START
         + HELPERS
         + """
 use_ipus(4)
+numbers = np.arange(4, dtype=np.float32)
 
-def fn(x):
+def fn(x, limit):
     own = x + index().astype(x.dtype)
-    return lax.cond(own[0] > 2, lambda: total(own), lambda: own)
+    some = lax.cond(own > limit, lambda: total(own), lambda: -own)
+    pairs = ipu.cross_replica_ops.cross_replica_sum
+    nested = lax.cond(
+        own > 1, lambda: lax.cond(own > 2, lambda: pairs(own, 2), lambda: total(own)), lambda: own
+    )
+    start = jnp.int32(0), own
+    rounds, reached = lax.while_loop(
+        lambda c: c[1] < 40, lambda c: (c[0] + 1, c[1] + total(own) + own), start
+    )
+    agreed, _ = lax.while_loop(lambda c: total(c[1]) < 40, lambda c: (c[0] + 1, c[1] + 1), start)
+    return [ipu.all_to_all_op.all_gather(y, 4) for y in (some, nested, rounds, reached, agreed)]
 
-run = ipu.compile(fn)
-assert not spread(run, jnp.ones(3))
-same(run(jnp.ones(3)), jnp.ones(3))
+def wanted(x, limit):
+    own = x + numbers
+    rounds = np.array([sum(o + n * (own.sum() + o) < 40 for n in range(99)) for o in own])
+    return [
+        np.where(own > limit, own.sum(), -own),
+        np.where(own > 1, np.where(own > 2, own.reshape(2, 2).sum(1).repeat(2), own.sum()), own),
+        rounds.astype(np.int32),
+        own + rounds * (own.sum() + own),
+        np.full(4, sum((own + n).sum() < 40 for n in range(99)), np.int32),
+    ]
+
+for engine in ("auto", "fused", "replay"):
+    run = ipu.compile(fn, engine=engine)
+    for limit in (2.0, -1.0, 9.0):
+        args = jnp.float32(1), jnp.float32(limit)
+        assert spread(run, *args)
+        same(run(*args), jax.tree.map(jnp.asarray, wanted(np.float32(1), limit)))
 """,
     )
 
