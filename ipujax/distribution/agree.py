@@ -34,11 +34,11 @@ def check_agreement(name: str, text: str, kind: str = "program", fix: str = _SAM
       DistributionError: (a `ValueError`) it says what differs.
     """
     connect_processes()
-    digests = _of_all(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8))
+    digests = of_all(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8))
     others = [n for n, digest in enumerate(digests) if (digest != digests[0]).any()]
     if not others:
         return
-    texts = [bytes(row).rstrip(b"\0").decode() for row in _of_all(_padded(text))]
+    texts = [bytes(row).rstrip(b"\0").decode() for row in of_all(_padded(text))]
     first, other = (texts[n].splitlines() for n in (0, others[0]))
     difference = difflib.unified_diff(first, other, n=0, lineterm="")
     shown = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
@@ -49,12 +49,12 @@ def check_agreement(name: str, text: str, kind: str = "program", fix: str = _SAM
     )
 
 
-def _of_all(array: Any) -> np.ndarray[Any, Any]:
-    """What all processes have, `[processes, ...]`."""
+def of_all(array: Any) -> np.ndarray[Any, Any]:
+    """What all processes have, `[processes, ...]`; all of them have to ask."""
     return np.asarray(multihost_utils.process_allgather(array))
 
 
 def _padded(text: str) -> np.ndarray[Any, Any]:
     data = np.frombuffer(text.encode(), np.uint8)
-    longest = int(_of_all(np.int32(len(data))).max())
+    longest = int(of_all(np.int32(len(data))).max())
     return np.pad(data, (0, longest - len(data)))

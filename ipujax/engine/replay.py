@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import events
+from ipujax.distribution.agree import of_all
 from ipujax.engine import host_side, transfers
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.iterations import Rows, Step, advance, enter, finish, iterate
@@ -290,6 +291,8 @@ class Machine:
         def read(values: Values) -> int:
             value = load(values[place])
             array = np.asarray(value.array if isinstance(value, PerReplica) else value)
+            if self.placement.spans_processes:
+                array = of_all(array).ravel()
             if array.ndim and (array != array[0]).any():
                 raise EnqueueError(
                     f"replicas disagree about {what}, and a queue is used inside: {array.tolist()}",
