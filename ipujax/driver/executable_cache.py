@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
+from ipujax.distribution.join import instance_count
 from ipujax.host import files
 from ipujax.system.flags import flags_key, poplar_flags
 from ipujax.system.options import SystemOptions, config_key
@@ -32,6 +33,7 @@ _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+_SWITCH = "jax_enable_compilation_cache"
 _CONNECTION = "device_connection."
 # What JAX tells of each function that it looks for in XLA's cache, and of those that it finds.
 _LOOKED, _FOUND = (
@@ -88,9 +90,15 @@ def whole_text(program: ir.Program) -> str:
 def activate() -> bool:
     """Has XLA keep its kernels in the folder that the flag names; false if it names none.
 
-    XLA's cache is one for the process, so it stays on, also for functions of plain JAX.
+    XLA's cache is one for the process, so it stays on, also for functions of plain JAX. Where
+    `_may_keep` says no, it is off.
     """
     folder = _folder()
+    if not _may_keep():
+        with _lock:
+            if getattr(jax.config, _SWITCH):
+                jax.config.update(_SWITCH, False)
+                compilation_cache.reset_cache()  # it asks only once
     if folder is None:
         return False
     wanted = {"jax_compilation_cache_dir": str(folder), **_OPTIONS}
@@ -114,6 +122,18 @@ def keep_in(folder: str | os.PathLike[str] | None) -> None:
     _chosen = None if folder is None else Path(folder)
 
 
+def _may_keep() -> bool:
+    """Whether kernels can be kept and loaded.
+
+    Those of several processes on CPUs cannot: only the first process would have some, and the
+    collectives of a loaded kernel run in another order than those of a compiled one, so that the
+    processes would wait for one another for ever (JAX 0.10.2).
+    """
+    return instance_count() == 1 or jax.default_backend() != "cpu"
+
+
 def _folder() -> Path | None:
+    if not _may_keep():
+        return None
     path = _chosen or poplar_flags().executable_cache_path
     return Path(path) if path else None
