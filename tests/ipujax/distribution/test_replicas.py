@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,36 @@ def test_training_is_that_of_one_process(program: str, instances: int) -> None:
     np.testing.assert_allclose(losses, alone["losses"], rtol=1e-5)
 
 
+def replicas_of(program: str, instances: int, *arguments: str) -> dict[str, np.ndarray]:
+    """What each name stands for on all replicas, `[replicas, ...]`."""
+    told = [each["told"] for each in told_by(program, instances, REPLICAS, *arguments)]
+    return {
+        name: np.concatenate([np.asarray(each[name], np.float64) for each in told])
+        for name in told[0]
+    }
+
+
+@pytest.mark.parametrize(
+    ("instances", "arguments"),
+    [
+        (2, ()),
+        pytest.param(4, (), marks=pytest.mark.exhaustive),
+        pytest.param(2, ("every",), marks=pytest.mark.exhaustive),
+        pytest.param(4, ("every",), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_replicas_say_what_those_of_one_process_do(
+    instances: int, arguments: tuple[str, ...]
+) -> None:
+    alone = replicas_of("operators.py", 1, *arguments)
+    spread = replicas_of("operators.py", instances, *arguments)
+    np.testing.assert_array_equal(spread["['index']"][:, 0], range(REPLICAS))
+    assert spread.keys() == alone.keys()
+    for name, values in spread.items():
+        rough = 2e-3 if "halves" in name else 2e-5
+        np.testing.assert_allclose(values, alone[name], rough, rough, err_msg=name)
+
+
 def test_programs_that_differ_are_found_before_they_run() -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
     program = [sys.executable, str(PROGRAMS / "different.py")]
@@ -46,3 +77,26 @@ def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
     done = subprocess.run([*launch, *program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[10.0, 12.0, 14.0, 16.0]\n" * 2
+
+
+def test_a_loop_that_processes_disagree_about() -> None:
+    launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
+    program = [sys.executable, str(PROGRAMS / "disagreeing.py")]
+    done = subprocess.run(
+        [*launch, *program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "a trip count, and a queue is used inside: [3, 4]" in done.stderr
+    assert done.stdout.count("it agreed 0 1 2") == 2
+
+
+def test_kernels_of_several_processes_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the first process would have kept some, with their collectives in another order.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "variable"))
+    options = ["--num-instances", "2", "--executable-cache-path", str(tmp_path / "flag")]
+    launch = [sys.executable, "-m", "ipujax.distribution.launch", *options]
+    program = [sys.executable, str(PROGRAMS / "loop.py")]
+    subprocess.run([*launch, *program], timeout=120, check=True, capture_output=True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -14,10 +14,10 @@ STEPS, BATCHES = 6, 4
 DATA = np.random.default_rng(0).normal(size=(96, 4, 8)).astype(np.float32)
 
 
-def configured(ipus: int) -> None:
-    """The IPUs of this process, once it has met the others."""
+def configured(ipus: int, config: ipu.config.IPUConfig | None = None) -> None:
+    """The IPUs of this process, once it has met the others, and what else is configured."""
     ipu.popdist.init()
-    config = ipu.config.IPUConfig()
+    config = config or ipu.config.IPUConfig()
     config.auto_select_ipus = ipus * ipu.popdist.getNumLocalReplicas()
     config.configure_ipu_system()
     distribution = ipu.utils.get_ipu_config()[0].experimental.multi_replica_distribution
@@ -43,3 +43,15 @@ def tell(weights: Any, losses: Any) -> None:
         "losses": np.asarray(leaf).tolist(),
     }
     print(json.dumps(told), flush=True)
+
+
+def tell_replicas(dequeued: Any) -> None:
+    """Prints what the replicas of this process have sent, `[local replicas, iterations, ...]`."""
+    leaves = jax.tree_util.tree_leaves_with_path(dequeued)
+    alone = ipu.popdist.getNumLocalReplicas() == 1
+    of_replicas = {
+        jax.tree_util.keystr(path): leaf[np.newaxis] if alone else np.moveaxis(leaf, 1, 0)
+        for path, leaf in leaves
+    }
+    told = {name: np.asarray(leaf).tolist() for name, leaf in of_replicas.items()}
+    print(json.dumps({"index": ipu.popdist.getInstanceIndex(), "told": told}), flush=True)
