@@ -236,9 +236,7 @@ class Placement:
         )
 
 
-def make_placement(
-    first: int, ipus: int, replicas: int, shared: str, among: Instance
-) -> Placement:
+def make_placement(first: int, ipus: int, replicas: int, shared: str, among: Instance) -> Placement:
     """Spreads virtual IPUs over the JAX devices of this process, round-robin, or of all.
 
     Args:
