@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Generator
 
 import torch
+from torch.nn.modules.batchnorm import (
+    _NormBase,  # pyright: ignore[reportPrivateUsage] - of batch and instance normalizations
+)
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.capture import Captured
@@ -34,21 +37,38 @@ def check_updatable(module: torch.nn.Module, options: Options) -> None:
         )
 
 
-def own_buffers(module: Captured, options: Options, replicas: int) -> tuple[str, ...]:
+def own_buffers(
+    module: torch.nn.Module, captured: Captured, options: Options, replicas: int
+) -> tuple[str, ...]:
     """The buffers of which each replica is to have its own: those that the module writes to.
 
+    Args:
+      module: the user's.
+      captured: the same, traced.
+      options: the model's.
+      replicas: of all processes that run it together.
+
     Raises:
-      PopTorchError: (a `ValueError`) the options want them to be the same on all replicas.
+      PopTorchError: (a `ValueError`) the options want them to be the same on all replicas. That
+        says nothing of the statistics of normalizations, as it did not in the original.
     """
-    written = written_buffers(module) if replicas > 1 else ()
-    if written and options.broadcast_buffers:
+    written = written_buffers(captured) if replicas > 1 else ()
+    others = [name for name in written if name not in _statistics(module)]
+    if others and options.broadcast_buffers:
         raise PopTorchError(
-            f"the module writes to its buffers {', '.join(written)}, and PopTorch does not "
+            f"the module writes to its buffers {', '.join(others)}, and PopTorch does not "
             "support broadcasting buffers. If your model is able to tolerate buffers becoming out "
             "of sync between replicas, you can disable buffer broadcasting using "
             "poptorch.Options.broadcastBuffers(False)."
         )
     return written
+
+
+def _statistics(module: torch.nn.Module) -> set[str]:
+    """The names of buffers in which normalizations keep statistics, and count batches."""
+    parts = dict(module.named_modules())
+    names = [name for name, _ in module.named_buffers()]
+    return {name for name in names if isinstance(parts[name.rpartition(".")[0]], _NormBase)}
 
 
 @contextlib.contextmanager

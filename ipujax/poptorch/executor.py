@@ -109,7 +109,7 @@ class PoplarExecutor(Held):
         with unwatched(module):
             values = own_values(module)
         replicas = self._shares.replicas * self._together
-        own = own_buffers(captured, self._options, replicas)
+        own = own_buffers(module, captured, self._options, replicas)
         loss = None if found.loss is None else found.loss.value
         self._anchors = anchors = anchors_of(captured, loss, self._options)
         forward = Forward(

@@ -71,6 +71,15 @@ def test_buffers_that_change_need_a_word_about_replicas() -> None:
         poptorch.inferenceModel(Counting(), options)(torch.ones(4, 2))
 
 
+def test_replicas_have_statistics_of_their_own() -> None:
+    norm = torch.nn.BatchNorm1d(1).train()
+    model = poptorch.inferenceModel(norm, poptorch.Options().replicationFactor(2))
+    model(torch.tensor([[0.0], [2.0], [10.0], [20.0]]))
+    model.copyWeightsToHost()
+    assert torch.allclose(norm.running_mean, torch.tensor([0.1]))  # of the first two rows
+    assert norm.num_batches_tracked == 1
+
+
 def test_each_replica_has_its_own_buffers() -> None:
     options = poptorch.Options().replicationFactor(2).broadcastBuffers(False)
     model = poptorch.inferenceModel(Counting(), options)

@@ -66,8 +66,7 @@ def statistics() -> list[float]:
     """What becomes of a normalization's buffers."""
     torch.manual_seed(0)
     model = Model(norm=True)
-    options = poptorch.Options().broadcastBuffers(False)
-    training = poptorch.trainingModel(model, options)
+    training = poptorch.trainingModel(model, poptorch.Options())
     local = len(X) // count
     mine = slice(index * local, (index + 1) * local)
     training(X[mine], Y[mine])
