@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from ipujax.distribution.join import instance_count
 from ipujax.frontends.keras import names_of
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.keras.replicas import Untrained
@@ -28,7 +29,7 @@ class Mode:
       kind: "train", "test" or "predict".
       device: the logical device.
       replicas: copies of the model on it.
-      instances: processes that run the program together, each with so many replicas.
+      instances: processes that run the program together, each with so many replicas of its own.
       reduces: whether the gradients of replicas are averaged.
       accumulation: micro-batches in a weight update.
       reduction: of their gradients.
@@ -46,6 +47,11 @@ class Mode:
     stages: int | None = None
     pipeline: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
     instances: int = 1
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the program is this process's, and not that of all processes."""
+        return self.instances < instance_count()
 
     @property
     def all_replicas(self) -> int:

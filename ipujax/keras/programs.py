@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from ipujax.distribution.collectives import averaged
+from ipujax.distribution.join import here
 from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
@@ -69,7 +70,7 @@ class Program(abc.ABC):
           StopIteration: the data has ended.
           KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
-        if self.mode.instances > 1:
+        if here().count > 1 and not self.mode.is_alone:
             state = self._together(state, batches)
         carried, said = self.carried(state), []
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
@@ -174,7 +175,7 @@ class Program(abc.ABC):
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
             "state_reduction": self.reduced if mode.all_replicas > 1 else None,
             "device": mode.device,
-            "alone": mode.instances == 1,
+            "alone": mode.is_alone,
             "name": f"{mode.model.name}_{mode.kind}",
         }
 

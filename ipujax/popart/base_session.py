@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
+from ipujax.distribution.join import instance_count
 from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
@@ -297,7 +298,7 @@ class Session(Reports, Weights):
         common: Any = {
             "name": self._name,
             "replicas": self.replicationFactor,
-            "alone": not self._options.is_distributed,
+            "alone": self._options.instances < instance_count(),
         }
         is_pipelined = forward.placed.is_pipelined
         if self._optimizer is None:

@@ -64,7 +64,7 @@ def checkNumIpusPerReplica(ipus_per_replica: int) -> bool:
 
 def getReplicaIndexOffset() -> int:
     """The index of this instance's first replica among all."""
-    return getInstanceIndex() * getNumLocalReplicas()
+    return _instance().share_of_replicas * getNumLocalReplicas()
 
 
 def getDeviceId(ipus_per_replica: int | None = None) -> int:

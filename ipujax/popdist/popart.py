@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipujax import popdist
+from ipujax.distribution.join import instance_count
 from ipujax.popart.checks import check
 from ipujax.popart.devices import DeviceConnectionType, DeviceInfo, DeviceManager
 from ipujax.popart.options import SessionOptions
@@ -17,7 +18,7 @@ def configureSessionOptions(opts: SessionOptions) -> None:
     options = check.instance(opts, SessionOptions, "opts", "popart.SessionOptions")
     local = popdist.getNumLocalReplicas()
     options.enableReplicatedGraphs, options.replicatedGraphCount = local > 1, local
-    options.enableDistributedReplicatedGraphs = popdist.getNumInstances() > 1
+    options.enableDistributedReplicatedGraphs = instance_count() > 1
     if options.enableDistributedReplicatedGraphs:
         options.globalReplicationFactor = popdist.getNumTotalReplicas()
         options.globalReplicaOffset = popdist.getReplicaIndexOffset()

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from ipujax.distribution.join import here, instance_count
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
 from ipujax.poptorch.anchors import Anchors, anchors_of, tensor_names
@@ -90,7 +91,7 @@ class PoplarExecutor(Held):
             provide(shares.replicas, found.staged.ipu_count, self._options, self.training)
             program = self._program_of()
             program.compile(tensors, self._keys())
-            if self._together > 1:
+            if here().count > 1 and self._together == instance_count():
                 program.begin_alike()
             advance()
         self._program, self._compiled_for = program, given.forms()
@@ -149,7 +150,7 @@ class PoplarExecutor(Held):
 
     @property
     def _together(self) -> int:
-        """How many processes run the program together."""
+        """How many processes run the program together, with replicas of their own."""
         return self._shares.processes if self.training else 1
 
     # --- running ----------------------------------------------------------------------------------

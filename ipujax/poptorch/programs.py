@@ -13,6 +13,7 @@ import optax
 import torch
 
 from ipujax.distribution.collectives import sent_by
+from ipujax.distribution.join import instance_count
 from ipujax.driver.compiler import compile
 from ipujax.driver.stages import Executable
 from ipujax.frontends.pytorch.arrays import to_numpy
@@ -148,7 +149,7 @@ class CallProgram(Program):
         super().__init__(forward, state)
         self._rule = rule
         step = self._infer if rule is None else self._train
-        self._function = compile(step, name=name, replicas=1, alone=True)
+        self._function = compile(step, name=name, replicas=1, alone=_is_alone(1))
         self._executable: Executable | None = None
 
     def _infer(self, variables: Named, _: None, state: Named, *element: Any) -> _Result:
@@ -240,7 +241,7 @@ def training_program(
         inputs=(lambda now: [rule.loss_scale(now.optimizer_state)]) if forward.is_scaled else None,
         name=name,
         replicas=shares.replicas,
-        alone=shares.processes == 1,
+        alone=_is_alone(shares.processes),
     )
     return LoopProgram(forward, given, loop, shares)
 
@@ -257,12 +258,17 @@ def inference_program(forward: Forward, shares: Shares, values: Named, name: str
     given = TrainState(*on_device((variables, None, state)))
     if shares.count == 1:
         return CallProgram(forward, given, None, name)
-    options: Any = {"name": name, "replicas": shares.replicas, "alone": True}
+    options: Any = {"name": name, "replicas": shares.replicas, "alone": _is_alone(1)}
     if not is_pipelined:
         return LoopProgram(forward, given, Inference(forward, **options), shares)
     count = shares.iterations
     loop = Inference(forward.pipeline(), accumulation=count, **options)
     return LoopProgram(forward, given, loop, shares._replace(iterations=1, accumulation=count))
+
+
+def _is_alone(processes: int) -> bool:
+    """Whether a program that so many processes share is not all processes'."""
+    return processes < instance_count()
 
 
 def scales_loss(rule: Rule) -> bool:

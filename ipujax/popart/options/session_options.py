@@ -6,8 +6,7 @@ import copy
 import difflib
 from typing import Any
 
-from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import instance, instance_count
+from ipujax.distribution.join import here, instance_count
 from ipujax.popart.checks import check
 from ipujax.popart.options import settings
 from ipujax.popart.options.kinds import (
@@ -234,18 +233,18 @@ class SessionOptions:
 
     def _check_instances(self) -> None:
         """Refuses other replicas of other processes than there are."""
-        here = instance() or Instance()
         factor = check.integer(self.globalReplicationFactor, "globalReplicationFactor", at_least=1)
+        share, shares = here().share_of_replicas, here().shares_of_replicas
         offset = check.integer(self.globalReplicaOffset, "globalReplicaOffset", at_least=0)
         if not self.is_distributed:
             expected, fix = (1, 0), "set enableDistributedReplicatedGraphs, too"
         else:
-            expected = here.count * self.replicas, here.index * self.replicas
+            expected = shares * self.replicas, share * self.replicas
             fix = "call popdist.popart.configureSessionOptions(options), in what ipurun starts"
         if (factor, offset) != expected:
             raise check.refuse(
                 f"SessionOptions.globalReplicationFactor = {factor} and globalReplicaOffset = "
-                f"{offset}, but this is instance {here.index} of {here.count} with {self.replicas} "
+                f"{offset}, but this is instance {share} of {shares} with {self.replicas} "
                 f"replicas{'' if self.is_distributed else ', and its session runs alone'}",
                 fix,
             )

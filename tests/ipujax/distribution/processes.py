@@ -13,11 +13,21 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 @functools.cache
-def told_by(program: str, instances: int, replicas: int, *arguments: str) -> list[dict[str, Any]]:
-    """What each instance prints, as JSON, in their order."""
+def told_by(
+    program: str, instances: int, replicas: int, *arguments: str, options: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """What each instance prints, as JSON, in their order.
+
+    Args:
+      program: a file in `PROGRAMS`.
+      instances: how many.
+      replicas: of all of them together.
+      arguments: of the program.
+      options: of the launcher, besides.
+    """
     launch = [sys.executable, "-m", "ipujax.distribution.launch"]
     count = ["--num-instances", str(instances), "--num-replicas", str(replicas)]
-    command = [*launch, *count, sys.executable, str(PROGRAMS / program), *arguments]
+    command = [*launch, *count, *options, sys.executable, str(PROGRAMS / program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
