@@ -157,7 +157,7 @@ class Placement:
 
     def parted(self, array: jax.Array) -> jax.Array:
         """Of an array of all replicas, those of this process."""
-        if not self.spans_processes:
+        if array.is_fully_addressable:
             return array
         home: Any = array.sharding
         devices = _devices_here(home)

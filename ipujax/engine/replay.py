@@ -290,7 +290,8 @@ class Machine:
 
         def read(values: Values) -> int:
             value = load(values[place])
-            array = np.asarray(value.array if isinstance(value, PerReplica) else value)
+            own = value.array if isinstance(value, PerReplica) else self.placement.parted(value)
+            array = np.asarray(own)
             if self.placement.spans_processes:
                 array = of_all(array).ravel()
             if array.ndim and (array != array[0]).any():

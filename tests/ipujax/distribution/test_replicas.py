@@ -37,20 +37,21 @@ def replicas_of(program: str, instances: int, *arguments: str) -> dict[str, np.n
 
 
 @pytest.mark.parametrize(
-    ("instances", "arguments"),
+    ("instances", "command"),
     [
-        (2, ()),
-        pytest.param(4, (), marks=pytest.mark.exhaustive),
-        pytest.param(2, ("every",), marks=pytest.mark.exhaustive),
-        pytest.param(4, ("every",), marks=pytest.mark.exhaustive),
+        (2, ("operators.py",)),
+        (2, ("trainings.py", "loops")),
+        pytest.param(4, ("operators.py",), marks=pytest.mark.exhaustive),
+        pytest.param(4, ("trainings.py", "loops"), marks=pytest.mark.exhaustive),
+        *(
+            pytest.param(instances, command, marks=pytest.mark.exhaustive)
+            for command in (("operators.py", "every"), ("trainings.py", "pipelines"))
+            for instances in (2, 4)
+        ),
     ],
 )
-def test_replicas_say_what_those_of_one_process_do(
-    instances: int, arguments: tuple[str, ...]
-) -> None:
-    alone = replicas_of("operators.py", 1, *arguments)
-    spread = replicas_of("operators.py", instances, *arguments)
-    np.testing.assert_array_equal(spread["['index']"][:, 0], range(REPLICAS))
+def test_replicas_do_what_those_of_one_process_do(instances: int, command: tuple[str, ...]) -> None:
+    alone, spread = (replicas_of(command[0], n, *command[1:]) for n in (1, instances))
     assert spread.keys() == alone.keys()
     for name, values in spread.items():
         rough = 2e-3 if "halves" in name else 2e-5
