@@ -94,7 +94,13 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
     program = show(
         "partition",
-        dc.replace(program, faults=faults, draws=draws, emulates=emulates or bool(faults)),
+        dc.replace(
+            program,
+            instances=options.instances,
+            faults=faults,
+            draws=draws,
+            emulates=emulates or bool(faults),
+        ),
     )
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))

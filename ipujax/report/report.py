@@ -77,6 +77,11 @@ class Report:
         return self.profile.replication_factor
 
     @property
+    def instances(self) -> int:
+        """Processes that the replicas are dealt to, on machines that gateway links join."""
+        return self.profile.instances
+
+    @property
     def cycles(self) -> int:
         """Tile cycles of one call, from its first step to the end of its last."""
         return self.profile.cycles

@@ -331,6 +331,8 @@ class Program:
       constants: closed-over arrays with their values; they live on the host.
       outputs: the results, flattened; any value that lives on the host at the end.
       ipus: IPUs of one replica: the shards used, rounded up to a power of two.
+      replicas: of all instances together.
+      instances: processes that the replicas are dealt to, as many to each.
       faults: if any are watched for, the last output is 0 or 1 + the index of the one that
         happened first.
       draws: whether it draws from the device's seed, which then is its last input: uint32[4], see
@@ -346,9 +348,15 @@ class Program:
     outputs: tuple[ValueId, ...]
     ipus: int
     replicas: int
+    instances: int = 1
     faults: tuple[Fault, ...] = ()
     draws: bool = False
     emulates: bool = False
+
+    @property
+    def local_replicas(self) -> int:
+        """Those of one instance, which share what replicas put away."""
+        return self.replicas // self.instances
 
     def __repr__(self) -> str:
         """One line; `to_text` has the rest."""

@@ -33,7 +33,9 @@ class _Printer:
 
     def lines(self) -> Iterator[str]:
         p = self.program
-        yield f"program {p.name}: {_count(p.replicas, 'replica')} of {_count(p.ipus, 'IPU')}"
+        instances = f" in {p.instances} instances" if p.instances > 1 else ""
+        replicas = f"{_count(p.replicas, 'replica')} of {_count(p.ipus, 'IPU')}{instances}"
+        yield f"program {p.name}: {replicas}"
         yield f"  inputs {self.typed(p.inputs)}"
         if p.constants:
             yield f"  constants {self.typed(tuple(value for value, _ in p.constants))}"

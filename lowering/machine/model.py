@@ -40,6 +40,7 @@ def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
         target=options.target,
         num_ipus=program.ipus,
         replication_factor=program.replicas,
+        instances=program.instances,
         cycles=timing.cycles,
         steps=Steps(timing.trace),
         memory=memory_of(program, timing.kernels, homes, liveness, options),
@@ -48,8 +49,19 @@ def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
         program=timing.tree,
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
-        assumptions=timing.assumptions,
+        assumptions=(*_of_instances(program, options.target), *timing.assumptions),
         mappings={place: timer.laid(*place).mapping for place in _places(program)},
+    )
+
+
+def _of_instances(program: ir.Program, target: Target) -> Sequence[str]:
+    """What is assumed of the links between instances."""
+    if program.instances == 1:
+        return ()
+    links = target.links
+    return (
+        f"{program.instances} instances on machines of their own, whose gateways send "
+        f"{links.gateway_bytes_per_second / 1e9:g} GB/s for {links.ipus_of_gateway} IPUs",
     )
 
 

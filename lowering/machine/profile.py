@@ -222,6 +222,7 @@ class Profile:
       target: the chip.
       num_ipus: of one replica.
       replication_factor: how many replicas run side by side.
+      instances: how many processes they are dealt to, on machines of their own.
       cycles: of one call.
       steps: what each IPU does when.
       memory: of one replica's IPUs.
@@ -246,6 +247,7 @@ class Profile:
     program: ProgramNode
     default_share: float
     pipeline: PipelineProfile | None = None
+    instances: int = 1
     assumptions: tuple[str, ...] = ()
     mappings: Mapping[tuple[int, int], TileMapping]
 

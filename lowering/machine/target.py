@@ -34,6 +34,8 @@ class Links:
       to_neighbour: links between the two IPUs of a card (or a pair of a machine).
       across: links of a pair that routes to other pairs may cross.
       along: links from a pair to the next, in each direction.
+      gateway_bytes_per_second: of a machine to others, by its gateway, in each direction.
+      ipus_of_gateway: IPUs of a machine, which share its gateway.
       sync_seconds: latency of the sync signal, one way per hop.
     """
 
@@ -41,11 +43,16 @@ class Links:
     to_neighbour: int
     across: int
     along: int
+    # [D] two ports of 100 Gbit/s for the four IPUs of an IPU-M2000 (published teardowns); what they
+    # take beside the bytes was not found.
+    gateway_bytes_per_second: float = 25e9
+    ipus_of_gateway: int = 4
     sync_seconds: float = 15e-9  # [M] poplibs: poplibs_test/Util.cpp setGlobalSyncLatency
 
     def __post_init__(self) -> None:
-        _check_counts(self, ("to_neighbour", "across", "along"), least=1)
-        _check_rates(self, ("bytes_per_second",))
+        counts = "to_neighbour", "across", "along", "ipus_of_gateway"
+        _check_counts(self, counts, least=1)
+        _check_rates(self, ("bytes_per_second", "gateway_bytes_per_second"))
         _check_rates(self, ("sync_seconds",), may_be_zero=True)
 
 

@@ -162,7 +162,7 @@ def _about_variables(profile: machine.Profile, evidence: Evidence) -> Iterator[A
         "keep an equal part of the optimizer's state on each replica: "
         "pipeline(replicated_optimizer_state_sharding=True)"
     )
-    elsewhere = state - state // profile.replication_factor
+    elsewhere = state - state // (profile.replication_factor // profile.instances)
     yield Advice("shard_state", text, min(elsewhere, state_room))
     single = int(evidence.single_share * sum(evidence.held[name] for name in DATA))
     text = "half precision (float16) for variables and activations that are float32"

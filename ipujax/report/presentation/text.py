@@ -37,9 +37,11 @@ def name(report: Report) -> str:
 
 
 def system(report: Report) -> str:
-    """As `2 replicas of 4 IPUs (ipu2)`."""
+    """As `2 replicas of 4 IPUs (ipu2)`, or `2 replicas of 4 IPUs in 2 instances (ipu2)`."""
     replicas, ipus = report.replication_factor, report.num_ipus
-    return f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')} ({report.target.name})"
+    instances = f" in {report.instances} instances" if report.instances > 1 else ""
+    parts = f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')}"
+    return f"{parts}{instances} ({report.target.name})"
 
 
 def headline(report: Report) -> list[str]:

@@ -134,7 +134,7 @@ class Moves:
         """
         if node.value in self._resident:
             return Part()
-        bytes_, replicas = self.bytes_of([node.value]), self._program.replicas
+        bytes_, replicas = self.bytes_of([node.value]), self._program.local_replicas
         slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
         kind: NodeKind = "load" if isinstance(node, ir.Load) else "store"
         steps: list[_Step] = []

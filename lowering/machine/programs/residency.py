@@ -239,7 +239,7 @@ class _Walker:
 
     def _store(self, node: ir.Store) -> None:
         place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])
-        bytes_ = kept_bytes(whole, node.storage, self.program.replicas)
+        bytes_ = kept_bytes(whole, node.storage, self.program.local_replicas)
         origin = self.makers.line((node.value, node.kept))
         if node.storage.remote:
             if (node.value, node.ipu) not in self.passing:
@@ -247,7 +247,7 @@ class _Walker:
             if node.kept not in self.leaving:
                 self.remote[node.ipu] += bytes_
             return
-        elements = -(-whole.elements // self.program.replicas)
+        elements = -(-whole.elements // self.program.local_replicas)
         mapping = linear(elements, whole.element_bytes, self.tiles)
         self._new(place, Live(describe(whole), "store", origin, Laid(mapping), "variables"))
 
@@ -316,7 +316,7 @@ class _Walker:
         for fifo, value in _waiting(node):
             if value in remote:
                 whole = shape(self.program.avals[value])
-                kept = kept_bytes(whole, remote[value], self.program.replicas)
+                kept = kept_bytes(whole, remote[value], self.program.local_replicas)
                 self.remote[fifo.ipu] += fifo.depth * kept
                 continue
             live = self._live((value, fifo.ipu), f"fifo of {fifo.depth}", "fifos", node.origin)

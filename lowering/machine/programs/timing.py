@@ -97,6 +97,7 @@ class Timer:
                 target=self.target,
                 replicas=program.replicas,
                 ipus_per_replica=program.ipus,
+                instances=program.instances,
                 merged_bytes=min(options.merged_bytes, _all_reduced(program, ipu)),
             )
             for ipu in range(program.ipus)

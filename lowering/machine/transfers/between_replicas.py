@@ -12,11 +12,12 @@ from lowering.machine.cost import Operation
 from lowering.machine.target import Target
 from lowering.machine.transfers import collectives
 
-_Cycles = Callable[[Target, float, int, int], int]
+_Cycles = Callable[[Target, float, int, int, int], int]
 
 
-def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int) -> int:
-    return collectives.all_gather_cycles(target, own_bytes * replicas, replicas, ipus)
+def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int, instances: int) -> int:
+    whole = own_bytes * replicas
+    return collectives.all_gather_cycles(target, whole, replicas, ipus, instances)
 
 
 _CYCLES: dict[str, _Cycles] = {
@@ -34,12 +35,14 @@ class Collectives:
       target: the chip.
       replicas: how many there are; groups are selected from the whole.
       ipus_per_replica: how many IPUs each has.
+      instances: how many processes, on machines of their own, they are dealt to.
       merged_bytes: all-reduces wait for each other until they have so many bytes, and go as one.
     """
 
     target: Target
     replicas: int = 1
     ipus_per_replica: int = 1
+    instances: int = 1
     merged_bytes: int = 0
 
     def cycles(self, operation: Operation) -> int:
@@ -55,7 +58,8 @@ class Collectives:
         if rule is None or self.replicas == 1 or not own_bytes:
             return 0
         together = max(own_bytes, self.merged_bytes if rule is collectives.all_reduce_cycles else 0)
-        whole = rule(self.target, together, self.replicas, self.ipus_per_replica)
+        place = self.replicas, self.ipus_per_replica, self.instances
+        whole = rule(self.target, together, *place)
         return math.ceil(whole * own_bytes / together)
 
 

@@ -10,8 +10,11 @@ Every step is an exchange between all IPUs, with its syncs and fixed cost. Addin
 compute, which is not counted here. For groups of replicas at a distance of s, whose rings lie
 between each other, give s * ipus_per_replica.
 
+Replicas of several instances first do so in each instance, as far as they can, and then each with
+those of its place in the other instances, in a ring over the gateways of their machines.
+
 All functions take what the IPU of a replica that has the most holds of the data, how many replicas
-take part, and how many IPUs each has.
+take part, how many IPUs each has, and how many instances the replicas are in.
 """
 
 from __future__ import annotations
@@ -29,15 +32,24 @@ def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -
     return 2 * links.link_bytes_per_cycle(target, "along") / ipus_per_replica
 
 
+def gateway_bytes_per_cycle(target: Target, ipus: int) -> float:
+    """What one of an instance's IPUs can send to others, both ways around, while all do so."""
+    sharing = min(ipus, target.links.ipus_of_gateway)
+    return target.links.gateway_bytes_per_second / sharing / target.clock_hz
+
+
 def all_reduce_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
 ) -> int:
     """A reduce-scatter and an all-gather: 2 (n - 1) / n of the data, of much of it."""
-    return _around(target, ipu_bytes, replicas, ipus_per_replica, times=2)
+    local = replicas // instances
+    inside = _around(target, ipu_bytes, local, ipus_per_replica, times=2)
+    ipus = local * ipus_per_replica
+    return inside + _between(target, ipu_bytes / local, instances, ipus, 2 * (instances - 1))
 
 
 def all_gather_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
 ) -> int:
     """Steps around a ring, n - 1 that move 1/n each; `ipu_bytes` is after it is gathered.
 
@@ -46,18 +58,43 @@ def all_gather_cycles(
     faster is taken (poplibs: popops/Collectives.cpp, BIDIRECTIONAL_RING_PAIR and
     MEET_IN_MIDDLE_RING, which it tells apart by measured thresholds).
     """
-    return _around(target, ipu_bytes, replicas, ipus_per_replica)
+    local = replicas // instances
+    inside = _around(target, ipu_bytes, local, ipus_per_replica)
+    ipus = local * ipus_per_replica
+    return inside + _between(target, ipu_bytes / local, instances, ipus, instances - 1)
 
 
 def all_to_all_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
 ) -> int:
     """One exchange, in which every replica sends 1/n of its data to every other one.
 
     All goes the shorter way around: floor(n / 2) * ceil(n / 2) pieces through the middle.
     """
-    pieces = (replicas // 2) * -(-replicas // 2)
-    return _cycles(target, replicas, ipus_per_replica, 1, pieces * ipu_bytes / replicas)
+    local = replicas // instances
+    own = ipu_bytes / instances  # for the replicas of the same instance
+    inside = _cycles(target, local, ipus_per_replica, 1, _through_the_middle(local) * own / local)
+    crossing = _through_the_middle(instances)
+    return inside + _between(target, ipu_bytes, instances, local * ipus_per_replica, 1, crossing)
+
+
+def _through_the_middle(replicas: int) -> int:
+    """Pieces that pass the middle of a ring, where each goes the shorter way around."""
+    return (replicas // 2) * -(-replicas // 2)
+
+
+def _between(
+    target: Target, ipu_bytes: float, instances: int, ipus: int, steps: int, pieces: int = 0
+) -> int:
+    """Steps around the ring of the gateways of instances, which have so many IPUs each.
+
+    An IPU sends a piece in each step, or so many in all; there are as many as instances.
+    """
+    sent = (pieces or steps) * ipu_bytes / instances
+    if instances == 1 or not sent:
+        return 0
+    fixed = links.external_sync_cycles(target, instances * ipus) + links.INTER_IPU_CYCLES
+    return steps * fixed + math.ceil(sent / gateway_bytes_per_cycle(target, ipus))
 
 
 def _around(

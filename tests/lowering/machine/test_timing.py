@@ -19,9 +19,10 @@ from lowering import ir, marks, schedules
 from lowering.jaxpr import hoisted, trace_flat
 from lowering.machine import trace
 from lowering.machine.kernels.listing import PlanOptions
+from lowering.machine.model import model
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
-from lowering.ops import streams
+from lowering.ops import collectives, streams
 from lowering.ops.storage import Storage, load, store
 from lowering.pipelines import Kind, TaskSpec, task
 from tests.lowering.machine.samples import (
@@ -572,3 +573,18 @@ def test_mappings_cover_every_value():
     }
     assert written <= set(found.mappings)
     assert all(mapping.total_bytes == BYTES for mapping in found.mappings.values())
+
+
+def test_replicas_of_several_instances() -> None:
+    x = jax.ShapeDtypeStruct((1 << 16,), jnp.float32)
+    one = lowered(collectives.cross_replica_sum, x, ipus=4)
+    two = lowered(collectives.cross_replica_sum, x, ipus=2, instances=2)
+    assert ir.to_text(two).startswith("program main: 4 replicas of 1 IPU in 2 instances\n")
+    together, apart = model(one), model(two)
+    assert (together.replication_factor, together.instances) == (4, 1)
+    assert (apart.replication_factor, apart.instances) == (4, 2)
+    assert apart.cycles > together.cycles
+    assert not together.assumptions
+    assert apart.assumptions == (
+        "2 instances on machines of their own, whose gateways send 25 GB/s for 4 IPUs",
+    )

@@ -226,6 +226,30 @@ def test_a_ring_of_all_reduces_by_hand() -> None:
     assert collectives.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 498_750
 
 
+def test_an_all_reduce_of_two_instances_by_hand() -> None:
+    # Two replicas of one IPU in each: 4 MB of 8 MB to and from the other one of the instance, then
+    # 2 MB of the 4 MB to the other instance and 2 MB back, at half of 25 GB/s: 320 us.
+    inside = collectives.all_reduce_cycles(IPU2, 8e6, 2)
+    steps = 2 * (external_sync_cycles(IPU2, 4) + INTER_IPU_CYCLES)
+    cycles = collectives.all_reduce_cycles(IPU2, 8e6, 4, 1, 2)
+    assert cycles == pytest.approx(inside + steps + 425_600, abs=1)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("instances", [2, 4, 8])
+def test_instances_meet_over_gateways(name: str, instances: int) -> None:
+    cycles, steps, share = COLLECTIVES[name]
+    slow = dc.replace(IPU2, links=dc.replace(IPU2.links, gateway_bytes_per_second=1e9))
+    for ipus in (1, 2, 8):  # a replica for each instance; four IPUs have a gateway
+        spread = cycles(slow, 10**8, instances, ipus, instances)
+        fixed = external_sync_cycles(slow, instances * ipus) + INTER_IPU_CYCLES
+        bandwidth = 1e9 / min(ipus, 4) / slow.clock_hz
+        want = steps(instances) * fixed + share(instances) * 10**8 / bandwidth
+        assert spread == pytest.approx(want, rel=1e-9)
+    # What replicas of one instance say to one another does not pass the gateway.
+    assert 0 < cycles(slow, 10**8, 8, 1) < cycles(slow, 10**8, 8 * instances, 1, instances)
+
+
 @given(st.integers(2, 12), st.sampled_from([1, 2, 4]))
 def test_rings_use_the_links_that_routes_take(replicas: int, ipus: int) -> None:
     if ipus == 1:  # up one side, down the other, over whole pairs

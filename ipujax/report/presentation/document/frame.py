@@ -39,6 +39,7 @@ _FIELDS: forms.Forms = {
     "target": sections.TARGET,
     "num_ipus": _ONE,
     "replication_factor": _ONE,
+    "instances": _ONE,
     "cycles": COUNT,
     "seconds": forms.POSITIVE,
     "elements": COUNT,
@@ -59,6 +60,7 @@ _FIELDS: forms.Forms = {
     "host": forms.or_null(sections.HOST),
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
+_LATER = ("instances",)
 _OF_REPORT = ("elements", "costs", "advice", "arguments", "host")
 
 
@@ -68,7 +70,7 @@ def json_schema() -> forms.Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What ipujax's machine model says of a program",
         "description": "See report_format.md. Readers pass over keys that they do not know.",
-        **forms.described(_FIELDS),
+        **forms.described(_FIELDS, later=_LATER),
         "$defs": {**forms.DEFINED, **NODES},
     }
 
@@ -96,10 +98,12 @@ def read(data: object, name: str) -> dict[str, Any]:
     """
     document = _checked(data, name)
     fields: dict[str, Any] = {}
-    for key in (*_OF_PROFILE, *_OF_REPORT):
+    for key in (key for key in (*_OF_PROFILE, *_OF_REPORT) if key in document):
         with _contradicting(name, key):
             fields[key] = _FIELDS[key].decode(document[key], document["strings"])
-    profile = machine.Profile(**{key: fields.pop(key) for key in _OF_PROFILE}, mappings={})
+    profile = machine.Profile(
+        **{key: fields.pop(key) for key in _OF_PROFILE if key in fields}, mappings={}
+    )
     for key, what in _contradictions(profile):
         raise _broken(name, key, what)
     with _contradicting(name, "steps"):

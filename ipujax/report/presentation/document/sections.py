@@ -26,7 +26,11 @@ _RATES = forms.listed(forms.in_order(TEXT, TEXT, forms.WHOLE)).via(
     lambda rates: [[*pair, rate] for pair, rate in rates],
     lambda rows: tuple(((inputs, partials), rate) for inputs, partials, rate in rows),
 )
-_LINKS = forms.record(machine.Links, forms.derived(machine.Links, REAL))
+_LINKS = forms.record(
+    machine.Links,
+    forms.derived(machine.Links, REAL),
+    later=("gateway_bytes_per_second", "ipus_of_gateway"),
+)
 TARGET = forms.record(
     machine.Target,
     forms.derived(machine.Target, REAL, macs_per_cycle=_RATES, amp_units=_RATES, links=_LINKS),

@@ -25,7 +25,8 @@ export function summaryView(root, report, store) {
 function figuresPanel(report) {
   const { target, pipeline } = report;
   const replicas = report.replication_factor > 1 ? ` in each of ${report.replication_factor} replicas` : "";
-  const ipus = counted(report.num_ipus, "IPU") + replicas;
+  const instances = report.instances > 1 ? ` in ${report.instances} instances` : "";
+  const ipus = counted(report.num_ipus, "IPU") + replicas + instances;
   const clock = `${(target.clock_hz / 1e9).toFixed(2)} GHz`;
   const chip = `${exact(target.tiles_per_ipu)} tiles each, ${clock}, modelled by ipujax ${report.ipujax}`;
   return panel(
