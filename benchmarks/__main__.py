@@ -20,6 +20,7 @@ MODULES = (
     "onnx",
     "engines",
     "pipeline",
+    "processes",
     "modelling",
     "reports",
     "checkpoints",
