@@ -12,6 +12,9 @@ Each step has an `.npz`, `ckpt-100.npz`; where orbax is installed (`pip install
 ipujax[checkpoint]`), new ones are folders whose arrays orbax writes. A checkpoint is written under
 another name, synced and renamed. What killed processes have left unfinished is taken away when the
 next one is saved.
+
+Where several processes run a program together, the first of them writes for all, and the others go
+on at once. All of them read: give them one directory, which each can see.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from typing import Any
 
 from ipujax.checkpoints import store
 from ipujax.checkpoints.checks import check
+from ipujax.distribution.join import instance
 from ipujax.host.files import StrPath
 
 
-def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str:
+def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str | None:
     """Saves a tree.
 
     Args:
@@ -34,7 +38,7 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str:
         or 0 for all of them.
 
     Returns:
-      The path of the file or folder.
+      The path of the file or folder; None in a process that leaves the writing to the first.
 
     Raises:
       CheckpointError: (a `ValueError`) a directory that is none or cannot be written, a full disk,
@@ -45,6 +49,9 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str:
     check.path(directory, "the directory")
     number = check.integer(step, "step", at_least=0)
     kept = 0 if keep is None else check.integer(keep, "keep", at_least=0)
+    here = instance()
+    if here is not None and here.index > 0:
+        return None
     return store.save(directory, number, tree, kept)
 
 

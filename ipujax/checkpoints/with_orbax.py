@@ -13,6 +13,7 @@ import os
 from collections.abc import Container, Generator
 from typing import Any
 
+import jax
 import numpy as np
 
 from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
@@ -24,7 +25,7 @@ _MOST = 2**30  # bytes of the contents
 
 
 def is_installed() -> bool:
-    """Whether new checkpoints are written by orbax."""
+    """Whether orbax can write checkpoints."""
     try:
         _orbax()
     except ImportError:
@@ -104,11 +105,22 @@ def _checkpointer(orbax: Any) -> Generator[Any]:
     try:
         # Numbers of a training hardly get smaller, and compressing them takes ten times as long;
         # a file for each array is written and read in half the time of a database of pieces.
-        handler = orbax.PyTreeCheckpointHandler(use_compression=False, use_ocdbt=False)
-        with orbax.Checkpointer(handler) as checkpointer:
+        alone = _alone(orbax)
+        handler = orbax.PyTreeCheckpointHandler(
+            use_compression=False, use_ocdbt=False, multiprocessing_options=alone
+        )
+        with orbax.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
             yield checkpointer
     finally:
         log.removeFilter(_is_not_chatter)
+
+
+def _alone(orbax: Any) -> Any:
+    """Has orbax wait for no other process: whoever reads a checkpoint does so alone."""
+    here = jax.process_index()
+    return orbax.options.MultiprocessingOptions(
+        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"of_{here}"
+    )
 
 
 def _is_not_chatter(record: logging.LogRecord) -> bool:
