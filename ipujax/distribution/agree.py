@@ -14,8 +14,6 @@ from ipujax.distribution.meeting import connect_processes
 from ipujax.errors import DistributionError
 
 _SHOWN_LINES = 6
-
-
 _SAME = "start all instances with the same files, arguments and configuration"
 
 

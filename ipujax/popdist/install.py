@@ -5,19 +5,23 @@ from __future__ import annotations
 from ipujax.errors import DistributionError
 from ipujax.standin import stand_in_for
 
+_NAMES = ("popdist", "horovod")
+"""The original's package, and the one that programs use beside it."""
+
 
 def install() -> None:
-    """Has `import popdist`, and modules in it, find `ipujax.popdist`.
+    """Has `import popdist`, and modules in it, find `ipujax.popdist`; `horovod` ours as well.
 
     That holds for this process, and for those of Python that it starts. What stands in for PopTorch
     or PopART calls this.
 
     Raises:
-      DistributionError: (a `ValueError`) another `popdist` is imported already.
+      DistributionError: (a `ValueError`) another `popdist` or `horovod` is imported already.
     """
-    there = stand_in_for("popdist", "ipujax.popdist")
-    if there is not None:
-        raise DistributionError(
-            f"popdist is imported already, from {getattr(there, '__file__', 'elsewhere')}",
-            fix="call install() before anything imports popdist",
-        )
+    for name in _NAMES:
+        there = stand_in_for(name, f"ipujax.{name}")
+        if there is not None:
+            raise DistributionError(
+                f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",
+                fix=f"call install() before anything imports {name}",
+            )

@@ -36,6 +36,13 @@ def test_modules_train_on_what_all_processes_read(replicas: int) -> None:
     # One has run a model, and the other has trained another, without its peer.
     assert (len(first["alone"]), len(second["alone"])) == (64, 4)
     assert first["statistics"] == second["statistics"]
+    for rank, each in enumerate(told):
+        assert each["gathered"] == {
+            "mean": [1.5, 3.0] * 3,
+            "sum": [3.0, 6.0, 2**41 + 1],
+            "rows": [1.0, 2.0, 2.0, 4.0, 2.0, 4.0],
+            "broadcast": [2.0, 4.0, 6.0, 6.0, rank, 2],
+        }
     assert "process 0 of 3, but it is instance 0 of the 2 that run" in first["refused"][0]
     assert "Cannot call `Distributed.disable`" in first["refused"][1]
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import ipujax as ipu
+import ipujax.horovod.torch as hvd
 import ipujax.poptorch as poptorch
 from ipujax.popdist.poptorch import Options
 
@@ -85,6 +86,24 @@ def alone() -> list[float]:
     return flat(training.state_dict().values())
 
 
+def gathered() -> dict[str, list[float]]:
+    """What Horovod's functions make of tensors of the processes."""
+    own, large = torch.tensor([1.0, 2.0]) * (index + 1), torch.tensor(2**40 + index)
+    module = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(module.weight, 5.0 + index)
+    hvd.broadcast_parameters(module.state_dict(), root_rank=1)
+    mean, total = hvd.grouped_allreduce([own, own.to(torch.bfloat16)])
+    return {
+        "mean": flat([mean, total, hvd.allreduce(own)]),
+        "sum": [
+            *flat([hvd.allreduce(own, average=False)]),
+            hvd.allreduce(large, op=hvd.Sum).item(),
+        ],
+        "rows": flat([hvd.allgather(own[None][: 1 + index].expand(1 + index, 2))]),
+        "broadcast": [*flat([hvd.broadcast_(own, 1), module.weight]), hvd.rank(), hvd.size()],
+    }
+
+
 def refused() -> list[str]:
     said: list[str] = []
     for options, name in (
@@ -109,6 +128,7 @@ if __name__ == "__main__":
         "ahead": trained(poptorch.DataLoaderMode.Async),
         "statistics": statistics(),
         "alone": alone(),
+        "gathered": gathered(),
         "refused": refused(),
     }
     print(json.dumps(told), flush=True)
