@@ -18,7 +18,7 @@ from lowering.units import HOST, IpuId, ValueId
 _ANYWHERE = 0  # the process of what has no place of its own, such as a call that reads nothing
 
 
-def part_of(program: ir.Program, processes: Sequence[int], here: int) -> ir.Program:
+def part_of(program: ir.Program, processes: Sequence[int], count: int, here: int) -> ir.Program:
     """The part of a program that one process runs.
 
     Before: a verified program.
@@ -29,10 +29,11 @@ def part_of(program: ir.Program, processes: Sequence[int], here: int) -> ir.Prog
 
     Args:
       program: for all IPUs of a replica.
-      processes: of each IPU, which of them runs it, counting from 0.
-      here: the process.
+      processes: which one runs each IPU, counting from 0.
+      count: how many there are; some may have no IPU.
+      here: the one whose part it is.
     """
-    parting = _Parting(program, processes, here)
+    parting = _Parting(program, processes, count, here)
     body = parting.sequence(program.body)
     results = [(value, HOST) for value in program.outputs]
     last = [node for process in parting.all for node in parting.bring(results, process)]
@@ -48,9 +49,9 @@ class _Parting:
         at its place are what the host has of them.
     """
 
-    def __init__(self, program: ir.Program, processes: Sequence[int], here: int):
+    def __init__(self, program: ir.Program, processes: Sequence[int], count: int, here: int):
         self.processes, self.here = processes, here
-        self.all = range(max(processes) + 1)
+        self.all = range(count)
         self.homes = ir.homes(program)
         self.channels = 0
         known = (*program.inputs, *(value for value, _ in program.constants))

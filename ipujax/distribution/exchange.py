@@ -40,13 +40,11 @@ class Sent:
 
     Attributes:
       queue: the outfeed.
-      process: sends elements.
       structure: of an element.
       avals: of its leaves, for one replica.
     """
 
     queue: Outfeed
-    process: int
     structure: Any
     avals: tuple[jaxpr.Aval, ...]
 
@@ -90,6 +88,7 @@ class Run:
         self._wire, self._here = exchange.wire, exchange.here
         self._device = SingleDeviceSharding(jax.local_devices()[0])
         self._has_ended = False
+        self._failures: dict[int, FailedElsewhere | None] = {}
         self._count: collections.Counter[int] = collections.Counter()
         self._copies = {sent.queue: Copied(sent.queue) for sent in exchange.sent}
         end = [self._struct((1 + len(exchange.sent),), np.int32)]
@@ -131,6 +130,7 @@ class Run:
     # --- waiting --------------------------------------------------------------------------------
 
     def _wait(self, arrays: Sequence[Any], process: int) -> None:
+        """Waits for arrays of another process, unless any has failed meanwhile."""
         pause = _SHORTEST_PAUSE
         with self._interrupts.handled_at_once():
             while not all(array.is_ready() for array in arrays):
@@ -143,32 +143,42 @@ class Run:
             raise self._reason(process, error) from error
 
     def _look_for_failures(self) -> None:
+        if self._has_ended:
+            return  # what others have sent to outfeeds is taken in any case
         for process, end in self._ends.items():
             if end.is_ready():
-                self._check_end(process, end)
+                self._check_end(process)
 
-    def _check_end(self, process: int, end: jax.Array) -> None:
+    def _check_end(self, process: int) -> None:
+        """Raises what another process has ended with."""
+        if process not in self._failures:
+            self._failures[process] = self._failure(process)
+        failure = self._failures[process]
+        if failure is not None:
+            raise failure
+
+    def _failure(self, process: int) -> FailedElsewhere | None:
         try:
-            size = int(np.asarray(end)[0])
+            size = int(np.asarray(self._ends[process])[0])
         except RuntimeError as error:
-            raise FailedElsewhere(_lost(process, error)) from error
+            return FailedElsewhere(_lost(process, error))
         if not size:
-            return
+            return None
         key = ("error", self._number, self._here)
         (data,) = self._wire.ask(process, key, [self._struct((size,), np.uint8)])
         error = pickle.loads(np.asarray(data).tobytes())
         error.add_note(f"This was raised in instance {process}.")
-        raise FailedElsewhere(error)
+        return FailedElsewhere(error)
 
     def _reason(self, process: int, error: RuntimeError) -> FailedElsewhere:
         """Why an array has not come: what its process says of that, if it says something."""
         until = time.monotonic() + _REASON_SECONDS
-        while time.monotonic() < until:
-            try:
-                self._look_for_failures()
-            except FailedElsewhere as reason:
-                return reason
+        while time.monotonic() < until and not self._ends[process].is_ready():
             time.sleep(_LONGEST_PAUSE)
+        try:
+            self._look_for_failures()
+        except FailedElsewhere as reason:
+            return reason
         return FailedElsewhere(_lost(process, error))
 
     # --- the end --------------------------------------------------------------------------------
@@ -182,59 +192,63 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and not self._has_ended:
-            is_own = not isinstance(error, FailedElsewhere)
-            self._end(_pickled(error, self._here) if is_own else b"")
+        self.end(error)
         if isinstance(error, FailedElsewhere):
             raise error.error from None
 
-    def finish(self) -> None:
-        """Ends the run well, if all processes do; outfeeds then have the elements of all.
+    def end(self, error: BaseException | None) -> None:
+        """Ends the run here, once; waits for its end elsewhere, and takes what was sent there.
+
+        Args:
+          error: by which it ends; None if all went well here.
 
         Raises:
-          FailedElsewhere: another process has not.
+          FailedElsewhere: all went well here alone.
         """
-        self._offer_elements()
-        for process, end in self._ends.items():
-            self._wait([end], process)
-            self._check_end(process, end)
-        for number, sent in enumerate(self._exchange.sent):
-            if sent.process != self._here:
-                self._collect(number, sent)
-
-    def _end(self, error: bytes, counts: Sequence[int] = ()) -> None:
-        """Tells the others that nothing more comes."""
+        if self._has_ended:
+            return
         self._has_ended = True
-        counts = counts or [0] * len(self._exchange.sent)
-        message = np.array([len(error), *counts], np.int32)
+        if error is None or isinstance(error, FailedElsewhere):
+            self._tell(b"")
+        else:
+            self._tell(_pickled(error, self._here))
+        failures: list[FailedElsewhere] = []
         for process in self._exchange.others:
-            if error:
-                self._offer(("error", self._number, process), [np.frombuffer(error, np.uint8)])
+            try:
+                self._wait([self._ends[process]], process)
+                self._collect(process)
+                self._check_end(process)
+            except FailedElsewhere as failure:
+                failures.append(failure)
+        if error is None and failures:
+            raise failures[0]
+
+    def _tell(self, error: bytes) -> None:
+        """Tells the others of the end, and gives them what this process has sent to outfeeds."""
+        blocks = [self._copies[sent.queue].stacked() for sent in self._exchange.sent]
+        message = np.array([len(error), *(count for count, _ in blocks)], np.int32)
+        for process in self._exchange.others:
             self._offer(("end", self._number, process), [message])
+            self._offer(("error", self._number, process), [np.frombuffer(error, np.uint8)])
+            for number, (count, leaves) in enumerate(blocks):
+                if count:
+                    self._offer((self._number, "outfeed", number, process), leaves)
 
     def _offer(self, key: tuple[object, ...], arrays: Sequence[np.ndarray]) -> None:
         self._wire.offer(key, jax.device_put(list(arrays), self._device))
 
-    def _offer_elements(self) -> None:
-        """Tells the others that all is well, and what this process has sent to outfeeds."""
-        blocks = [self._copies[sent.queue].stacked() for sent in self._exchange.sent]
-        self._end(b"", [count for count, _ in blocks])
-        for number, (count, leaves) in enumerate(blocks):
-            for process in self._exchange.others if count else ():
-                self._offer((self._number, "outfeed", number, process), leaves)
-
-    def _collect(self, number: int, sent: Sent) -> None:
-        """Gives an outfeed what another process has sent to it."""
-        count = int(np.asarray(self._ends[sent.process])[1 + number])
-        if not count:
-            return
+    def _collect(self, process: int) -> None:
+        """Gives outfeeds what another process has sent to them."""
+        _, *counts = np.asarray(self._ends[process]).tolist()
         replicas = self._exchange.replicas
-        lead = (count,) if replicas == 1 else (count, replicas)
-        structs = [self._struct((*lead, *aval.shape), aval.dtype) for aval in sent.avals]
-        key = (self._number, "outfeed", number, self._here)
-        arrays = self._wire.ask(sent.process, key, structs)
-        self._wait(arrays, sent.process)
-        sent.queue.collect(sent.structure, [np.asarray(x) for x in arrays], replicas, count)
+        for number, (sent, count) in enumerate(zip(self._exchange.sent, counts, strict=True)):
+            if not count:
+                continue
+            lead = (count,) if replicas == 1 else (count, replicas)
+            structs = [self._struct((*lead, *aval.shape), aval.dtype) for aval in sent.avals]
+            arrays = self._wire.ask(process, (self._number, "outfeed", number, self._here), structs)
+            self._wait(arrays, process)
+            sent.queue.collect(sent.structure, [np.asarray(x) for x in arrays], replicas, count)
 
 
 class Copied:

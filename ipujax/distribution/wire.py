@@ -39,20 +39,29 @@ class Wire:
 
     def offer(self, key: tuple[object, ...], arrays: Sequence[jax.Array]) -> None:
         """Has arrays of one device ready for whoever asks for their key, once."""
-        if arrays:
-            self._server.await_pull(_number(key), list(arrays))
+        if some := [array for array in arrays if array.size]:
+            self._server.await_pull(_number(key), some)
 
     def ask(
         self, process: int, key: tuple[object, ...], structs: Sequence[jax.ShapeDtypeStruct]
     ) -> list[jax.Array]:
-        """What a process offers, as arrays that are ready when it has come."""
-        return self._connections[process].pull(_number(key), list(structs))
+        """What a process offers, as arrays that are ready when it has come.
+
+        One without elements does not travel: it would never come.
+        """
+        some = [struct for struct in structs if struct.size]
+        come = iter(self._connections[process].pull(_number(key), some))
+        return [next(come) if struct.size else _empty(struct) for struct in structs]
 
 
 @functools.cache
 def wire() -> Wire:
     """The wire of this process; all processes have to ask for theirs before one is used."""
     return Wire()
+
+
+def _empty(struct: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.device_put(np.empty(struct.shape, struct.dtype), struct.sharding)
 
 
 def _number(key: tuple[object, ...]) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from ipujax.distribution.exchange import Exchange, Sent
+from ipujax.engine.iterations import typed
 from ipujax.engine.placement import PerReplica, Placement
 from ipujax.engine.storage import load
 from lowering import HOST, ir, part_of
@@ -22,7 +25,8 @@ def part_here(program: ir.Program, placement: Placement) -> ir.Program:
     """The part of a program that this process runs; all of it, if its IPUs are all here."""
     if not placement.processes:
         return program
-    return part_of(program, placement.processes, placement.among.index)
+    among = placement.among
+    return part_of(program, placement.processes, among.count, among.index)
 
 
 def exchange_of(program: ir.Program, placement: Placement) -> Exchange | None:
@@ -33,7 +37,6 @@ def exchange_of(program: ir.Program, placement: Placement) -> Exchange | None:
     sent = [
         Sent(
             node.queue,  # pyright: ignore[reportArgumentType]
-            placement.processes[node.ipu],
             node.structure,
             tuple(program.avals[value] for value in node.reads),
         )
@@ -48,7 +51,7 @@ def send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], None]:
     places = [(value, node.source) for value in node.values]
 
     def run(values: Values, session: Session) -> None:
-        arrays = [_array(load(values[place])) for place in places]
+        arrays = [_raw(load(values[place])) for place in places]
         session.exchanged.send(node.process, node.channel, arrays)
 
     return run
@@ -59,22 +62,65 @@ def receive(machine: Machine, node: ir.Receive) -> Callable[[Values, Session], N
     placement, program = machine.placement, machine.program
     places = [(value, node.target) for value in node.values]
     is_own = [value not in machine.shared and placement.replicas > 1 for value in node.values]
-    structs = [
-        placement.struct(program.avals[value], 0, 0 if own else None)
+    forms = [
+        _Form.of(placement.struct(program.avals[value], 0, 0 if own else None))
         for value, own in zip(node.values, is_own, strict=True)
     ]
+    structs = [form.raw for form in forms]
 
-    def arrived(array: jax.Array, own: bool) -> jax.Array | PerReplica:
+    def arrived(raw: jax.Array, form: _Form, own: bool) -> jax.Array | PerReplica:
+        array = form.restored(raw)
         if node.target != HOST:
             return placement.to_device(PerReplica(array) if own else array, node.target)
         return PerReplica(array) if own else array
 
     def run(values: Values, session: Session) -> None:
-        arrays = session.exchanged.receive(node.process, node.channel, structs)
-        values.update(zip(places, map(arrived, arrays, is_own), strict=True))
+        raw = session.exchanged.receive(node.process, node.channel, structs)
+        values.update(zip(places, map(arrived, raw, forms, is_own), strict=True))
 
     return run
 
 
-def _array(value: Any) -> Any:
-    return value.array if isinstance(value, PerReplica) else value
+def _raw(value: Any) -> Any:
+    """An array of numbers: keys of random numbers travel as their words."""
+    array = value.array if isinstance(value, PerReplica) else value
+    return jax.random.key_data(array) if _holds_keys(array) else array
+
+
+def _holds_keys(array: Any) -> bool:
+    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
+@dc.dataclass(frozen=True)
+class _Form:
+    """What an array is made of again where it arrives.
+
+    Attributes:
+      raw: what travels.
+      is_weak: whether its type is weak.
+      algorithm: of random numbers, whose keys it holds.
+    """
+
+    raw: jax.ShapeDtypeStruct
+    is_weak: bool = False
+    algorithm: Any = None
+
+    @classmethod
+    def of(cls, struct: jax.ShapeDtypeStruct) -> _Form:
+        """That of an array as XLA is told of it."""
+        if not _holds_keys(struct):
+            return cls(struct, struct.weak_type)
+        algorithms: list[Any] = []
+
+        def words(keys: jax.Array) -> jax.Array:
+            algorithms.append(jax.random.key_impl(keys))
+            return jax.random.key_data(keys)
+
+        raw = jax.eval_shape(words, struct)
+        return cls(raw, algorithm=algorithms[0])
+
+    def restored(self, raw: jax.Array) -> jax.Array:
+        """The array."""
+        if self.algorithm is not None:
+            return jax.random.wrap_key_data(raw, impl=self.algorithm)
+        return typed(raw, is_weak=True) if self.is_weak else raw

@@ -127,9 +127,10 @@ class Session:
                 feeder.completed()
             feeder.close()
 
-    def _agree(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._exchanged is not None:
-            self._exchanged.finish()
+    def _agree(self, kind: object, error: BaseException | None, trace: object) -> None:
+        del kind, trace
+        if self._exchanged is not None:
+            self._exchanged.end(error)
 
     def _target(self, queue: Outfeed) -> Collecting:
         return queue if self._exchanged is None else self._exchanged.copied(queue)
