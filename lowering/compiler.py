@@ -92,16 +92,9 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
 
     placed = place(closed)
     program = partition(placed, name=options.name, ipus=ipus, replicas=replicas)
-    program = show(
-        "partition",
-        dc.replace(
-            program,
-            instances=options.instances,
-            faults=faults,
-            draws=draws,
-            emulates=emulates or bool(faults),
-        ),
-    )
+    emulates = emulates or bool(faults)
+    program = dc.replace(program, instances=options.instances, faults=faults)
+    program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
     program = show("size_fifos", size_fifos(program))
