@@ -16,7 +16,6 @@ from collections.abc import Generator, Iterable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lowering import jaxpr
@@ -36,17 +35,18 @@ def connect(meshes: Iterable[Mesh]) -> None:
 
 @functools.cache
 def connect_processes() -> None:
-    """The same for what `multihost_utils` does."""
-    _wait_for_all()
-    with _quiet():
-        multihost_utils.process_allgather(np.int32(0))
+    """The same for what `multihost_utils` does: each device with those in its place elsewhere."""
+    of_processes = np.array(jax.devices()).reshape(jax.process_count(), -1)
+    _connect(Mesh(of_processes, ("processes", "places")))
 
 
 @functools.cache
 def _connect(mesh: Mesh) -> None:
+    """Connects devices along the first axis."""
     _wait_for_all()
-    spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    zeros = jax.make_array_from_callback((mesh.size,), spread, lambda _: np.zeros(1, np.float32))
+    axis, *_ = mesh.axis_names
+    spread, count = NamedSharding(mesh, PartitionSpec(axis)), mesh.shape[axis]
+    zeros = jax.make_array_from_callback((count,), spread, lambda _: np.zeros(1, np.float32))
     add = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
     with _quiet():
         jax.block_until_ready(add(zeros))
@@ -59,7 +59,12 @@ def _wait_for_all() -> None:
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
     """Keeps from standard output, which is the program's, what gloo writes where it connects."""
-    own, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        own = os.dup(1)
+    except OSError:  # the program has closed it
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
         yield
