@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ipujax.distribution.instance import Instance, told
@@ -74,6 +75,19 @@ def test_a_launcher_that_is_killed_leaves_nobody(tmp_path: Path) -> None:
         instances = _started(tmp_path, 2)
         process.kill()
     _gone(instances)
+
+
+@pytest.mark.parametrize("moment", range(20))
+@pytest.mark.sampled(4)
+def test_a_launcher_that_is_killed_while_it_starts_leaves_nobody(moment: int) -> None:
+    mark = f"{9000 + moment}.{os.getpid()}"  # seconds: nobody else sleeps so long
+    with subprocess.Popen([*RUN, "--num-instances", "4", "sleep", mark]) as process:
+        time.sleep(0.02 * moment)
+        process.kill()
+    until = time.monotonic() + 10
+    while [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or ())]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_what_hides_in_a_session_of_its_own_is_ended(tmp_path: Path) -> None:
