@@ -108,7 +108,7 @@ told = {
     "accuracy": float((scores.argmax(1) == test_labels).mean()),
     "weights": np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(weights)]).tolist(),
     "spans": [[s.kind, s.start, s.seconds] for s in trace.spans],
-    "report": "\n".join(str(train.lower(weights).report()).splitlines()[:3]),
+    "report": str(train.lower(weights).report()).splitlines()[:3],
 }
 with open(f"{sys.argv[1]}{popdist.getInstanceIndex()}.json", "w") as file:
     json.dump(told, file)
@@ -162,8 +162,7 @@ assert alone["accuracy"] > 0.9
 # through gateways, which are slower than the links between IPUs.
 
 # %%
-print(alone["report"], end="\n\n")
-print(replicas[0]["report"])
+print(*alone["report"], "", *replicas[0]["report"], sep="\n")
 
 # %% [markdown]
 # ## A stage each
