@@ -199,7 +199,7 @@ axes.set_yticks(range(len(rows)), list(rows))
 axes.invert_yaxis()
 axes.set_xlabel("seconds")
 handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-axes.legend(handles.values(), handles.keys(), ncols=len(handles), fontsize="small")
+axes.legend(handles.values(), handles.keys(), ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
 plt.show()
 
 # %% [markdown]
