@@ -15,10 +15,15 @@ import time
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 _PATIENCE_SECONDS = 2.0
 _IS_LINUX = sys.platform == "linux"
+_others: set[int] = set()
 
 
 def adopt() -> None:
-    """Has orphans below this process be its children, and not those of the system."""
+    """Has orphans below this process be its children, and not those of the system.
+
+    What it has started before this is none of `end`'s concern.
+    """
+    _others.update(_below(os.getpid()))
     _control(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -28,7 +33,7 @@ def die_with_parent() -> None:
 
 
 def end() -> None:
-    """Kills all processes below this one."""
+    """Kills all processes below this one that have been started since `adopt`."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while (alive := _below(os.getpid())) and time.monotonic() < until:
         for process in alive:
@@ -49,7 +54,8 @@ def _below(root: int) -> list[int]:
     parents = _parents()
     found = [root]
     for process in found:
-        found += [child for child, (parent, _) in parents.items() if parent == process]
+        children = {child for child, (parent, _) in parents.items() if parent == process}
+        found += children - _others
     return [process for process in found[1:] if parents[process][1] not in "ZX"]
 
 

@@ -14,6 +14,7 @@ from ipujax.version import __version__
 
 _SSH = (
     *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ControlMaster=no"),  # none that stays in the background and keeps the output open
     *("-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"),  # one that is gone is noticed
 )
 _NAMES = ("LD_LIBRARY_PATH", "KERAS_BACKEND", "OMP_NUM_THREADS", "PATH")
