@@ -13,7 +13,6 @@ import numpy as np
 from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.collectives import sent_by
 from ipujax.distribution.join import instance
-from ipujax.keras.batches import Batches
 from ipujax.keras.mode import Mode, State
 from ipujax.keras.strategy import current
 
@@ -29,16 +28,21 @@ _WRITERS = {
 """Keras's callbacks that write files, and their methods in which they do."""
 
 
-def agree_on_batches(mode: Mode, batches: Batches) -> None:
+def agree_on_batches(mode: Mode, count: int, incomplete: int | None = None) -> None:
     """Refuses data sets of which one ends before the others.
+
+    Args:
+      mode: of the program.
+      count: batches of the data set, or, where nobody knows, of the next execution.
+      incomplete: examples in the last one, if it has fewer than the others.
 
     Raises:
       DistributionError: (a `ValueError`) another process has another number of batches.
     """
-    last = f", the last of {batches.incomplete} examples" if batches.incomplete else ""
+    last = f", the last of {incomplete} examples" if incomplete else ""
     name = f"data of model {mode.model.name}"
     fix = "deal the data so that all instances have as much, or give steps_per_epoch"
-    check_agreement(name, f"{batches.count} batches{last}", "data set", fix)
+    check_agreement(name, f"{count} batches{last}", "data set", fix)
 
 
 def of_the_chief(mode: Mode, state: State) -> State:

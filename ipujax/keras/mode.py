@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.join import here, instance_count
 from ipujax.frontends.keras import names_of
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.keras.replicas import Untrained
@@ -52,6 +52,11 @@ class Mode:
     def is_alone(self) -> bool:
         """Whether the program is this process's, and not that of all processes."""
         return self.instances < instance_count()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes run the program, too."""
+        return here().count > 1 and not self.is_alone
 
     @property
     def all_replicas(self) -> int:

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from ipujax.distribution.collectives import averaged
-from ipujax.distribution.join import here
 from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
@@ -70,7 +69,7 @@ class Program(abc.ABC):
           StopIteration: the data has ended.
           KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
-        if here().count > 1 and not self.mode.is_alone:
+        if self.mode.is_shared:
             state = self._together(state, batches)
         carried, said = self.carried(state), []
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
@@ -95,7 +94,7 @@ class Program(abc.ABC):
           DistributionError: (a `ValueError`) processes whose models or numbers of batches differ.
         """
         if batches.count is not None and batches is not self._agreed:
-            agree_on_batches(self.mode, batches)
+            agree_on_batches(self.mode, batches.count, batches.incomplete)
         self._agreed = batches
         return state if self._latest is not None else of_the_chief(self.mode, state)
 
@@ -117,18 +116,21 @@ class Program(abc.ABC):
         self, carried: TrainState, batches: Batches, most: int, again: bool
     ) -> tuple[int, Advance] | None:
         """One device loop of at most so many batches, and how many; None at the end of the data."""
-        exact = self.mode.batches_per_step > 1 or self.mode.stages is not None
+        mode = self.mode
+        exact = mode.batches_per_step > 1 or mode.stages is not None or mode.is_shared
         series = batches.counted(most) if exact else batches.series()
+        if mode.is_shared and batches.count is None:
+            agree_on_batches(mode, series.left(most) if series else 0)
         if series is None:
             return None
         if exact:
-            most = check_share(self.mode, series.left(most))
+            most = check_share(mode, series.left(most))
         elif again:  # what comes after a change of form is most often one last, smaller batch
             most = 1
         steps, micro_batches = self.divided(most)
         loop = self._latest = self._loop_of(micro_batches)
         advance = loop.advance(carried, series, steps)
-        made = advance.steps * micro_batches * self.mode.replicas
+        made = advance.steps * micro_batches * mode.replicas
         series.used += made
         return made, advance
 

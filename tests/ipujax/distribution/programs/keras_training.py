@@ -67,15 +67,16 @@ def main(folder: Path) -> dict[str, Any]:
     }
 
 
-def refused(model: Any, fed: Any) -> str:
-    """What an instance is told that has fewer batches than the other."""
-    if count == 1:
-        return ""
-    try:
-        model.fit(x[: len(x) // (1 + index)], y[: len(x) // (1 + index)], **fed)
-    except ipu.errors.DistributionError as error:
-        return str(error)
-    return ""
+def refused(model: Any, fed: Any) -> list[str]:
+    """What instances are told that have fewer batches than others, known before or not."""
+    own, said = len(x) // (1 + index), list[str]()
+    batches = ((x[n : n + SIZE], y[n : n + SIZE]) for n in range(0, own, SIZE))
+    for data in ({"x": x[:own], "y": y[:own], **fed}, {"x": batches, "verbose": 0}):
+        try:
+            model.fit(**data)
+        except ipu.errors.DistributionError as error:
+            said.append(str(error))
+    return said
 
 
 if __name__ == "__main__":
