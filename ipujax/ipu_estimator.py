@@ -37,8 +37,16 @@ class IPUEstimator(Estimator):
       yield_single_examples=True, num_predictions=None)` yields NumPy arrays or dicts of them until
       the data ends.
 
-    `input_fn` takes any of `mode`, `params`, `config` and `input_context` (None), and returns what
-    an infeed takes, of elements `(features, labels)` or features.
+    `input_fn` takes any of `mode`, `params`, `config` and `input_context` (None without a
+    strategy), and returns what an infeed takes, of elements `(features, labels)` or features.
+
+    With `train_distribute` in `config` several workers, each a process with data of its own, train
+    the same variables: the gradients of all are added up for each update, so divide the loss by
+    what all of them see. All begin with what the chief has, which alone reads and writes
+    checkpoints and curves. Floating-point leaves of `state` are each worker's own, and averaged
+    when they are saved and when a training ends. All workers call `train`, `evaluate` and
+    `predict` together, and have as many elements each. Where a hook of one asks for the end, all
+    end.
 
     Args:
       model_fn: `model_fn(variables, ...)` takes, besides, any of `features`, `labels`, `mode`,

@@ -51,6 +51,11 @@ class IPUPipelineEstimator(Estimator):
         init_fn: Callable[..., Any] | None = None,
     ):
         super().__init__(model_fn, model_dir, config, params, warm_start_from, init_fn)
+        if getattr(self.config.train_distribute, "variables_on_host", False):
+            raise check.refuse(
+                "train_distribute has variables_on_host, which pipelines do not support",
+                "leave it out: variables of pipelines can be offloaded instead",
+            )
         self._function = ByName(model_fn, "model_fn", (*_OFFERED, "features", "labels"))
         for name in ("features", "labels"):
             if self._function.takes(name):

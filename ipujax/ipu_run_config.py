@@ -19,6 +19,7 @@ from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.config import IPUConfig
+from ipujax.distribution.strategy import WorkerStrategy
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
 from ipujax.system.devices import devices_of
 from ipujax.system.tf_config import Cluster, Task, current_task
@@ -27,7 +28,6 @@ _check = Checks(ConfigTypeError, ConfigError)
 _UNSET: Any = None  # becomes what it stands for
 _DEFAULT: Any = object()  # of when to save, where None is never
 _DEFAULT_SECONDS = 600
-_STRATEGIES = ("train_distribute", "eval_distribute", "experimental_distribute")
 _COUNTS = {
     "tf_random_seed": None,
     "save_summary_steps": 0,
@@ -126,9 +126,10 @@ class RunConfig:
         there are no checkpoints, and the estimator remembers its state itself.
       keep_checkpoint_max: how many are kept; 0 or None for all.
       log_step_count_steps: how often the loss and the steps per second are logged.
-      train_distribute: must be None: there are no strategies yet.
-      eval_distribute: must be None, likewise.
-      experimental_distribute: must be None, likewise.
+      train_distribute: a strategy, such as `ipu_multi_worker_strategy.IPUMultiWorkerStrategy()`,
+        whose workers train together: each has a process and data of its own.
+      eval_distribute: the same, to evaluate: the metrics are those of what all workers see.
+      experimental_distribute: must be None: the other two say it.
       task: which process this one is; `TF_CONFIG` says it.
 
     `session_config`, `keep_checkpoint_every_n_hours`, `device_fn`, `protocol`,
@@ -139,7 +140,7 @@ class RunConfig:
     Raises:
       ConfigError: (a `ValueError`) arguments that contradict one another or `TF_CONFIG`, numbers
         that cannot be.
-      ConfigNotImplementedError: (a `NotImplementedError`) a strategy.
+      ConfigNotImplementedError: (a `NotImplementedError`) `experimental_distribute`.
       ConfigTypeError: (a `TypeError`) arguments of a wrong type.
     """
 
@@ -219,8 +220,9 @@ class RunConfig:
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the process that writes checkpoints."""
-        return self.task.is_chief
+        """Whether it is the process that writes checkpoints: of a strategy, the first worker."""
+        strategy: WorkerStrategy | None = self.train_distribute
+        return self.task.is_chief if strategy is None else strategy.extended.should_checkpoint
 
     @property
     def num_ps_replicas(self) -> int:
@@ -229,8 +231,9 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """How many processes train, the chief among them."""
-        return self.task.workers
+        """How many processes train, the chief among them: of a strategy, all its workers."""
+        strategy: WorkerStrategy | None = self.train_distribute
+        return self.task.workers if strategy is None else strategy.num_replicas_in_sync
 
     @property
     def evaluation_master(self) -> str:
@@ -276,12 +279,14 @@ class RunConfig:
         _check.function(self.device_fn, "device_fn", optional=True)
         if self.protocol is not None:
             _check.one_of(self.protocol, ("grpc", "grpc+verbs"), "protocol")
-        for name in _STRATEGIES:
-            if getattr(self, name) is not None:
-                raise ConfigNotImplementedError(
-                    f"{name} is {getattr(self, name)!r}, but estimators take no strategies yet",
-                    fix="leave it out, and train by a pipeline in the strategy's scope()",
-                )
+        for name in ("train_distribute", "eval_distribute"):
+            wanted = "a strategy, such as IPUMultiWorkerStrategy()"
+            _check.instance(getattr(self, name), WorkerStrategy, name, wanted, optional=True)
+        if self.experimental_distribute is not None:
+            raise ConfigNotImplementedError(
+                f"experimental_distribute is {self.experimental_distribute!r}, which is not there",
+                fix="give train_distribute, eval_distribute or both",
+            )
 
 
 def _or(default: Any, given: Any) -> Any:

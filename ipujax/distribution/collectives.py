@@ -51,10 +51,13 @@ def gathered(array: Any) -> np.ndarray[Any, Any]:
     if jax.process_count() == 1:
         return own
     connect_processes()
-    lengths = multihost_utils.process_allgather(np.int32(len(own)))
-    padding = [(0, int(lengths.max()) - len(own)), *[(0, 0)] * (own.ndim - 1)]
-    rows = multihost_utils.process_allgather(np.pad(own, padding))
-    return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
+    # JAX would make 64 bits 32.
+    sent = own if own.dtype.itemsize < 8 else np.ascontiguousarray(own).view(np.uint8)
+    lengths = multihost_utils.process_allgather(np.int32(len(sent)))
+    padding = [(0, int(lengths.max()) - len(sent)), *[(0, 0)] * (own.ndim - 1)]
+    rows = multihost_utils.process_allgather(np.pad(sent, padding))
+    parts = [row[:length] for row, length in zip(rows, lengths, strict=True)]
+    return np.concatenate(parts).view(own.dtype)
 
 
 def sent_by(root: int, tree: Tree) -> Tree:

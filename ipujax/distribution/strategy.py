@@ -44,16 +44,24 @@ class Extended:
     """What a worker does in its strategy (fact distributed.mw_basic).
 
     Attributes:
-      should_checkpoint: whether this worker, the chief, writes checkpoints.
-      should_save_summary: whether it writes summaries.
+      worker: which of the workers it is, from 0; that one is the chief.
       experimental_between_graph: each worker has a program of its own: always.
       experimental_should_init: each has its own variables to begin with: always.
     """
 
-    should_checkpoint: bool
-    should_save_summary: bool
+    worker: int
     experimental_between_graph: bool = True
     experimental_should_init: bool = True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether it writes checkpoints."""
+        return self.worker == 0
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether it writes summaries."""
+        return self.worker == 0
 
 
 @dc.dataclass(frozen=True)
@@ -104,8 +112,7 @@ class WorkerStrategy:
     @property
     def extended(self) -> Extended:
         """What this worker does."""
-        is_chief = worker() == 0
-        return Extended(is_chief, is_chief)
+        return Extended(worker())
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Any]:

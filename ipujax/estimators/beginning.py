@@ -11,6 +11,7 @@ from ipujax.estimators.folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFol
 from ipujax.estimators.mode import Mode
 from ipujax.estimators.model_fn import body_arguments, features_and_labels
 from ipujax.estimators.spec import ModeKeys
+from ipujax.estimators.workers import Workers
 from ipujax.training import TrainState
 from ipujax.training.state import Tree
 
@@ -23,6 +24,7 @@ class Beginning:
       init_fn: the user's; None for no variables.
       warm_start_from: a checkpoint whose variables a new state has; None for those of `init_fn`.
       seed: of the key that `init_fn` gets.
+      workers: that begin with what the chief has.
     """
 
     def __init__(
@@ -31,14 +33,15 @@ class Beginning:
         init_fn: Callable[..., Tree] | None,
         warm_start_from: str | None,
         seed: int,
+        workers: Workers,
     ):
-        self._folder, self._init_fn = folder, init_fn
+        self._folder, self._init_fn, self._workers = folder, init_fn, workers
         self._warm_start_from, self._seed = warm_start_from, seed
         self._latest: tuple[str | None, TrainState] | None = None
 
     def remember(self, path: str | None, state: TrainState) -> None:
         """A state that a training ended with, and the checkpoint that holds it, if one does."""
-        self._latest = path, state
+        self._latest = path, self._workers.averaged(state)
 
     def step(self, path: str | None) -> int:
         """The global step of a checkpoint, or of what is remembered."""
@@ -87,7 +90,7 @@ class Beginning:
         if self._init_fn is None:
             return TrainState({})
         features, _ = features_and_labels(*body_arguments(element))
-        made = self._init_fn(jax.random.key(self._seed), features)
+        made = self._workers.of_chief(self._init_fn(jax.random.key(self._seed), features))
         if isinstance(made, tuple) and len(made) == 2 and not hasattr(made, "_fields"):
             return TrainState(made[0], state=made[1])
         return TrainState(made)

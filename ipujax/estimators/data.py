@@ -7,6 +7,27 @@ from typing import Any
 
 from ipujax.checkpoints.position import Position, Tracked, resumed
 from ipujax.errors import OutOfRangeError
+from ipujax.estimators.checks import check
+from ipujax.estimators.mode import Settings
+from ipujax.estimators.model_fn import ByName
+from ipujax.host.elements import iterate
+
+
+def elements_of(input_fn: Any, mode: str, settings: Settings) -> Iterator[Any]:
+    """The elements of the data set that a user's `input_fn` gives in a mode."""
+    offered = {
+        "mode": mode,
+        "params": settings.params_of(mode),
+        "config": settings.config,
+        "input_context": settings.workers_of(mode).context,
+    }
+    data = ByName(input_fn, "input_fn", offered)(**offered)
+    if data is None or isinstance(data, (tuple, int, float, str, bytes)):
+        raise check.refuse(
+            f"input_fn returns {data!r:.60}, which is no data set",
+            "return an iterable of elements (features, labels), or a callable that gives one",
+        )
+    return iterate(data)
 
 
 class DataSet(Iterator[Any]):

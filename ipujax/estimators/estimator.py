@@ -13,19 +13,18 @@ import numpy as np
 
 from ipujax.estimators.beginning import Beginning
 from ipujax.estimators.checks import check
-from ipujax.estimators.data import DataSet
+from ipujax.estimators.data import DataSet, elements_of
 from ipujax.estimators.event_files import EventFile
 from ipujax.estimators.export import receivers_of, write, zeros
 from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.hooks import HookCallback, SessionRunHook
 from ipujax.estimators.journal import Journal, write_scores
 from ipujax.estimators.mode import Mode, Settings
-from ipujax.estimators.model_fn import ByName
 from ipujax.estimators.predictions import examples, features_of, of_keys
 from ipujax.estimators.saver import Saver
 from ipujax.estimators.scores import Scores, unstacked
 from ipujax.estimators.spec import MODES, ModeKeys, checked_hooks
-from ipujax.host.elements import iterate
+from ipujax.estimators.workers import Agreement
 from ipujax.host.files import StrPath
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import TrainState
@@ -72,8 +71,10 @@ class Estimator(abc.ABC):
         if warm_start_from is not None:
             check.path(warm_start_from, "warm_start_from")
         self._settings = Settings(config, dict(params or {}), batch_sizes)
-        self._folder = ModelFolder(model_dir, config)
-        self._beginning = Beginning(self._folder, init_fn, warm_start_from, self._settings.seed)
+        workers = self._settings.workers_of(ModeKeys.TRAIN)
+        self._folder = ModelFolder(model_dir, config, workers)
+        seed = self._settings.seed
+        self._beginning = Beginning(self._folder, init_fn, warm_start_from, seed, workers)
         self._modes: dict[str, Mode] = {}
 
     # --- the original's interface ---------------------------------------------------------------
@@ -148,21 +149,22 @@ class Estimator(abc.ABC):
             check.integer(max_steps, "max_steps", at_least=1)
         self._configure()
         with self._folder.in_training() as unfinished:
-            path = self.latest_checkpoint()
+            path = self._folder.agreed()
             left = steps if max_steps is None else self._left(max_steps, path)
             if left == 0:
                 return self
             position = self._folder.position_in(path) if unfinished and path else None
-            data = DataSet(self._call(input_fn, ModeKeys.TRAIN), position)
+            data = DataSet(self._elements(input_fn, ModeKeys.TRAIN), position)
             mode, state = self._prepared(ModeKeys.TRAIN, path, data)
             with (
-                EventFile(self.model_dir) as events,
+                self._events(self.model_dir) as events,
                 Journal(mode, self.config, events, data.first()) as journal,
             ):
                 told = HookCallback(lambda: [*own, *mode.hooks], events)
-                callbacks = [mode, journal, told, self._saver(mode, data)]
+                agreement, saver = Agreement(mode.workers), self._saver(mode, data)
+                callbacks = [mode, journal, told, agreement, saver]
                 state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
-            self._beginning.remember(self.latest_checkpoint(), mode.users(state))
+            self._beginning.remember(self._folder.agreed(), mode.users(state))
         return self
 
     def evaluate(
@@ -177,13 +179,14 @@ class Estimator(abc.ABC):
         own = checked_hooks(hooks, "hooks")
         self._check_steps(steps, "steps")
         self._configure()
-        data = DataSet(self._call(input_fn, ModeKeys.EVAL))
+        data = DataSet(self._elements(input_fn, ModeKeys.EVAL))
         mode, state = self._prepared(ModeKeys.EVAL, self._path(checkpoint_path), data)
         step, scores = state.step, Scores()
-        with EventFile(self.eval_dir(name)) as events:
+        with self._events(self.eval_dir(name)) as events:
             told = HookCallback(lambda: [*own, *mode.hooks], events)
             for results in mode.loop.predict(state, data, self._loop_steps(mode, steps), [told]):
                 mode.score(results, told.replicas, scores)
+            scores.add_up(mode.workers)
             values = scores.values() | {"global_step": np.int64(step)}
             write_scores(events, values, step)
         return values
@@ -299,8 +302,8 @@ class Estimator(abc.ABC):
         check.one_of(mode, MODES, "the mode to report")
         if input_fn is not None:
             self._configure()
-            data = DataSet(self._call(input_fn, mode))
-            made, state = self._prepared(mode, self.latest_checkpoint(), data)
+            data = DataSet(self._elements(input_fn, mode))
+            made, state = self._prepared(mode, self._folder.agreed(), data)
             steps = self.config.ipu_run_config.iterations_per_loop // made.step_size
             return made.loop.trace(state, data, steps).lower().report(target)
         loop = self._modes[mode].loop if mode in self._modes else None
@@ -328,9 +331,9 @@ class Estimator(abc.ABC):
         single: bool,
     ) -> Generator[Any]:
         self._configure()
-        data = DataSet(map(features_of, self._call(input_fn, ModeKeys.PREDICT)))
+        data = DataSet(map(features_of, self._elements(input_fn, ModeKeys.PREDICT)))
         mode, state = self._prepared(ModeKeys.PREDICT, self._path(checkpoint_path), data)
-        with EventFile(self.model_dir) as events:
+        with self._events(self.model_dir) as events:
             told = HookCallback(lambda: [*own, *mode.hooks], events)
             for sent in mode.loop.predict(state, data, None, [told]):
                 stacked = of_keys(mode.predictions(sent), keys)
@@ -343,21 +346,8 @@ class Estimator(abc.ABC):
         if options is not None:
             options.configure_ipu_system()
 
-    def _call(self, input_fn: Any, mode: str) -> Iterator[Any]:
-        """The elements of the data set that `input_fn` gives."""
-        offered = {
-            "mode": mode,
-            "params": self._settings.params_of(mode),
-            "config": self.config,
-            "input_context": None,
-        }
-        data = ByName(input_fn, "input_fn", offered)(**offered)
-        if data is None or isinstance(data, (tuple, int, float, str, bytes)):
-            raise check.refuse(
-                f"input_fn returns {data!r:.60}, which is no data set",
-                "return an iterable of elements (features, labels), or a callable that gives one",
-            )
-        return iterate(data)
+    def _elements(self, input_fn: Any, mode: str) -> Iterator[Any]:
+        return elements_of(input_fn, mode, self._settings)
 
     def _prepared(self, key: str, path: str | None, data: DataSet) -> tuple[Mode, TrainState]:
         """A mode with its loop, and the state to begin with."""
@@ -371,7 +361,11 @@ class Estimator(abc.ABC):
 
     def _path(self, asked: str | None) -> str | None:
         """Of the checkpoint to be used."""
-        return self.latest_checkpoint() if asked is None else asked
+        return self._folder.agreed() if asked is None else asked
+
+    def _events(self, folder: str) -> EventFile:
+        """Curves, which only the chief writes."""
+        return EventFile(folder, self.config.is_chief)
 
     def _check_steps(self, steps: int | None, what: str) -> None:
         per_loop = self.config.ipu_run_config.iterations_per_loop
@@ -394,6 +388,6 @@ class Estimator(abc.ABC):
     def _saver(self, mode: Mode, data: DataSet) -> Saver:
         config = self.config
         steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
-        if not config.is_chief:  # somebody else does it
+        if config.train_distribute is None and not config.is_chief:  # somebody else does it
             steps = seconds = None
         return Saver(self._folder, mode, data, steps, seconds)

@@ -13,12 +13,13 @@ class EventFile:
 
     Args:
       folder: where; the file is made with the first scalar.
+      is_written: whether anything is; of several workers, the chief writes.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, is_written: bool = True):
         self._folder = folder
         self._writer: Any = None
-        self._is_there = True
+        self._is_there = is_written
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """One value of a curve."""

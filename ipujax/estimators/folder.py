@@ -15,6 +15,7 @@ from ipujax.checkpoints import store
 from ipujax.checkpoints.folder import newest
 from ipujax.checkpoints.position import Position
 from ipujax.estimators.checks import check
+from ipujax.estimators.workers import Workers
 from ipujax.host import locks
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import TrainState
@@ -30,12 +31,13 @@ class ModelFolder:
     Args:
       model_dir: what the estimator was given.
       config: whose `model_dir` counts otherwise; a temporary folder where both are None.
+      workers: that train together, of which the chief alone reads and writes.
 
     Attributes:
       path: of the folder.
     """
 
-    def __init__(self, model_dir: Any, config: RunConfig):
+    def __init__(self, model_dir: Any, config: RunConfig, workers: Workers):
         given = check.path(model_dir, "model_dir") if model_dir is not None else None
         known = config.model_dir
         if given is not None and known is not None and os.fspath(given) != os.fspath(known):
@@ -45,7 +47,7 @@ class ModelFolder:
             )
         chosen = given if given is not None else known
         self.path = os.fspath(chosen) if chosen is not None else tempfile.mkdtemp(prefix="ipujax-")
-        self._keep = config.keep_checkpoint_max or 0
+        self._keep, self._workers = config.keep_checkpoint_max or 0, workers
 
     def eval_dir(self, name: str | None) -> str:
         """The folder of event files of an evaluation."""
@@ -60,9 +62,15 @@ class ModelFolder:
             return None
         return os.path.join(self.path, newest(self.path, None).name)
 
-    def save(self, state: TrainState, position: Position | None) -> str:
-        """Writes a checkpoint, as of the step of the state; gives its path."""
-        return store.save(self.path, state.step, _tree(state), self._keep, position)
+    def agreed(self) -> str | None:
+        """The path of the chief's newest checkpoint, which all workers ask for together."""
+        return self._workers.text_of_chief(self.latest() if self._workers.is_chief else None)
+
+    def save(self, state: TrainState, position: Position | None) -> None:
+        """Writes a checkpoint, as of the step of the state, with what all workers have of it."""
+        whole = self._workers.averaged(state)
+        if self._workers.is_chief:
+            store.save(self.path, state.step, _tree(whole), self._keep, position)
 
     def restore(self, path: str, like: TrainState, parts: Sequence[str]) -> TrainState:
         """What a checkpoint holds, in the structure of a state.
@@ -75,10 +83,14 @@ class ModelFolder:
         Raises:
           CheckpointError: (a `ValueError`) another structure, with all names that differ.
         """
-        folder, step = _parts(path)
-        wanted = {part: _tree(like)[part] for part in parts}
-        tree = store.restore(folder, wanted, step, partly=True).tree
-        restored = _tree(like) | tree
+
+        def read() -> dict[str, Tree]:
+            folder, step = _parts(path)
+            wanted = {part: _tree(like)[part] for part in parts}
+            return store.restore(folder, wanted, step, partly=True).tree
+
+        given = {part: _tree(like)[part] for part in parts}
+        restored = _tree(like) | self._workers.chiefs(read, given)
         return TrainState(
             restored[VARIABLES], restored[OPTIMIZER], restored[STATE], int(restored[STEP])
         )
@@ -89,8 +101,17 @@ class ModelFolder:
 
     def position_in(self, path: str) -> Position | None:
         """Where the data set was, in a checkpoint that was made before its training ended."""
-        folder, step = _parts(path)
-        return store.restore(folder, {}, step, partly=True).position
+
+        def read() -> Position | None:
+            folder, step = _parts(path)
+            return store.restore(folder, {}, step, partly=True).position
+
+        if not self._workers.are_several:
+            return read()
+        own = read() if self._workers.is_chief else None
+        # Others have iterators of their own, and count elements.
+        taken = int(self._workers.of_chief(np.int32(-1 if own is None else own.taken)))
+        return own or (None if taken < 0 else Position(taken))
 
     def named(self) -> dict[str, Any]:
         """What the user knows of the newest checkpoint, by the user's names."""
@@ -116,11 +137,14 @@ class ModelFolder:
           EstimatorError: (a `ValueError`) another process trains here, or the folder cannot be
             written.
         """
+        if not self._workers.is_chief:
+            yield bool(self._workers.of_chief(np.int32(0)))
+            return
         lock = os.path.join(self.path, _LOCK)
         try:
             os.makedirs(self.path, exist_ok=True)
             with locks.locked(lock) as was_there:
-                yield was_there
+                yield bool(self._workers.of_chief(np.int32(was_there)))
         except locks.LockedError:
             raise check.refuse(
                 f"another process, or another estimator, trains in {self.path}",

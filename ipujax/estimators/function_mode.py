@@ -17,6 +17,7 @@ from ipujax.estimators.mode import Mode, Settings
 from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labels
 from ipujax.estimators.scores import Scores, metrics_of, unstacked
 from ipujax.estimators.spec import IPUEstimatorSpec, ModeKeys
+from ipujax.estimators.workers import Workers
 from ipujax.replication_ops import replication_index
 from ipujax.training import Inference, ReplicaReduction, Run, StepOutput, Training, TrainState
 from ipujax.training.state import Tree
@@ -43,6 +44,7 @@ class FunctionModel:
       mode: a `ModeKeys`.
       fixed: values of `params` and `config`.
       seed: of the keys.
+      workers: that train it together.
       specs: what traces gave, by the form of the element: of what is no array in it, such as hooks
         and functions of the host.
     """
@@ -51,6 +53,7 @@ class FunctionModel:
     mode: str
     fixed: dict[str, Any]
     seed: int
+    workers: Workers
     specs: dict[Hashable, IPUEstimatorSpec] = dc.field(default_factory=dict)
 
     def __call__(
@@ -78,7 +81,11 @@ class FunctionModel:
         self.specs[form_of(element, by_name)] = spec.without_arrays()
         sent = self._sent(spec)
         after = Untrained(state, untrained.number + 1)
-        return StepOutput(spec.loss, sent, after, spec.train_op)
+        return StepOutput(spec.loss, sent, after, self.optimizer(spec))
+
+    def optimizer(self, spec: IPUEstimatorSpec) -> Any:
+        """What minimizes the loss; None where nothing is trained."""
+        return spec.train_op and self.workers.summing(spec.train_op)
 
     def _sent(self, spec: IPUEstimatorSpec) -> Tree:
         if self.mode == ModeKeys.PREDICT:
@@ -127,7 +134,7 @@ class FunctionMode(Mode):
     def __init__(self, mode: str, function: ByName, settings: Settings):
         super().__init__(mode, settings)
         fixed = {"params": settings.params_of(mode), "config": settings.config}
-        self._model = FunctionModel(function, mode, fixed, settings.seed)
+        self._model = FunctionModel(function, mode, fixed, settings.seed, self.workers)
         self._form: Hashable = None
         self._inputs = _step_of if function.takes("global_step") else None
 
@@ -142,7 +149,7 @@ class FunctionMode(Mode):
             self._trace(carried, element)
             self.loop = Training(
                 self._model,
-                self._spec.train_op,
+                self._model.optimizer(self._spec),
                 replica_reduction=ReplicaReduction.NONE,
                 **self._options,
             )

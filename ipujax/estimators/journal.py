@@ -74,6 +74,7 @@ class Journal(Callback):
         is_first = self._told == self._began
         if self._every and (is_first or step - self._told >= self._every):
             now = time.monotonic()
+            loss = self._mode.workers.mean(loss)
             logging.info("loss = %s, step = %d", np.float32(loss), step)
             if not is_first:
                 speed = (step - self._told) / max(now - self._told_at, 1e-9)
@@ -82,7 +83,7 @@ class Journal(Callback):
             self._told, self._told_at = step, now
             self._write(run.state, loss)
         elif self._summaries and step - self._written >= self._summaries:
-            self._write(run.state, loss)
+            self._write(run.state, self._mode.workers.mean(loss))
         if self._bar is not None:
             made = (step - self._began) * self._examples * run.replicas
             speed = made / max(time.monotonic() - self._begun_at, 1e-9)

@@ -11,6 +11,7 @@ from ipujax.estimators.checks import check
 from ipujax.estimators.hooks import SessionRunHook
 from ipujax.estimators.scores import Scores
 from ipujax.estimators.spec import ModeKeys
+from ipujax.estimators.workers import Workers
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run, TrainState
 from ipujax.training.state import Tree
@@ -36,8 +37,9 @@ class Settings:
         size = self.batch_sizes.get(mode)
         if size is None:
             return dict(self.params)
-        config = self.config
-        copies = config.num_worker_replicas if mode == ModeKeys.TRAIN else 1
+        config, strategy = self.config, self.workers_of(mode).strategy
+        is_of_cluster = mode == ModeKeys.TRAIN and strategy is None
+        copies = config.num_worker_replicas if is_of_cluster else self.workers_of(mode).count
         copies *= config.ipu_run_config.num_replicas
         if check.integer(size, f"the batch size of {mode}", at_least=1) % copies:
             raise check.refuse(
@@ -46,6 +48,15 @@ class Settings:
                 f"give a multiple of {copies}",
             )
         return self.params | {"batch_size": size // copies}
+
+    def workers_of(self, mode: str) -> Workers:
+        """Those that work together in a mode."""
+        config = self.config
+        strategies = {
+            ModeKeys.TRAIN: config.train_distribute,
+            ModeKeys.EVAL: config.eval_distribute,
+        }
+        return Workers(strategies.get(mode))
 
     @property
     def seed(self) -> int:
@@ -59,6 +70,7 @@ class Mode(Callback, abc.ABC):
     Attributes:
       mode: a `ModeKeys`.
       settings: of the estimator.
+      workers: that do it together.
       loop: of the device, made by `prepared`.
       step_size: how many global steps a step of the loop is.
     """
@@ -67,6 +79,7 @@ class Mode(Callback, abc.ABC):
 
     def __init__(self, mode: str, settings: Settings):
         self.mode, self.settings = mode, settings
+        self.workers = settings.workers_of(mode)
         self.loop: Any = None
 
     @abc.abstractmethod
@@ -124,4 +137,5 @@ class Mode(Callback, abc.ABC):
             "prefetch_depth": run.prefetch_depth,
             "step_size": self.step_size,
             "name": f"estimator_{self.mode}",
+            "state_reduction": self.workers.state_reduction(run.num_replicas),
         }

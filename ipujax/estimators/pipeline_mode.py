@@ -161,5 +161,6 @@ class PipelineMode(Mode):
         if function is None:
             raise InternalError("a training without optimizer_function")
         made = function(*outputs)
+        made.opt = self.workers.summing(made.opt)
         self._optimizers = [made.opt]
         return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from ipujax.checkpoints.position import Position
 from ipujax.estimators.data import DataSet
 from ipujax.estimators.folder import ModelFolder
@@ -46,9 +48,7 @@ class Saver(Callback):
 
     def after_run(self, run: Run, results: Tree) -> None:
         """Saves, if it is time."""
-        by_steps = self._steps and run.state.step - self._saved_step >= self._steps
-        by_time = self._seconds and time.monotonic() - self._saved_time >= self._seconds
-        if by_steps or by_time:
+        if self._is_due(run):
             taken = (run.state.step - self._began) * run.replicas
             self._save(run, self._data.position(taken))
 
@@ -56,6 +56,14 @@ class Saver(Callback):
         """Saves the last state."""
         if self._steps or self._seconds:
             self._save(run, None)
+
+    def _is_due(self, run: Run) -> bool:
+        if self._steps:
+            return run.state.step - self._saved_step >= self._steps
+        if not self._seconds:
+            return False
+        by_time = time.monotonic() - self._saved_time >= self._seconds
+        return bool(self._mode.workers.of_chief(np.int32(by_time)))
 
     def _save(self, run: Run, position: Position | None) -> None:
         self._folder.save(self._mode.users(run.state), position)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ipujax.estimators.checks import check
+from ipujax.estimators.workers import Workers
 from ipujax.metrics import Metric
 from ipujax.training.inference import summed
 from ipujax.training.state import Tree
@@ -52,6 +53,12 @@ class Scores:
                 "give the same metrics in each step",
             )
         self._totals = jax.tree.map(np.add, self._totals, new)
+
+    def add_up(self, workers: Workers) -> None:
+        """Adds what the other workers have."""
+        own = self.steps, self._loss, self._totals
+        steps, loss, self._totals = workers.summed(own)
+        self.steps, self._loss = int(steps), float(loss)
 
     def values(self) -> dict[str, Any]:
         """Each metric, and the mean loss, NumPy scalars or arrays.

@@ -13,6 +13,7 @@ import pytest
 
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
+from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipujax.ipu_run_config import IPURunConfig, RunConfig
 
 CLUSTER = {
@@ -225,10 +226,22 @@ def test_what_the_environment_says_must_fit(
     assert str(caught.value).startswith("the environment variable TF_CONFIG ")
 
 
-@pytest.mark.parametrize("name", ["train_distribute", "eval_distribute", "experimental_distribute"])
-def test_strategies_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ConfigNotImplementedError, match=f"{name} is .*no strategies yet") as caught:
+def test_a_strategy_says_who_is_chief() -> None:
+    strategy = IPUMultiWorkerStrategy()
+    for config in (RunConfig(), RunConfig(train_distribute=strategy, eval_distribute=strategy)):
+        assert config.is_chief
+        assert config.num_worker_replicas == 1
+
+
+@pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
+def test_what_is_no_strategy_is_refused(name: str) -> None:
+    with pytest.raises(ConfigTypeError, match=f"{name} is .* must be a strategy"):
         RunConfig(**{name: object()})
+
+
+def test_strategies_are_given_by_their_names() -> None:
+    with pytest.raises(ConfigNotImplementedError, match="experimental_distribute is") as caught:
+        RunConfig(experimental_distribute=IPUMultiWorkerStrategy())
     assert isinstance(caught.value, (NotImplementedError, ValueError))
 
 
