@@ -45,8 +45,8 @@ class IPUEstimator(Estimator):
     what all of them see. All begin with what the chief has, which alone reads and writes
     checkpoints and curves. Floating-point leaves of `state` are each worker's own, and averaged
     when they are saved and when a training ends. All workers call `train`, `evaluate` and
-    `predict` together, and have as many elements each. Where a hook of one asks for the end, all
-    end.
+    `predict` together, and train with as many elements each. Where a hook of one asks for the end,
+    all end.
 
     Args:
       model_fn: `model_fn(variables, ...)` takes, besides, any of `features`, `labels`, `mode`,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from ipujax.cross_replica_ops import cross_replica_sum
 from ipujax.distribution.join import instance_count
+from ipujax.driver import tracing
 from ipujax.operators.collectives import divided
 from ipujax.replication_ops import replication_index
 from lowering import ops
@@ -48,7 +49,7 @@ def of_first_replica(root: int, x: Any) -> jax.Array:
 
 def of_chief(x: Any) -> jax.Array:
     """What the chief's first replica has; alone, a worker keeps what it has."""
-    return jnp.asarray(x) if instance_count() == 1 else of_first_replica(0, x)
+    return jnp.asarray(x) if _workers() == 1 else of_first_replica(0, x)
 
 
 class _Open(threading.local):
@@ -75,4 +76,10 @@ def entered(summation: Summation | None) -> Generator[None]:
 
 
 def _replicas_of_a_worker() -> jax.Array:
-    return ops.replica_count() // instance_count()
+    return ops.replica_count() // _workers()
+
+
+def _workers() -> int:
+    """How many run the program that is being traced."""
+    frame = tracing.current()
+    return instance_count() if frame is None else frame.instances

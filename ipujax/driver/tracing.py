@@ -15,14 +15,19 @@ _local = threading.local()
 class Frame:
     """One function being traced.
 
+    Args:
+      instances: how many processes will run it together.
+
     Attributes:
+      instances: as given.
       enqueues: each outfeed with the user's line that enqueued to it.
       loops: the trip counts of the repeating loops around what is traced now, the innermost last;
         None for one that is known at run time only.
       scopes: contexts that end with the trace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, instances: int = 1) -> None:
+        self.instances = instances
         self.enqueues: list[tuple[Queue, str]] = []
         self.loops: list[int | None] = []
         self.scopes = contextlib.ExitStack()
@@ -57,11 +62,11 @@ def loop(count: int | None) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def frame() -> Generator[Frame]:
+def frame(instances: int) -> Generator[Frame]:
     """The frame of one trace."""
     if not hasattr(_local, "frames"):
         _local.frames = []
-    new = Frame()
+    new = Frame(instances)
     _local.frames.append(new)
     try:
         with new.scopes:
