@@ -16,7 +16,7 @@ from ipujax.checkpoints.contents import Contents, ForeignError
 from ipujax.checkpoints.folder import Entry, entries, listed, newest, next_entry, outdated
 from ipujax.checkpoints.leaves import Leaf, as_like, misfit, named, read, written
 from ipujax.checkpoints.position import Position
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.join import here
 from ipujax.host import files
 
 
@@ -58,7 +58,7 @@ def save(
     pairs = [written(name, value) for name, value in named(tree)[0].items()]
     contents = Contents(tuple(leaf for leaf, _ in pairs), position)
     # Orbax has all processes write one checkpoint together; here each writes its own.
-    is_alone = instance_count() == 1
+    is_alone = here().count == 1
     kind = with_orbax if is_alone and with_orbax.is_installed() else npz
     with _saving(directory, step):
         os.makedirs(directory, exist_ok=True)

@@ -1,7 +1,8 @@
 """Sums, gathers and broadcasts of host values over the processes of a program.
 
 All processes have to call them, in the same order, with arrays of the same shapes and dtypes. What
-they give is on the host, NumPy arrays; with one process, what was given.
+they give is on the host, NumPy arrays; with one process, what was given. Processes to which the
+IPUs of a replica are dealt have the same values, and count as one in sums and gathers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ipujax.distribution.meeting import connect_processes
+from ipujax.distribution.join import instance_count
+from ipujax.distribution.meeting import connect, connect_processes
 from ipujax.driver import tracing
 from ipujax.errors import DistributionError
 from lowering import jaxpr
@@ -25,10 +27,10 @@ _PROCESSES = "processes"
 
 def summed(tree: Tree) -> Tree:
     """The sum over all processes, leaf by leaf."""
-    if jax.process_count() == 1:
+    if instance_count() == 1:
         return jax.tree.map(np.asarray, tree)
-    connect_processes()
     mesh = Mesh(np.array(_first_devices()), (_PROCESSES,))
+    connect([mesh])
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
     spec = PartitionSpec(_PROCESSES)
     whole = multihost_utils.host_local_array_to_global_array(rows, mesh, spec)
@@ -38,7 +40,7 @@ def summed(tree: Tree) -> Tree:
 
 def averaged(tree: Tree) -> Tree:
     """The mean over all processes, leaf by leaf; of integers, in the float type of JAX's."""
-    return jax.tree.map(lambda total: total / _like(total, jax.process_count()), summed(tree))
+    return jax.tree.map(lambda total: total / _like(total, instance_count()), summed(tree))
 
 
 def gathered(array: Any) -> np.ndarray[Any, Any]:
@@ -48,7 +50,7 @@ def gathered(array: Any) -> np.ndarray[Any, Any]:
       array: `[any, ...]`; the first axis may differ from process to process.
     """
     own = np.asarray(array)
-    if jax.process_count() == 1:
+    if instance_count() == 1:
         return own
     connect_processes()
     # JAX would make 64 bits 32.
@@ -62,7 +64,8 @@ def gathered(array: Any) -> np.ndarray[Any, Any]:
 
 def sent_by(root: int, tree: Tree) -> Tree:
     """What one process has, on all of them."""
-    connect_processes()
+    if jax.process_count() > 1:
+        connect_processes()
     return multihost_utils.broadcast_one_to_all(tree, is_source=jax.process_index() == root)
 
 
@@ -75,7 +78,7 @@ def is_traced(tree: Tree, what: str) -> bool:
     """
     if not any(map(jaxpr.is_tracer, jax.tree.leaves(tree))):
         return False
-    if tracing.current() is None and jax.process_count() > 1:
+    if tracing.current() is None and instance_count() > 1:
         raise DistributionError(
             f"{what} was called inside jax.jit, or another transformation of JAX, where it would "
             "not reach the other processes",

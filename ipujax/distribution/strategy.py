@@ -195,8 +195,7 @@ class WorkerStrategy:
         """
         check.instance(config, IPUConfig, "config of update_ipu_config")
         distribution = config.experimental.multi_replica_distribution
-        distribution.process_count = instance_count()
-        distribution.process_index = worker()
+        distribution.process_count, distribution.process_index = here().count, here().index
         return config
 
     def update_config_proto(self, config_proto: Any) -> Any:

@@ -33,7 +33,7 @@ def trace_function(
     frames: list[tracing.Frame] = []
 
     def traced(*args: object, **kwargs: object) -> object:
-        with tracing.frame(settings.instances) as frame:
+        with tracing.frame(settings.among.shares_of_replicas) as frame:
             frames.append(frame)
             return fn(*args, **kwargs)
 

@@ -365,7 +365,8 @@ class Estimator(abc.ABC):
 
     def _events(self, folder: str) -> EventFile:
         """Curves, which only the chief writes."""
-        return EventFile(folder, self.config.is_chief)
+        is_chief = self._settings.workers_of(ModeKeys.TRAIN).is_chief
+        return EventFile(folder, is_chief and self.config.is_chief)
 
     def _check_steps(self, steps: int | None, what: str) -> None:
         per_loop = self.config.ipu_run_config.iterations_per_loop

@@ -137,6 +137,6 @@ class Mode(Callback, abc.ABC):
             "prefetch_depth": run.prefetch_depth,
             "step_size": self.step_size,
             "name": f"estimator_{self.mode}",
-            "alone": self.mode != ModeKeys.TRAIN and self.workers.strategy is None,
+            "alone": self.mode != ModeKeys.TRAIN and not self.workers.are_several,
             "state_reduction": self.workers.state_reduction(run.num_replicas),
         }

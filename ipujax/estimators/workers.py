@@ -12,6 +12,7 @@ import numpy as np
 
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.distribution import collectives
+from ipujax.distribution.join import here
 from ipujax.distribution.strategy import WorkerStrategy
 from ipujax.estimators.checks import check
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
@@ -56,7 +57,8 @@ class InputContext:
 class Workers:
     """Those of a strategy; without one, this process does all of the work.
 
-    All of them call these functions, in the same order.
+    Processes to which the IPUs of a replica are dealt do the work of one worker together. All
+    processes call these functions, in the same order.
 
     Attributes:
       strategy: that they train under.
@@ -71,13 +73,13 @@ class Workers:
 
     @property
     def are_several(self) -> bool:
-        """Whether there is anybody to agree with."""
-        return self.count > 1
+        """Whether there are other processes to agree with."""
+        return here().count > 1 and (self.strategy is not None or here().spread == "ipus")
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one reads and writes files."""
-        return self.strategy is None or self.strategy.extended.should_checkpoint
+        """Whether this process reads and writes files."""
+        return not self.are_several or here().index == 0
 
     @property
     def context(self) -> InputContext | None:
@@ -100,9 +102,9 @@ class Workers:
         """A text, or None, that the chief knows."""
         if not self.are_several:
             return text
-        own = (text or "").encode() if self.is_chief else b""
-        data = collectives.gathered(np.frombuffer(own, np.uint8))
-        return bytes(data).decode() or None
+        own = np.frombuffer((text or "").encode(), np.uint8)
+        data = np.resize(own, int(self.of_chief(np.int32(len(own)))))
+        return bytes(self.of_chief(data)).decode() or None
 
     def averaged(self, state: TrainState) -> TrainState:
         """A state whose untrained floating-point leaves are the mean of what all workers have."""
