@@ -14,8 +14,9 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
+from ipujax.distribution.agree import of_all
 from ipujax.engine.placement import Device, PerReplica, Placement, struct_of
-from lowering import HOST, ir, is_number, jaxpr, ops
+from lowering import HOST, ir, is_number, jaxpr, ops, shape_of
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
@@ -110,11 +111,15 @@ def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
 
 
 def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session], None]:
-    """Runs a kernel on the host: for each replica, or with the values of the first."""
+    """Runs a kernel on the host: for each replica, or with the values of the first.
+
+    Where replicas are in several processes, that of the first one runs it then, and tells others.
+    """
     placement, host = machine.placement, _host()
     is_shared = node.once or placement.replicas == 1
     own = [placement.replicas > 1 and value not in machine.shared for value in node.reads]
-    function = _for_replicas(node.kernel.jaxpr, len(placement.own), own, is_shared=is_shared)
+    replicas = len(placement.own) if placement.replicas > 1 else 0
+    function = _for_replicas(node.kernel.jaxpr, replicas, own, is_shared=is_shared)
     structs = [
         _host_struct(machine, value, is_own=is_own, is_shared=is_shared)
         for value, is_own in zip(node.reads, own, strict=True)
@@ -128,13 +133,22 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
             return value
         return placement.leading(value.array) if is_shared else value.array
 
-    def run(values: Values, session: Session) -> None:
-        del session
+    nothing = [np.zeros(shape_of(aval), aval.dtype) for aval in node.kernel.jaxpr.out_avals]
+
+    def computed(values: Values) -> list[jax.Array]:
         operands = [operand(values[place]) for place in reads]
         if not _is_at_home(placement):
             operands = jax.device_put(operands, host)
         with jax.default_device(host):
-            results = kernel(*operands)
+            return kernel(*operands)
+
+    def run(values: Values, session: Session) -> None:
+        del session
+        if not (is_shared and placement.spans_processes):
+            results = computed(values)
+        else:
+            results = computed(values) if placement.own[0] == 0 else nothing
+            results = [jax.device_put(of_all(result)[0], host) for result in results]
         kept = results if is_shared else [PerReplica(_dealt(y, placement)) for y in results]
         values.update(zip(writes, kept, strict=True))
 
@@ -179,7 +193,7 @@ def _for_replicas(
     def function(*operands: jax.Array) -> list[jax.Array]:
         return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
-    if replicas == 1:
+    if not replicas:
         return function
     axes = tuple(0 if is_own and not is_shared else None for is_own in own)
     axis = ops.REPLICAS

@@ -118,6 +118,13 @@ def drawn() -> dict[str, Any]:
     }
 
 
+def on_host(x: jax.Array) -> jax.Array:
+    """What the host makes of the first replica's values."""
+    with ipu.scopes.outside_compilation_scope():
+        mean = x.reshape(2, 2).mean(0)
+    return mean * x[:2]
+
+
 def steered() -> dict[str, Any]:
     x, index = floats(4), replication_index()
     shared = cross_replica_sum(jnp.int32(1))
@@ -128,6 +135,7 @@ def steered() -> dict[str, Any]:
 
     return {
         "outlined": [outlined(x), outlined(2 * x)],
+        "on the host": on_host(x),
         "condition on own": jax.lax.cond(index % 2 == 0, jnp.sin, jnp.cos, x),
         "sum under a condition": jax.lax.cond(index > 1, cross_replica_sum, jnp.negative, x),
         "loop of other lengths with a sum": jax.lax.while_loop(
