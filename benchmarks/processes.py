@@ -11,16 +11,68 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measure import Row
+from benchmarks.measure import Row, seconds
+from benchmarks.pipeline_models import MODELS
+from benchmarks.pipeline_torch import MISSING, TorchSteps, available
 
 PAIRS = 3
+TORCH_STEPS = 9
 LIMIT_SECONDS = 300
 
 
 def rows() -> list[Row]:
-    """Replicas: a step of two processes against one with as much data, and the start of both."""
+    """Replicas in two processes, and stages; the start of both."""
+    rows = replica_rows()
+    for name in ("mlp_large", "transformer"):
+        rows += stage_rows(name)
+    return rows
+
+
+def stage_rows(name: str) -> list[Row]:
+    """A pipeline of four stages in two processes, against torch's and against one process.
+
+    All have the same two cores: two processes have one each.
+    """
+    taken: dict[str, list[float]] = {"two": [], "one": [], "torch": []}
+    for _ in range(PAIRS):
+        taken["one"].append(_stages(1, name))
+        taken["two"].append(_stages(2, name))
+        if available():
+            taken["torch"].append(_torch_step(name))
+    what = f"{name}, a step of four stages in 2 processes"
+    rows = [_ratio(f"{what} / in 1", taken["two"], taken["one"], 1.15)]
+    if taken["torch"]:
+        title = f"{what} / torch.distributed.pipelining"
+        rows.append(_ratio(title, taken["two"], taken["torch"], 1.0))
+    else:
+        print(MISSING, file=sys.stderr)
+    return rows
+
+
+def _stages(instances: int, name: str) -> float:
+    module = "benchmarks.processes_pipeline"
+    return told_by(instances, module, name, options=("--spread", "ipus"))["step"]
+
+
+def _torch_step(name: str) -> float:
+    step = TorchSteps(MODELS[name]())
+    step()
+    taken = [seconds(step) for _ in range(TORCH_STEPS)]
+    step.close()
+    return statistics.median(taken)
+
+
+def _ratio(what: str, mine: list[float], theirs: list[float], reach: float) -> Row:
+    ratio = statistics.median(m / t for m, t in zip(mine, theirs, strict=True))
+    both = (1e3 * statistics.median(each) for each in (mine, theirs))
+    return Row(what, ratio, reach, "{:.0f} ms / {:.0f} ms".format(*both))
+
+
+def replica_rows() -> list[Row]:
+    """A step of two processes against one with as much data, and the start of both."""
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for number in range(PAIRS):
         order = (2, 1) if number % 2 else (1, 2)
@@ -40,17 +92,20 @@ def rows() -> list[Row]:
     ]
 
 
-def told_by(instances: int, module: str, *arguments: str) -> dict[str, Any]:
+def told_by(
+    instances: int, module: str, *arguments: str, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """The numbers that a program's instances print as JSON, each of the slowest instance.
 
     Args:
       instances: how many processes.
       module: the program, which is given the time and the arguments.
       arguments: of the program.
+      options: of the launcher.
     """
     launch = [sys.executable, "-m", "ipujax.distribution.launch"]
     program = [sys.executable, "-m", module, repr(time.time()), *arguments]
-    command = [*launch, "--num-instances", str(instances), *program]
+    command = [*launch, *options, "--num-instances", str(instances), *program]
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS
     )
