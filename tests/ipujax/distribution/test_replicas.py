@@ -58,6 +58,12 @@ def test_replicas_do_what_those_of_one_process_do(instances: int, command: tuple
         np.testing.assert_allclose(values, alone[name], rough, rough, err_msg=name)
 
 
+@pytest.mark.fact("distributed.global_replication")
+def test_replicas_are_numbered_over_all_processes() -> None:
+    spread = replicas_of("operators.py", 2)
+    np.testing.assert_array_equal(spread["['index']"][:, 0], range(REPLICAS))
+
+
 def test_programs_that_differ_are_found_before_they_run() -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
     program = [sys.executable, str(PROGRAMS / "different.py")]

@@ -278,18 +278,24 @@ def test_each_replica_keeps_its_part(replicas):
     assert kept_bytes(whole, REMOTE, replicas) == 4100
 
 
+@pytest.mark.fact("distributed.global_replication")
 def test_sharded_on_the_tiles():
-    """Two replicas keep half each; the whole is there while it is worked on."""
+    """Two replicas keep half each; the whole is there while it is worked on.
+
+    Those of another instance keep the same.
+    """
     sharded = Storage(sharded=True)
 
     def fn(w, x):
         kept = store(w * 2, sharded)
         return load(kept, sharded) + x
 
-    def run(num_ipus):
-        return homes(lower(trace(fn, A, A), Options(num_ipus=num_ipus, minimum_remote_bytes=0)))
+    def run(num_ipus, instances=1):
+        options = Options(num_ipus=num_ipus, instances=instances, minimum_remote_bytes=0)
+        return homes(lower(trace(fn, A, A), options))
 
     one, two = run(1), run(2)
+    assert held(run(2, instances=4)[0]) == held(two[0])
     assert len(one) == len(two) == 1
     worst = at_worst(two[0].alive)
     stored = [t.total_bytes for t in worst.tensors if t.operation == "store"]
