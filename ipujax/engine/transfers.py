@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ipujax.distribution.exchange import Exchange, Sent
 from ipujax.engine.iterations import typed
 from ipujax.engine.placement import PerReplica, Placement
 from ipujax.engine.storage import load
+from ipujax.errors import DistributionError
 from lowering import HOST, ir, part_of
 
 if TYPE_CHECKING:
@@ -20,13 +22,35 @@ if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
     from ipujax.host.session import Session
 
+_readers: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
+"""Which program was the first to read an infeed, and in which process."""
+
 
 def part_here(program: ir.Program, placement: Placement) -> ir.Program:
-    """The part of a program that this process runs; all of it, if its IPUs are all here."""
+    """The part of a program that this process runs; all of it, if its IPUs are all here.
+
+    Raises:
+      DistributionError: (a `ValueError`) an infeed that another process has read from.
+    """
     if not placement.processes:
         return program
+    for queue in ir.queues(program, ir.StreamIn):
+        _check_reader(queue, program, placement)
     among = placement.among
     return part_of(program, placement.processes, among.count, among.index)
+
+
+def _check_reader(queue: Any, program: ir.Program, placement: Placement) -> None:
+    """Each process has a data set of its own behind an infeed, and one of them is read."""
+    nodes = (n for n in ir.walk(program.body) if isinstance(n, ir.StreamIn) and n.queue == queue)
+    process = placement.processes[next(nodes).ipu]
+    first, reader = _readers.setdefault(queue, (program.name, process))
+    if process != reader:
+        raise DistributionError(
+            f"`{program.name}` reads infeed `{queue.name}` in instance {process}, and `{first}` "
+            f"reads it in instance {reader}, each from its own beginning",
+            fix="give each program an infeed of its own, or have both read it on the same IPU",
+        )
 
 
 def exchange_of(program: ir.Program, placement: Placement) -> Exchange | None:

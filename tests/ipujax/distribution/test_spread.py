@@ -52,6 +52,10 @@ def test_shards_compute_as_in_one_process() -> None:
     assert alone["a call that raises"][0] == "CallbackError"
     told = run(2, "spread_shards.py")
     assert [alone.pop("seen"), sum(each.pop("seen") for each in told)] == [1, 1]
+    for each in told:
+        kind, message = each.pop("the data of another")
+        assert kind == "DistributionError"
+        assert "reads infeed `infeed_0` in instance 0, and `loop` reads it in instance 1" in message
     assert told == [alone] * 2
 
 

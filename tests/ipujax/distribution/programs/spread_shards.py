@@ -57,6 +57,16 @@ tell("what was sent before", outfeed.dequeue())
 
 
 @on_replay
+def elsewhere(state: jax.Array) -> Any:
+    with shard(0):
+        return ipu.loops.repeat(1, lambda state, x: state + x, [state], infeed_queue=infeed)
+
+
+if ipu.popdist.getNumInstances() > 1:
+    error_of("the data of another", lambda: elsewhere(x))
+
+
+@on_replay
 def branches(start: jax.Array) -> Any:
     def goes_on(state: tuple[jax.Array, jax.Array]) -> jax.Array:
         return state[1] < 3
