@@ -1,4 +1,8 @@
-"""One of the processes of `benchmarks.processes`: a replica that is trained on its own data."""
+"""One of the processes of `benchmarks.processes`: a replica that is trained on its own data.
+
+What a second process adds to a step is the sum of 12 MB of gradients. By gloo on the loopback
+device that takes plain JAX some 25 ms of a core (EPYC, 2.4 GHz) in each, beside 150 ms of the step.
+"""
 
 from __future__ import annotations
 
