@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     except HostError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    told = (count, replicas, options.ipus_per_replica, meeting, options.spread)
+    ipus = options.ipus_per_replica or (count if options.spread == "ipus" else 1)
+    told = (count, replicas, ipus, meeting, options.spread)
     instances = [Instance(index, *told) for index in range(count)]
     places = [hosts[i * len(hosts) // count] if hosts else "" for i in range(count)]
     if options.print_topology:
@@ -62,7 +63,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--num-instances", type=_positive, metavar="N", help="processes; as many as hosts, or 1")
     add("--num-replicas", type=_positive, metavar="N", help="of all processes; one for each")
-    add("--ipus-per-replica", type=_positive, default=1, metavar="N", help="virtual IPUs; 1")
+    add("--ipus-per-replica", type=_positive, metavar="N", help="virtual IPUs; one for each share")
     add("--spread", choices=SPREADS, default="replicas", help="what is dealt to the processes")
     add(
         *("-H", "--host"),
