@@ -143,7 +143,8 @@ class ModelFolder:
         lock = os.path.join(self.path, _LOCK)
         try:
             os.makedirs(self.path, exist_ok=True)
-            with locks.locked(lock) as was_there:
+            # Of several processes one that dies has the chief raise an error.
+            with locks.locked(lock, self._workers.are_several) as was_there:
                 yield bool(self._workers.of_chief(np.int32(was_there)))
         except locks.LockedError:
             raise check.refuse(

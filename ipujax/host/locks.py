@@ -32,11 +32,15 @@ def lock(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str) -> Generator[bool]:
+def locked(path: str, stays_on_error: bool = False) -> Generator[bool]:
     """A file that is there and locked while the block runs, and is taken away at its end.
 
     Gives whether it was there before: then the process that had made it died inside its block. On
     file systems without locks, and where there are none, nobody is kept away.
+
+    Args:
+      path: of the file.
+      stays_on_error: whether a block that raises counts as one whose process died.
 
     Raises:
       LockedError: somebody else is inside such a block.
@@ -52,8 +56,11 @@ def locked(path: str) -> Generator[bool]:
             raise LockedError(path) from None
         except OSError:  # there are no locks
             pass
+        is_over = not stays_on_error
         try:
             yield was_there
+            is_over = True
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            if is_over:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from ipujax.errors import EstimatorError
 from ipujax.estimators.workers import InputContext
 from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipujax.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
-from tests.ipujax.distribution.processes import told_by
+from tests.ipujax.distribution.processes import PROGRAMS, told_by
 from tests.ipujax.estimating import config
 
 MANY = [
@@ -88,3 +90,20 @@ def test_a_global_batch_is_divided() -> None:
     assert context.get_per_replica_batch_size(8) == 4
     with pytest.raises(EstimatorError, match="7 cannot be divided by 2 workers"):
         context.get_per_replica_batch_size(7)
+
+
+@pytest.mark.exhaustive
+def test_a_training_goes_on_where_a_worker_was_killed(tmp_path: Path) -> None:
+    (chief, _) = told_by("killed_estimator.py", 2, 2, str(tmp_path / "undisturbed"), "0")
+    folder = str(tmp_path / "killed")
+    launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
+    program = [sys.executable, str(PROGRAMS / "killed_estimator.py"), folder, "8"]
+    done = subprocess.run(
+        [*launch, *program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 137
+    again = told_by("killed_estimator.py", 2, 2, folder, "0")
+    assert [each["global_step"] for each in again] == [12, 12]
+    for each in again:
+        close(each["w"], chief["w"])
+        close(each["state"], chief["state"])
