@@ -31,6 +31,9 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3
 # For the reason why an array has not come, once it is known that it will not.
 _REASON_SECONDS = 2.0
 
+# A process that computes on all of its cores is slow to answer: what it has is asked for ahead.
+_AHEAD = 4
+
 _runs = itertools.count()
 
 
@@ -90,6 +93,9 @@ class Run:
         self._has_ended = False
         self._failures: dict[int, FailedElsewhere | None] = {}
         self._count: collections.Counter[int] = collections.Counter()
+        self._expected: collections.Counter[int] = collections.Counter()
+        self._asked: collections.defaultdict[int, collections.deque[list[jax.Array]]]
+        self._asked = collections.defaultdict(collections.deque)
         self._copies = {sent.queue: Copied(sent.queue) for sent in exchange.sent}
         end = [self._struct((1 + len(exchange.sent),), np.int32)]
         self._ends: dict[int, Any] = {
@@ -111,10 +117,31 @@ class Run:
         Raises:
           FailedElsewhere: it will not come.
         """
-        homeless = [self._struct(struct.shape, struct.dtype) for struct in structs]
-        arrays = self._wire.ask(process, self._key(channel), homeless)
+        self._ask(process, channel, structs, at_least=1)
+        arrays = self._asked[channel].popleft()
         self._wait(arrays, process)
         return arrays
+
+    def expect(
+        self, process: int, channel: int, structs: Sequence[jax.ShapeDtypeStruct], count: int
+    ) -> None:
+        """So many times `receive` will be called: what comes may come ahead of that."""
+        self._expected[channel] += count
+        self._ask(process, channel, structs)
+
+    def _ask(
+        self,
+        process: int,
+        channel: int,
+        structs: Sequence[jax.ShapeDtypeStruct],
+        at_least: int = 0,
+    ) -> None:
+        """Asks for what comes next, and for some of what is expected after it."""
+        asked = self._asked[channel]
+        homeless = [self._struct(struct.shape, struct.dtype) for struct in structs]
+        while len(asked) < at_least or (len(asked) < _AHEAD and self._expected[channel]):
+            self._expected[channel] -= bool(self._expected[channel])
+            asked.append(self._wire.ask(process, self._key(channel), homeless))
 
     def copied(self, queue: Outfeed) -> Copied:
         """An outfeed that remembers what it gets, for the other processes."""

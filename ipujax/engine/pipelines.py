@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
+from ipujax.engine.transfers import Receiving
 from ipujax.errors import OutOfRangeError
 from ipujax.host.session import Session
 from lowering import count_operations, ir, pipelines, schedules
@@ -51,6 +52,8 @@ class PipelinedLoop:
         ]
         taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
         self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
+        steps = (step for task in self.tasks.values() for step in task.steps)
+        self.receiving = [step for step in steps if isinstance(step, Receiving)]
 
     def _lanes(self, machine: Machine) -> list[frozenset[int]]:
         """The stages by the thread that dispatches their tasks.
@@ -104,6 +107,8 @@ class PipelinedLoop:
         """Runs all micro-batches."""
         for queue in self.infeeds:
             session.expect(queue, self.schedule.micro_batches)
+        for step in self.receiving:
+            step.expect(session, self.schedule.micro_batches)
         run = _Run(self, values, session)
         lanes = [self.steps(stages) for stages in self.lanes]
         with session.interrupts.handled_at_once():

@@ -119,7 +119,7 @@ class Machine:
             case ir.Send():
                 return transfers.send(self, node)
             case ir.Receive():
-                return transfers.receive(self, node)
+                return transfers.Receiving(self, node)
             case ir.StreamIn():
                 return self.stream_in(node)
             case ir.StreamOut():

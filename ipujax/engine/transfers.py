@@ -81,28 +81,35 @@ def send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], None]:
     return run
 
 
-def receive(machine: Machine, node: ir.Receive) -> Callable[[Values, Session], None]:
+class Receiving:
     """Takes values from another process."""
-    placement, program = machine.placement, machine.program
-    places = [(value, node.target) for value in node.values]
-    is_own = [value not in machine.shared and placement.replicas > 1 for value in node.values]
-    forms = [
-        _Form.of(placement.struct(program.avals[value], 0, 0 if own else None))
-        for value, own in zip(node.values, is_own, strict=True)
-    ]
-    structs = [form.raw for form in forms]
 
-    def arrived(raw: jax.Array, form: _Form, own: bool) -> jax.Array | PerReplica:
+    def __init__(self, machine: Machine, node: ir.Receive):
+        self.node, self.placement = node, machine.placement
+        has_axis, avals = machine.placement.replicas > 1, machine.program.avals
+        self.places = [(value, node.target) for value in node.values]
+        self.is_own = [value not in machine.shared and has_axis for value in node.values]
+        self.forms = [
+            _Form.of(machine.placement.struct(avals[value], 0, 0 if own else None))
+            for value, own in zip(node.values, self.is_own, strict=True)
+        ]
+        self.message = node.process, node.channel, [form.raw for form in self.forms]
+
+    def expect(self, session: Session, count: int) -> None:
+        """So many times it will run: it may be given values ahead of that."""
+        session.exchanged.expect(*self.message, count)
+
+    def __call__(self, values: Values, session: Session) -> None:
+        """Waits for the values."""
+        raw = session.exchanged.receive(*self.message)
+        arrived = map(self._arrived, raw, self.forms, self.is_own)
+        values.update(zip(self.places, arrived, strict=True))
+
+    def _arrived(self, raw: jax.Array, form: _Form, own: bool) -> jax.Array | PerReplica:
         array = form.restored(raw)
-        if node.target != HOST:
-            return placement.to_device(PerReplica(array) if own else array, node.target)
-        return PerReplica(array) if own else array
-
-    def run(values: Values, session: Session) -> None:
-        raw = session.exchanged.receive(node.process, node.channel, structs)
-        values.update(zip(places, map(arrived, raw, forms, is_own), strict=True))
-
-    return run
+        held = PerReplica(array) if own else array
+        is_on_host = self.node.target == HOST
+        return held if is_on_host else self.placement.to_device(held, self.node.target)
 
 
 def _raw(value: Any) -> Any:
