@@ -13,6 +13,7 @@ for package in ("keras", "onnx", "torch"):
 SPREAD = ("--spread", "ipus", "--ipus-per-replica", "2")
 
 
+@pytest.mark.exhaustive
 def test_stages_are_in_several_processes() -> None:
     (alone,), told = (told_by("front_ends.py", n, 1, options=SPREAD) for n in (1, 2))
     for each in told:

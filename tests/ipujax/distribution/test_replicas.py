@@ -15,7 +15,7 @@ REPLICAS = 4
 
 
 @pytest.mark.parametrize("program", ["loop.py", "pipelined.py"])
-@pytest.mark.parametrize("instances", [2, 4])
+@pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_training_is_that_of_one_process(program: str, instances: int) -> None:
     (alone,), told = (told_by(program, n, REPLICAS) for n in (1, instances))
     assert [each["index"] for each in told] == list(range(instances))
