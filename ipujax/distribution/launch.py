@@ -159,7 +159,8 @@ def _command(instance: Instance, host: str, options: argparse.Namespace) -> list
 
 
 def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:
-    lines = [style.title(prog, f"{len(instances)} instances")]
+    count = len(instances)
+    lines = [style.title(prog, f"{count} instance{'s' * (count > 1)}")]
     for instance, place in zip(instances, places, strict=True):
         what = instance.describe()
         lines.append(f"  instance {instance.index} on {place or 'this machine'}: {what}")
