@@ -34,4 +34,5 @@ def test_one_that_has_done_its_part_waits_for_the_others(way: str) -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
     done = subprocess.run([*launch, *PROGRAM, way], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["done 0", "done 1"]
+    own = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]
+    assert sorted(own) == ["done 0", "done 1"]
