@@ -37,7 +37,7 @@ def main(name: str) -> None:
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(model.data * (UPDATES * (1 + CALLS)))
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
-    @ipu.compile(engine="replay", donate_argnums=0)
+    @ipu.compile(engine="replay", donate_argnums=0, gather=False)
     def train(parameters: Any) -> Any:
         return pipeline(
             model.stages(),

@@ -36,6 +36,7 @@ from lowering.fusion.fuse import is_one_kernel as is_one_kernel
 from lowering.fusion.merge_iterations import merging_pays as merging_pays
 from lowering.machine import trace as trace
 from lowering.options import Options as Options
+from lowering.parts import Part as Part
 from lowering.parts import part_of as part_of
 from lowering.passes.as_products import as_products as as_products
 from lowering.passes.channels_last import channels_last as channels_last

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lowering import ir
@@ -18,26 +19,56 @@ from lowering.units import HOST, IpuId, ValueId
 _ANYWHERE = 0  # the process of what has no place of its own, such as a call that reads nothing
 
 
-def part_of(program: ir.Program, processes: Sequence[int], count: int, here: int) -> ir.Program:
+@dc.dataclass(frozen=True)
+class Part:
+    """What one process runs of a program.
+
+    Attributes:
+      program: its steps, and the results that it has in the end.
+      kept: results that one process alone has, and which.
+    """
+
+    program: ir.Program
+    kept: Mapping[ValueId, int]
+
+
+def part_of(
+    program: ir.Program,
+    processes: Sequence[int],
+    count: int,
+    here: int,
+    held: Mapping[ValueId, int] = MappingProxyType({}),
+    staying: Collection[ValueId] = (),
+) -> Part:
     """The part of a program that one process runs.
 
     Before: a verified program.
     After:  there are the steps of this process's IPUs alone. What is copied between the IPUs of
             two processes is sent in one (as soon as it is there) and received in the other; so is
-            what steers a branch in which the other has work, and in the end each result. A queue
-            is read by the process that uses it first; a host call runs where what it reads is.
+            what steers a branch in which the other has work, and in the end each result that does
+            not stay. A queue is read by the process that uses it first; a host call runs where
+            what it reads is.
 
     Args:
       program: for all IPUs of a replica.
       processes: which one runs each IPU, counting from 0.
       count: how many there are; some may have no IPU.
       here: the one whose part it is.
+      held: inputs that one process alone has, and which.
+      staying: outputs that stay with a process that has them.
     """
-    parting = _Parting(program, processes, count, here)
+    parting = _Parting(program, processes, count, here, held)
     body = parting.sequence(program.body)
-    results = [(value, HOST) for value in program.outputs]
+    results = [(value, HOST) for value in program.outputs if value not in staying]
     last = [node for process in parting.all for node in parting.bring(results, process)]
-    return dc.replace(program, body=ir.Sequence(_early_sends((*body.steps, *last))))
+    holders = {value: parting.held[value, HOST] for value in program.outputs}
+    part = dc.replace(
+        program,
+        body=ir.Sequence(_early_sends((*body.steps, *last))),
+        outputs=tuple(value for value in program.outputs if here in holders[value]),
+    )
+    kept = {value: min(each) for value, each in holders.items() if len(each) < count}
+    return Part(part, kept)
 
 
 class _Parting:
@@ -49,14 +80,22 @@ class _Parting:
         at its place are what the host has of them.
     """
 
-    def __init__(self, program: ir.Program, processes: Sequence[int], count: int, here: int):
+    def __init__(
+        self,
+        program: ir.Program,
+        processes: Sequence[int],
+        count: int,
+        here: int,
+        held: Mapping[ValueId, int],
+    ):
         self.processes, self.here = processes, here
         self.all = range(count)
         self.homes = ir.homes(program)
         self.channels = 0
         known = (*program.inputs, *(value for value, _ in program.constants))
         self.held: dict[ir.Place, frozenset[int]] = {
-            (value, HOST): frozenset(self.all) for value in known
+            (value, HOST): frozenset((held[value],) if value in held else self.all)
+            for value in known
         }
         self.readers: dict[Any, int] = {}
         for node in ir.walk(program.body):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses as dc
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
+from ipujax.distribution.holding import holder
 from ipujax.distribution.instance import ALONE, Instance
 from ipujax.distribution.join import here
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
@@ -93,7 +94,8 @@ class Static:
 class Settings:
     """What `ipu.compile` was told about a function.
 
-    Without `replicas`, the device decides; `alone`, no other process runs it.
+    Without `replicas`, the device decides; `alone`, no other process runs it; without `gather`,
+    what one process has stays there.
     """
 
     device: str
@@ -103,11 +105,21 @@ class Settings:
     name: str
     replicas: int | None = None
     alone: bool = False
+    gather: bool = True
 
     @property
     def among(self) -> Instance:
         """This process, among those that run the program together."""
         return ALONE if self.alone else here()
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether other processes have IPUs of the same replicas."""
+        return self.among.count > 1 and self.among.spread == "ipus"
+
+    def holders(self, leaves: Iterable[object]) -> tuple[int | None, ...]:
+        """Of each flat argument the process that alone has it, if one has."""
+        return tuple(map(holder, leaves)) if self.has_parts else ()
 
 
 @dc.dataclass(frozen=True)
@@ -159,6 +171,7 @@ class Signature:
       out_tree: structure of the result.
       donated: which flat arguments are donated.
       refs: which flat arguments are Refs, those that the function closes over included.
+      holders: of each flat argument the process that alone has it; nothing where all have all.
     """
 
     name: str
@@ -168,6 +181,7 @@ class Signature:
     out_tree: Tree
     donated: tuple[int, ...]
     refs: Refs
+    holders: tuple[int | None, ...] = ()
 
     def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """The flat dynamic arguments of a call; the Refs that the function closes over come last.

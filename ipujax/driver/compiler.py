@@ -29,6 +29,7 @@ class _Options(TypedDict, total=False):
     name: str | None
     replicas: int | None
     alone: bool
+    gather: bool
 
 
 @overload
@@ -51,6 +52,7 @@ def compile(
     name: str | None = None,
     replicas: int | None = None,
     alone: bool = False,
+    gather: bool = True,
 ) -> CompiledFunction | Callable[[Callable[..., object]], CompiledFunction]:
     """Compiles a JAX function for virtual IPUs; also a decorator, with or without arguments.
 
@@ -65,6 +67,9 @@ def compile(
       replicas: how many copies of the program run; by default as many as the device has room for.
       alone: whether, where there are other processes (`ipurun`), this one runs it without them; by
         default all run it together, each with so many replicas.
+      gather: whether, where each process runs some IPUs (`ipurun --spread ipus`), all are given
+        what a call returns; otherwise a result stays in the process that has it, for later calls
+        to use there, until `popdist.gather`. It changes nothing elsewhere.
 
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
@@ -89,6 +94,7 @@ def compile(
     if replicas is not None:
         check.integer(replicas, "the replicas of ipu.compile", at_least=1)
     check.flag(alone, "alone of ipu.compile")
+    check.flag(gather, "gather of ipu.compile")
     statics = _positions(static_argnums, "static_argnums")
     donated = _positions(donate_argnums, "donate_argnums")
 
@@ -97,7 +103,8 @@ def compile(
         # The very object: nobody passed a device.
         home = (current_device() or device) if device is DEFAULT_DEVICE else device
         static = Static.of(fn, statics)
-        settings = Settings(home, engine, static, donated, name or _name_of(fn), replicas, alone)
+        label = name or _name_of(fn)
+        settings = Settings(home, engine, static, donated, label, replicas, alone, gather)
         return CompiledFunction(fn, settings)
 
     return compiled if fn is None else compiled(fn)

@@ -47,8 +47,10 @@ class Calls:
         self._lower, self._settings = lower, settings
         self._executables: dict[Hashable, Executable] = {}
         self._jitted: Callable[..., object] | None = None
-        # With an executable cache, what is compiled must be known program by program.
-        if settings.engine != "replay" and not executable_cache.activate():
+        # With an executable cache, what is compiled must be known program by program; what one
+        # process alone has, argument by argument.
+        is_whole = settings.engine != "replay" and not settings.has_parts
+        if is_whole and not executable_cache.activate():
             self._jitted = jax.jit(
                 self._inline,
                 static_argnums=settings.static.numbers,
@@ -101,7 +103,7 @@ class Calls:
     def _key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
         static, dynamic = self._settings.static.split(args, kwargs)
         leaves, structure = jax.tree.flatten(dynamic)
-        return static, structure, tuple(map(jax.typeof, leaves))
+        return static, structure, tuple(map(jax.typeof, leaves)), self._settings.holders(leaves)
 
 
 def _is_plain(lowered: Lowered) -> bool:

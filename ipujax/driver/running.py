@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ipujax import events
+from ipujax.distribution.holding import brought_together
 from ipujax.driver.arguments import Signature
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.engine.host_code import HostCode
@@ -54,12 +55,17 @@ class Ready:
         # A single kernel refuses by itself what does not fit, and finds that out faster.
         is_strict = isinstance(machine, OneKernel)
         self._looks_first = self._gives_zeros or self._is_synthetic or not is_strict
+        # Who has what, as the machine was told; a single kernel wants all in every process.
+        everyone = (None,) * len(signature.holders)
+        self._holders = everyone if is_strict else signature.holders
         self._loaded = False
 
     def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """Runs the program; see `Executable.__call__` for what it raises."""
         refuse_mesh(self._name)
         flat = self._signature.flatten(args, kwargs)
+        if self._holders:
+            flat = brought_together(flat, self._holders)
         touched = self._signature.refs.among(flat)
         if touched:
             flat = [leaf[...] if is_ref(leaf) else leaf for leaf in flat]

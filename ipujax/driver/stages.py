@@ -21,6 +21,7 @@ from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
 from ipujax.engine.execution import Execution
 from ipujax.engine.placement import Placement
+from ipujax.engine.transfers import Apart
 from ipujax.events import IpuTraceEventType
 from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
@@ -147,6 +148,14 @@ class Lowered:
         """The JAX devices of the program's IPUs."""
         return self.execution.placement
 
+    @property
+    def apart(self) -> Apart:
+        """What of the arguments and results one process alone has."""
+        settings, signature = self.traced.settings, self.signature
+        held = {n: holder for n, holder in enumerate(signature.holders) if holder is not None}
+        stay = settings.has_parts and not settings.gather
+        return Apart(held, signature.out_tree.num_leaves if stay else 0)
+
     def fingerprint(self) -> str:
         """A text that tells what is compiled from everything else that could be."""
         engine, config = self.execution.engine, self.device.config
@@ -227,7 +236,7 @@ class Executable:
         kind = "load" if cached else "compile"
         with events.span(kind, program.name), executable_cache.watched() as lacked:
             self.engine = execution.engine
-            self._machine = execution.compiled(lowered.signature.donated)
+            self._machine = execution.compiled(lowered.signature.donated, lowered.apart)
             if cached and lacked():
                 events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
                 cached = False

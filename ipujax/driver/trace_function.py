@@ -39,7 +39,8 @@ def trace_function(
 
     functools.update_wrapper(traced, fn, updated=())
     static = settings.static
-    structs = jax.tree.map(struct, static.split(args, kwargs)[1])
+    dynamic = static.split(args, kwargs)[1]
+    structs = jax.tree.map(struct, dynamic)
     positional, named = static.joined(args, kwargs, structs)
     jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
     try:
@@ -61,6 +62,7 @@ def trace_function(
         out_tree=jax.tree.structure(trace.out_info),
         donated=tuple(i for i, argument in enumerate(arguments) if argument.donated),
         refs=Refs(positions, tuple(closed_over)),
+        holders=settings.holders(jax.tree.leaves(dynamic)),
     )
     return Traced(settings, closed, signature)
 

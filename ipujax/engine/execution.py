@@ -14,6 +14,7 @@ from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
+from ipujax.engine.transfers import TOGETHER, Apart
 from lowering import as_products, channels_last, fuse, ir, is_one_kernel, meet_at_collectives
 
 
@@ -73,14 +74,17 @@ class Execution:
         is_looked_after = bool(self.host_code)  # each run is
         return not is_looked_after and _is_one_kernel(self.read, self.engine, self.placement)
 
-    def compiled(self, donated: tuple[int, ...]) -> OneKernel | Machine:
+    def compiled(self, donated: tuple[int, ...], apart: Apart = TOGETHER) -> OneKernel | Machine:
         """What runs the program.
 
         Args:
           donated: which flat arguments may be overwritten.
+          apart: what of its arguments and results one process alone has; a single kernel wants all.
         """
-        reader = OneKernel if self.is_one_kernel else Machine
-        return _ready(reader, self.read, self.engine, self.placement, donated)
+        placement = _reduced(self.placement, self.engine)
+        if self.is_one_kernel:
+            return _finished(OneKernel(self.read, placement, donated))
+        return _finished(Machine(self.read, placement, donated, apart))
 
 
 def loaded(
@@ -99,17 +103,15 @@ def loaded(
     """
     placement = make_placement(first, ipus, read.replicas, "has been saved", ALONE)
     reader = OneKernel if _is_one_kernel(read, engine, placement) else Machine
-    return _ready(reader, read, engine, placement, donated)
+    return _finished(reader(read, _reduced(placement, engine), donated))
 
 
-def _ready(
-    reader: type[OneKernel] | type[Machine],
-    read: ir.Program,
-    engine: str,
-    placement: Placement,
-    donated: tuple[int, ...],
-) -> OneKernel | Machine:
-    machine = reader(read, placement.of_first_ipu() if engine == "fused" else placement, donated)
+def _reduced(placement: Placement, engine: str) -> Placement:
+    """Where what an engine reads runs."""
+    return placement.of_first_ipu() if engine == "fused" else placement
+
+
+def _finished(machine: OneKernel | Machine) -> OneKernel | Machine:
     machine.compilation.finish()
     return machine
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from ipujax.distribution.agree import of_all
+from ipujax.distribution.holding import held, holder
 from ipujax.engine.placement import Device, PerReplica, Placement, struct_of
 from lowering import HOST, ir, is_number, jaxpr, ops, shape_of
 
@@ -40,20 +41,26 @@ class Arguments:
     """
 
     def __init__(self, machine: Machine, donated: Sequence[int]):
-        avals = [machine.program.avals[machine.program.inputs[n]] for n in donated]
+        apart, here = machine.apart.arguments, machine.placement.among.index
+        self.held = [number for number, process in apart.items() if process == here]
+        self.donated = [number for number in donated if apart.get(number, here) == here]
+        avals = [machine.program.avals[machine.program.inputs[n]] for n in self.donated]
         structs = [struct_of(aval.shape, aval, None) for aval in avals]
-        self.donated = donated
         self.device = jax.local_devices()[0]
         self.take_over: Callable[..., list[jax.Array]] = _same
-        if donated:
+        if self.donated:
             self.take_over = machine.compilation.add(_same, [structs], donate_argnums=0)
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """The arguments as arrays of JAX's that stay as they are.
 
         NumPy's, which their owner may write to, are copied; donated ones are taken from theirs.
+        Those that another process has are left as they are.
         """
         arrays = list(arguments)
+        for number in self.held:
+            if holder(arrays[number]) is not None:
+                arrays[number] = arrays[number].addressable_data(0)
         others = [n for n, array in enumerate(arrays) if not isinstance(array, jax.Array)]
         copies = jax.device_put([_copied(arrays[n]) for n in others])
         for number, copy in zip(others, copies, strict=True):
@@ -84,8 +91,11 @@ _taken_from_anywhere = jax.jit(_same, donate_argnums=0)
 
 
 def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
-    """What takes a program's results from its values: replica 0's, where each has its own."""
-    program, placement = machine.part, machine.placement
+    """What takes a program's results from its values: replica 0's, where each has its own.
+
+    Of those that one process alone has the others get arrays without data, see `holding`.
+    """
+    program, placement, kept = machine.part, machine.placement, machine.kept
     outputs, device = program.outputs, jax.local_devices()[0]
     copies = (n for n in ir.walk(program.body) if isinstance(n, ir.Copy) and n.target == HOST)
     sources = {value: node.source for node in copies for value in node.values}
@@ -105,7 +115,9 @@ def results(machine: Machine) -> Callable[[Values], list[jax.Array]]:
         for group, first in firsts:
             rows = first(*(placement.leading(arrays[value].array) for value in group))
             arrays.update(zip(group, jax.device_put(rows, device), strict=True))
-        return [arrays[value] for value in outputs]
+        for value, process in kept.items():
+            arrays[value] = held(process, avals[value], arrays.get(value))
+        return [arrays[value] for value in machine.program.outputs]
 
     return run
 

@@ -22,6 +22,7 @@ from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.storage import Storing, load
+from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.errors import EnqueueError
 from ipujax.host.session import Session
 from lowering import HOST, ir, jaxpr, structure_key
@@ -34,14 +35,23 @@ class Machine:
       program: verified; fused or not.
       placement: the devices of its IPUs.
       donated: which flat arguments may be overwritten.
+      apart: what of its arguments and results one process alone has.
     """
 
-    def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int] = ()):
+    def __init__(
+        self,
+        program: ir.Program,
+        placement: Placement,
+        donated: Sequence[int] = (),
+        apart: Apart = TOGETHER,
+    ):
         self.program, self.placement = program, placement
         self.compilation = Compilation(placement.spans_processes)
         self.shared = host_side.shared_values(program)
         self.exchange = transfers.exchange_of(program, placement)
-        self.part = transfers.part_here(program, placement)
+        self.apart = apart
+        part = transfers.part_here(program, placement, apart)
+        self.part, self.kept = part.program, part.kept
         self._kernels: dict[Any, Compiled] = {}
         # Whoever reads what an optimizer has put away gets it as it was.
         self.stored = {node.kept for node in ir.walk(self.part.body) if isinstance(node, ir.Store)}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses as dc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from ipujax.distribution.exchange import Exchange, Sent
+from ipujax.distribution.holding import may_be_held
 from ipujax.engine.iterations import typed
 from ipujax.engine.placement import PerReplica, Placement
 from ipujax.engine.storage import load
 from ipujax.errors import DistributionError
-from lowering import HOST, ir, part_of
+from lowering import HOST, Part, ir, part_of
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
@@ -26,18 +27,37 @@ _readers: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDicti
 """Which program was the first to read an infeed, and in which process."""
 
 
-def part_here(program: ir.Program, placement: Placement) -> ir.Program:
+@dc.dataclass(frozen=True)
+class Apart:
+    """What of a program's arguments and results one process alone has.
+
+    Attributes:
+      arguments: flat ones, by their numbers, and the process that has each.
+      results: so many flat ones, the first, may stay where they are; others are brought to all.
+    """
+
+    arguments: Mapping[int, int] = dc.field(default_factory=dict[int, int])
+    results: int = 0
+
+
+TOGETHER = Apart()
+"""Every process has all of them."""
+
+
+def part_here(program: ir.Program, placement: Placement, apart: Apart) -> Part:
     """The part of a program that this process runs; all of it, if its IPUs are all here.
 
     Raises:
       DistributionError: (a `ValueError`) an infeed that another process has read from.
     """
     if not placement.processes:
-        return program
+        return Part(program, {})
     for queue in ir.queues(program, ir.StreamIn):
         _check_reader(queue, program, placement)
     among = placement.among
-    return part_of(program, placement.processes, among.count, among.index)
+    held = {program.inputs[number]: process for number, process in apart.arguments.items()}
+    staying = [v for v in program.outputs[: apart.results] if may_be_held(program.avals[v])]
+    return part_of(program, placement.processes, among.count, among.index, held, staying)
 
 
 def _check_reader(queue: Any, program: ir.Program, placement: Placement) -> None:

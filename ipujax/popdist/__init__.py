@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
+
 from ipujax.checks.arguments import Checks
+from ipujax.distribution.holding import brought_together
 from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import here, instance, join
 from ipujax.errors import DistributionError
@@ -105,6 +108,21 @@ def execute_on_instances(
     numbers = list(_check.iterable(instances, "instances", "numbers of instances"))
     _check.function(fn, "fn")
     return fn(*args, **kwargs) if getInstanceIndex() in numbers else None
+
+
+def gather(tree: Any) -> Any:
+    """Gives all instances what `ipu.compile(gather=False)` has left in one of them.
+
+    All instances have to call it, with the same tree; without others it changes nothing.
+
+    Args:
+      tree: of arrays and anything else; what all have already stays as it is.
+
+    Returns:
+      The tree, with JAX arrays that can be read in every instance.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(brought_together(leaves))
 
 
 def _instance() -> Instance:

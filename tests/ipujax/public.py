@@ -347,6 +347,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "horovod.allreduce": lambda: {"tensor": X},
     "horovod.broadcast": lambda: {"tensor": X, "root_rank": 0},
     "popdist.checkNumIpusPerReplica": lambda: {"ipus_per_replica": 1},
+    "popdist.gather": lambda: {"tree": [X]},
     "popdist.execute_on_instances": lambda: {"instances": [0], "fn": lambda: None},
     "poptorch.AsynchronousDataAccessor": lambda: {"dataset": [1, 2], "miss_sleep_time_in_ms": 0.0},
     "poptorch.BeginBlock": lambda: {"layer_to_call": _module()},

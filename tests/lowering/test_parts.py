@@ -38,7 +38,7 @@ def messages(program: ir.Program, kind: type) -> Counter[tuple[int, int, tuple[i
 
 def test_each_process_has_its_own_steps(golden):
     program = lowered(sharded, V, S)
-    parts = [part_of(program, (0, 1), 2, here) for here in range(2)]
+    parts = [part_of(program, (0, 1), 2, here).program for here in range(2)]
     for part in parts:
         ir.verify(part)
     golden("\n".join(map(ir.to_text, parts)))
@@ -46,7 +46,7 @@ def test_each_process_has_its_own_steps(golden):
 
 def test_whoever_has_no_ipu_gets_the_results():
     program = lowered(lambda x: x + 1, V)
-    part = part_of(program, (0,), 2, 1)
+    part = part_of(program, (0,), 2, 1).program
     ir.verify(part)
     (received,) = part.body.steps
     assert isinstance(received, ir.Receive)
@@ -57,7 +57,7 @@ def test_whoever_has_no_ipu_gets_the_results():
 def test_what_is_sent_is_received(count):
     program = lowered(sharded, V, S, ipus=4)
     owners = tuple(ipu * count // program.ipus for ipu in range(program.ipus))
-    parts = [part_of(program, owners, count, here) for here in range(count)]
+    parts = [part_of(program, owners, count, here).program for here in range(count)]
     sent = Counter(
         {(here, *key): n for here, p in enumerate(parts) for key, n in messages(p, ir.Send).items()}
     )
@@ -85,7 +85,7 @@ def test_a_value_is_sent_before_its_process_goes_on():
         with shard(0):
             return b + c
 
-    steps = part_of(lowered(fn, V), (0, 1), 2, 0).body.steps
+    steps = part_of(lowered(fn, V), (0, 1), 2, 0).program.body.steps
     made = {value: n for n, step in enumerate(steps) for value, _ in ir.births(step)}
     for number, step in enumerate(steps):
         if isinstance(step, ir.Send):

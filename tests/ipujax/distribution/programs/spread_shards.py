@@ -148,4 +148,33 @@ def random(values: jax.Array) -> jax.Array:
 
 
 tell("random", random(x), random(x))
+
+
+@ipu.compile(engine="replay", gather=False, donate_argnums=0)
+def train(state: dict[str, jax.Array], element: jax.Array) -> Any:
+    with shard(0):
+        front = state["front"] + element
+        total = jnp.sum(front)
+    with shard(3):
+        back = state["back"] * total
+    return {"front": front, "back": back, "key": state["key"]}, total
+
+
+kept: Any = {"front": x, "back": x, "key": jax.random.key(5)}
+total: Any = None
+for number in range(3):
+    kept, total = train(kept, np.float32(number))
+if ipu.popdist.getNumInstances() > 1:
+    is_here = {name: kept[name].is_fully_addressable for name in ("front", "back", "key")}
+    own = ("front", "back")[told["index"]]
+    other = ("back", "front")[told["index"]]
+    if is_here != {own: True, other: False, "key": True}:
+        raise AssertionError(is_here)
+doubled = jax.jit(lambda y: 2 * y)(kept["back"])  # where it is
+together = ipu.popdist.gather({**kept, "total": total, "doubled": doubled, "number": 3})
+told["as it was"] = together.pop("number")
+key = together.pop("key")
+tell("gathered", together)
+tell("used whole", ipu.compile(lambda y: y + 1)(kept["back"]), jax.random.key_data(key))
+tell("used together", on_replay(train.__wrapped__)({**together, "key": key}, np.float32(1))[1])
 print(json.dumps(told), flush=True)
