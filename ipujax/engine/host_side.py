@@ -17,6 +17,7 @@ from jax.sharding import SingleDeviceSharding
 from ipujax.distribution.agree import of_all
 from ipujax.distribution.holding import held, holder
 from ipujax.engine.placement import Device, PerReplica, Placement, struct_of
+from ipujax.engine.transfers import Form, raw
 from lowering import HOST, ir, is_number, jaxpr, ops, shape_of
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
             return value
         return placement.leading(value.array) if is_shared else value.array
 
-    nothing = [np.zeros(shape_of(aval), aval.dtype) for aval in node.kernel.jaxpr.out_avals]
+    forms = [Form.of(struct_of(shape_of(aval), aval, None)) for aval in node.kernel.jaxpr.out_avals]
 
     def computed(values: Values) -> list[jax.Array]:
         operands = [operand(values[place]) for place in reads]
@@ -159,8 +160,12 @@ def host_call(machine: Machine, node: ir.HostCall) -> Callable[[Values, Session]
         if not (is_shared and placement.spans_processes):
             results = computed(values)
         else:
-            results = computed(values) if placement.own[0] == 0 else nothing
-            results = [jax.device_put(of_all(result)[0], host) for result in results]
+            if placement.own[0] == 0:
+                told = [raw(result) for result in computed(values)]
+            else:
+                told = [np.zeros(form.raw.shape, form.raw.dtype) for form in forms]
+            firsts = [jax.device_put(of_all(each)[0], host) for each in told]
+            results = [form.restored(y) for form, y in zip(forms, firsts, strict=True)]
         kept = results if is_shared else [PerReplica(_dealt(y, placement)) for y in results]
         values.update(zip(writes, kept, strict=True))
 

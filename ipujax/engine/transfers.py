@@ -95,7 +95,7 @@ def send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], None]:
     places = [(value, node.source) for value in node.values]
 
     def run(values: Values, session: Session) -> None:
-        arrays = [_raw(load(values[place])) for place in places]
+        arrays = [raw(load(values[place])) for place in places]
         session.exchanged.send(node.process, node.channel, arrays)
 
     return run
@@ -110,7 +110,7 @@ class Receiving:
         self.places = [(value, node.target) for value in node.values]
         self.is_own = [value not in machine.shared and has_axis for value in node.values]
         self.forms = [
-            _Form.of(machine.placement.struct(avals[value], 0, 0 if own else None))
+            Form.of(machine.placement.struct(avals[value], 0, 0 if own else None))
             for value, own in zip(node.values, self.is_own, strict=True)
         ]
         self.message = node.process, node.channel, [form.raw for form in self.forms]
@@ -121,18 +121,18 @@ class Receiving:
 
     def __call__(self, values: Values, session: Session) -> None:
         """Waits for the values."""
-        raw = session.exchanged.receive(*self.message)
-        arrived = map(self._arrived, raw, self.forms, self.is_own)
+        arrays = session.exchanged.receive(*self.message)
+        arrived = map(self._arrived, arrays, self.forms, self.is_own)
         values.update(zip(self.places, arrived, strict=True))
 
-    def _arrived(self, raw: jax.Array, form: _Form, own: bool) -> jax.Array | PerReplica:
-        array = form.restored(raw)
+    def _arrived(self, words: jax.Array, form: Form, own: bool) -> jax.Array | PerReplica:
+        array = form.restored(words)
         held = PerReplica(array) if own else array
         is_on_host = self.node.target == HOST
         return held if is_on_host else self.placement.to_device(held, self.node.target)
 
 
-def _raw(value: Any) -> Any:
+def raw(value: Any) -> Any:
     """An array of numbers: keys of random numbers travel as their words."""
     array = value.array if isinstance(value, PerReplica) else value
     return jax.random.key_data(array) if _holds_keys(array) else array
@@ -143,7 +143,7 @@ def _holds_keys(array: Any) -> bool:
 
 
 @dc.dataclass(frozen=True)
-class _Form:
+class Form:
     """What an array is made of again where it arrives.
 
     Attributes:
@@ -157,7 +157,7 @@ class _Form:
     algorithm: Any = None
 
     @classmethod
-    def of(cls, struct: jax.ShapeDtypeStruct) -> _Form:
+    def of(cls, struct: jax.ShapeDtypeStruct) -> Form:
         """That of an array as XLA is told of it."""
         if not _holds_keys(struct):
             return cls(struct, struct.weak_type)
@@ -167,11 +167,10 @@ class _Form:
             algorithms.append(jax.random.key_impl(keys))
             return jax.random.key_data(keys)
 
-        raw = jax.eval_shape(words, struct)
-        return cls(raw, algorithm=algorithms[0])
+        return cls(jax.eval_shape(words, struct), algorithm=algorithms[0])
 
-    def restored(self, raw: jax.Array) -> jax.Array:
-        """The array."""
+    def restored(self, array: jax.Array) -> jax.Array:
+        """The array that has travelled, as it was."""
         if self.algorithm is not None:
-            return jax.random.wrap_key_data(raw, impl=self.algorithm)
-        return typed(raw, is_weak=True) if self.is_weak else raw
+            return jax.random.wrap_key_data(array, impl=self.algorithm)
+        return typed(array, is_weak=True) if self.is_weak else array

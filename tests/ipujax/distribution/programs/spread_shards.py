@@ -109,14 +109,15 @@ seen: list[np.ndarray] = []
 
 
 @on_replay
-def outside(values: jax.Array) -> jax.Array:
+def outside(values: jax.Array) -> Any:
     with shard(2):
         double = values * 2
     with ipu.scopes.outside_compilation_scope():
         jax.debug.callback(seen.append, double)
         more = double + 1
+        key = jax.random.fold_in(jax.random.key(3), jnp.sign(double[0, 0]).astype(int))
     with shard(1):
-        return more * 3
+        return more * 3, jax.random.normal(key, (2,))
 
 
 tell("outside", outside(x))
