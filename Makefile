@@ -2,7 +2,8 @@
 #
 #   make demo        train a digits classifier over two virtual IPUs
 #   make test        run the tests (minutes)
-#   make test-all    run them, and the exhaustive sweeps
+#   make test-all    run them, and the exhaustive sweeps (half an hour)
+#   make test-complete  run what these leave out (an hour)
 #   make lint        ruff and pyright, as CI does
 #   make notebooks   execute the notebooks into build/notebooks
 #   make bench       print the benchmarks' table of ratios
@@ -15,7 +16,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format notebooks bench clean
+.PHONY: help demo test test-all test-complete lint format notebooks bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -29,6 +30,9 @@ test: $(STAMP)-test
 # Sweeps are few long files of many even parts: whoever has nothing left takes some.
 test-all: test
 	$(BIN)/python -m pytest -n logical --dist worksteal -m exhaustive
+
+test-complete: $(STAMP)-test
+	$(BIN)/python -m pytest -n logical --dist worksteal -m complete
 
 lint: $(STAMP)-test
 	$(BIN)/ruff check .

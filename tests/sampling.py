@@ -1,4 +1,8 @@
-"""Which variants of a parametrized sweep are run often: few, with every value of parameters."""
+"""Which variants of a parametrized sweep are run often: few, with every value of parameters.
+
+A test's variants are of three kinds: those that everybody runs, those that CI runs besides
+(`exhaustive`), and those that are run now and then (`complete`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 
-def sample(variants: Sequence[Mapping[str, int]], count: int, sweep: str) -> set[int]:
-    """The numbers of `count` variants, spread evenly.
+def sample(variants: Sequence[Mapping[str, int]], count: int, sweep: str) -> list[int]:
+    """The numbers of `count` variants, spread evenly; a smaller sample is the begin of a larger.
 
     Each next one has the values that were taken least, and is far from those before. The first is
     another one in each sweep, so that sweeps of which one variant is taken take different ones.
@@ -22,24 +26,29 @@ def sample(variants: Sequence[Mapping[str, int]], count: int, sweep: str) -> set
     """
     taken: list[int] = []
     shown: Counter[tuple[str, int]] = Counter()
+    # How far each that is left is from the nearest that is taken.
+    distances = dict.fromkeys(range(len(variants)), len(variants))
 
     def dullness(number: int) -> tuple[int, int]:
         seen = sum(shown[pair] for pair in variants[number].items())
-        return seen, -min(abs(number - other) for other in taken)
+        return seen, -distances[number]
 
     chosen = zlib.crc32(sweep.encode()) % len(variants)
-    while True:
+    while len(taken) < count:
         taken.append(chosen)
         shown.update(variants[chosen].items())
-        rest = [number for number in range(len(variants)) if number not in taken]
-        if len(taken) >= count or not rest:
-            return set(taken)
-        chosen = min(rest, key=dullness)
+        del distances[chosen]
+        if not distances:
+            break
+        for number, distance in distances.items():
+            distances[number] = min(distance, abs(number - chosen))
+        chosen = min(distances, key=dullness)
+    return taken
 
 
 def mark_the_rest(items: Sequence[pytest.Item]) -> None:
-    """Marks as exhaustive what `@pytest.mark.sampled(count)` leaves out."""
-    sweeps: dict[tuple[str, int], list[pytest.Function]] = {}
+    """Marks what `@pytest.mark.sampled(quick, exhaustive)` leaves out of each kind of run."""
+    sweeps: dict[tuple[str, int, int | None], list[pytest.Function]] = {}
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is None:
@@ -48,17 +57,23 @@ def mark_the_rest(items: Sequence[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid}: `sampled` is for tests with parameters")
         if item.get_closest_marker("exhaustive") is None:
             sweep = item.nodeid.partition("[")[0]
-            sweeps.setdefault((sweep, _count(item, mark)), []).append(item)
-    for (sweep, count), variants in sweeps.items():
-        kept = sample([variant.callspec.indices for variant in variants], count, sweep)
+            sweeps.setdefault((sweep, *_counts(item, mark)), []).append(item)
+    for (sweep, quick, exhaustive), variants in sweeps.items():
+        most = len(variants) if exhaustive is None else exhaustive
+        order = sample([variant.callspec.indices for variant in variants], most, sweep)
         for number, variant in enumerate(variants):
-            if number not in kept:
+            if number not in order:
+                variant.add_marker("complete")
+            elif number not in order[:quick]:
                 variant.add_marker("exhaustive")
 
 
-def _count(item: pytest.Item, mark: pytest.Mark) -> int:
+def _counts(item: pytest.Item, mark: pytest.Mark) -> tuple[int, int | None]:
+    """How many variants everybody runs, and how many CI does; None for all."""
     match mark.args:
-        case (int(count),) if count > 0 and not mark.kwargs:
-            return count
+        case (int(quick),) if quick > 0 and not mark.kwargs:
+            return quick, None
+        case (int(quick), int(exhaustive)) if 0 <= quick < exhaustive and not mark.kwargs:
+            return quick, exhaustive
         case _:
-            raise pytest.UsageError(f"{item.nodeid}: write @pytest.mark.sampled(4)")
+            raise pytest.UsageError(f"{item.nodeid}: write @pytest.mark.sampled(4) or (4, 40)")

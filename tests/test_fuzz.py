@@ -38,7 +38,7 @@ def test_few_programs_from_the_command_line() -> None:
     assert "4 programs" in ended.stdout.splitlines()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 8)
 @pytest.mark.parametrize("block", range(24))
 def test_many_programs(block: int) -> None:
     for index in range(PER_BLOCK * block, PER_BLOCK * (block + 1)):

@@ -18,8 +18,8 @@ def test_every_value_is_shown_as_often_as_the_others(count: int) -> None:
     numbers = itertools.product(*map(range, sizes.values()))
     variants = [dict(zip(sizes, these, strict=True)) for these in numbers]
     kept = sample(variants, count, "sweep")
+    assert kept[:5] == sample(variants, min(count, 5), "sweep")
     assert len(kept) == min(count, len(variants))
-    assert kept == sample(variants, count, "sweep")
     for name, size in sizes.items():
         shown = Counter(variants[number][name] for number in kept)
         often = [shown[value] for value in range(size)]
@@ -36,7 +36,7 @@ def test_a_sample_is_spread() -> None:
 
 def test_sweeps_of_which_one_is_taken_take_different_ones() -> None:
     engines = [{"engine": 0}, {"engine": 1}]
-    firsts = Counter(next(iter(sample(engines, 1, f"sweep {i}"))) for i in range(40))
+    firsts = Counter(sample(engines, 1, f"sweep {i}")[0] for i in range(40))
     assert min(firsts[0], firsts[1]) >= 10
 
 
@@ -45,7 +45,7 @@ import pytest
 from tests.sampling import mark_the_rest
 
 def pytest_configure(config):
-    for name in ("exhaustive", "sampled"):
+    for name in ("complete", "exhaustive", "sampled"):
         config.addinivalue_line("markers", name)
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,11 +59,16 @@ import pytest
 @pytest.mark.parametrize("case", [*range(9), pytest.param(9, marks=pytest.mark.exhaustive)])
 def test_it(case):
     pass
+
+@pytest.mark.sampled(1, 4)
+@pytest.mark.parametrize("case", range(20))
+def test_large(case):
+    pass
 """
 RUN = """
 import pytest
 
-for chosen in ("not exhaustive", "exhaustive"):
+for chosen in ("not exhaustive and not complete", "exhaustive", "complete"):
     pytest.main(["-q", "-p", "no:cacheprovider", "-m", chosen, "test_it.py"])
 """
 
@@ -72,11 +77,12 @@ def test_what_is_left_out_is_exhaustive(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_it.py").write_text(SWEEP, encoding="utf-8")
     said = run_python(RUN, 1, tmp_path)
-    assert "2 passed, 8 deselected" in said
-    assert "8 passed, 2 deselected" in said
+    assert "3 passed, 27 deselected" in said
+    assert "11 passed, 19 deselected" in said
+    assert "16 passed, 14 deselected" in said
 
 
-@pytest.mark.parametrize("arguments", [(), ("two",), (0,), (2, 3)])
+@pytest.mark.parametrize("arguments", [(), ("two",), (0,), (3, 2), (1, 2, 3)])
 def test_marks_that_say_no_number(
     request: pytest.FixtureRequest, arguments: tuple[object, ...]
 ) -> None:

@@ -18,16 +18,9 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(2, 200)
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_a_function_gives_the_numbers_of_jit(example: Example) -> None:
-    use_ipus(2)
-    check(example)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("example", EXAMPLES[::40], ids=str)
-def test_a_sample_gives_the_numbers_of_jit(example: Example) -> None:
     use_ipus(2)
     check(example)
 

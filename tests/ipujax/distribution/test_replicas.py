@@ -15,7 +15,7 @@ REPLICAS = 4
 
 
 @pytest.mark.parametrize("program", ["loop.py", "pipelined.py"])
-@pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.complete)])
 def test_training_is_that_of_one_process(program: str, instances: int) -> None:
     (alone,), told = (told_by(program, n, REPLICAS) for n in (1, instances))
     assert [each["index"] for each in told] == list(range(instances))
@@ -41,13 +41,11 @@ def replicas_of(program: str, instances: int, *arguments: str) -> dict[str, np.n
     [
         (2, ("operators.py",)),
         (2, ("trainings.py", "loops")),
-        pytest.param(4, ("operators.py",), marks=pytest.mark.exhaustive),
-        pytest.param(4, ("trainings.py", "loops"), marks=pytest.mark.exhaustive),
-        *(
-            pytest.param(instances, command, marks=pytest.mark.exhaustive)
-            for command in (("operators.py", "every"), ("trainings.py", "pipelines"))
-            for instances in (2, 4)
-        ),
+        pytest.param(2, ("operators.py", "every"), marks=pytest.mark.exhaustive),
+        pytest.param(2, ("trainings.py", "pipelines"), marks=pytest.mark.exhaustive),
+        pytest.param(4, ("operators.py", "every"), marks=pytest.mark.exhaustive),
+        pytest.param(4, ("trainings.py", "loops"), marks=pytest.mark.complete),
+        pytest.param(4, ("trainings.py", "pipelines"), marks=pytest.mark.complete),
     ],
 )
 def test_replicas_do_what_those_of_one_process_do(instances: int, command: tuple[str, ...]) -> None:
@@ -76,7 +74,7 @@ def test_programs_that_differ_are_found_before_they_run() -> None:
     assert "it ran" not in done.stdout
 
 
-@pytest.mark.parametrize("late", [1, pytest.param(35, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("late", [1, pytest.param(35, marks=pytest.mark.complete)])
 def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
     """Where gloo makes connections, it waits 30 seconds and no longer."""
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]

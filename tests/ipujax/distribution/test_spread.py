@@ -36,8 +36,8 @@ def run(instances: int, program: str, *arguments: str, replicas: int = 1) -> lis
     [
         ("Interleaved", 2, 2),
         pytest.param("Grouped", 4, 1, marks=pytest.mark.exhaustive),
-        pytest.param("Sequential", 3, 1, marks=pytest.mark.exhaustive),
-        pytest.param("Interleaved", 4, 1, marks=pytest.mark.exhaustive),
+        pytest.param("Sequential", 3, 1, marks=pytest.mark.complete),
+        pytest.param("Interleaved", 4, 1, marks=pytest.mark.complete),
     ],
 )
 def test_stages_train_as_in_one_process(schedule: str, instances: int, replicas: int) -> None:
@@ -63,6 +63,6 @@ def test_shards_compute_as_in_one_process() -> None:
     ("instances", "first"), [(2, 0), pytest.param(3, 40, marks=pytest.mark.exhaustive)]
 )
 def test_random_programs(instances: int, first: int) -> None:
-    count = 6 if instances == 2 else 40
+    count = 6 if instances == 2 else 20
     run_checked = run(instances, "fuzzed.py", str(first), str(first + count))
     assert run_checked == [{"checked": count}] * instances

@@ -20,7 +20,11 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from tests.ipujax.distribution.processes import told_by
 
 STRATEGIES = (IPUMultiWorkerStrategy, IPUHorovodStrategy, IPUMultiReplicaStrategy)
-MANY = [2, *(pytest.param(count, marks=pytest.mark.exhaustive) for count in (1, 3, 4))]
+MANY = [
+    2,
+    pytest.param(3, marks=pytest.mark.exhaustive),
+    *(pytest.param(count, marks=pytest.mark.complete) for count in (1, 4)),
+]
 
 
 def of(workers: int) -> list[dict[str, Any]]:

@@ -16,13 +16,13 @@ from tests.keras_applications.compare import Result, architectures, build, compa
 SAMPLE = ["ConvNeXtTiny", "DenseNet121", "MobileNetV3Small", "ResNet50"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 2)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_step_gives_the_numbers_of_keras(name):
     assert (result := compare(name, build(name))).agrees, result
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("name", ["ConvNeXtTiny", "MobileNet"])
 def test_a_pipeline_with_accumulation_gives_the_numbers_of_keras(name):
     assert (result := compare(name, build(name, 2), 2)).agrees, result
