@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineTypeError
 from ipujax.pipelines.values import check
+from ipujax.system.poplar_options import planner_options
 from lowering import pipelines
 
 
@@ -51,6 +52,7 @@ class PipelineStageOptions:
 
     Raises:
       PipelineTypeError: (a `TypeError`) something that is no dict.
+      ConfigError: (a `ValueError`) a value that the planner cannot work with.
     """
 
     def __init__(
@@ -62,13 +64,16 @@ class PipelineStageOptions:
         for name, options in groups.items():
             if options is not None and not isinstance(options, dict):
                 raise PipelineTypeError(f"{name} must be a dict, not {options!r}")
-        self._options = {name: dict(options or {}) for name, options in groups.items()}
+        self._options = {
+            name: planner_options(options or {}, f"PipelineStageOptions: {name}")
+            for name, options in groups.items()
+        }
 
     @property
     def as_marks(self) -> pipelines.Options:
         """The options as a task carries them."""
         return tuple(
-            (group, tuple(sorted((str(k), str(v)) for k, v in options.items())))
+            (group, tuple(sorted(options.items())))
             for group, options in self._options.items()
             if options
         )

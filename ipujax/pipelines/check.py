@@ -85,8 +85,8 @@ def check_pipeline(
 
     Raises:
       OutOfRangeError: (an `EOFError`) fewer elements than one weight update takes.
-      PipelineError: (a `ValueError`) and its kin: arguments that `pipeline` would refuse, or a
-        reference whose results do not fit.
+      PipelineError: (a `ValueError`) and its kin: arguments that `pipeline` would refuse, no
+        schedule at all, or a reference whose results do not fit.
     """
     request = _request(computational_stages, gradient_accumulation_count, **arguments)
     if not jaxpr.trace_state_clean():
@@ -105,7 +105,12 @@ def check_pipeline(
     source = _source(request.infeed_queue, batch)
     chosen = [request.pipeline_schedule]
     if schedules is not None:
-        chosen = check.iterable(schedules, "schedules", "schedules of pipelines")
+        chosen = list(check.iterable(schedules, "schedules", "schedules of pipelines"))
+    if not chosen:
+        raise PipelineError(
+            f"check_pipeline(schedules={schedules!r}) names no schedule, so nothing is checked",
+            fix="name at least one, or leave `schedules` out for that of the pipeline",
+        )
     rows: list[Difference] = []
     replicas = 1
     for schedule in chosen:

@@ -53,7 +53,6 @@ def make_report(
         than there are tiles.
     """
     index = Index(program)
-    _check_stage_options(index)
     options = _options(config, target)
     profile = machine.model(program, options)
     facts = Facts(index, profile, options)
@@ -65,14 +64,6 @@ def make_report(
         arguments=arguments,
         costs=costs(facts),
     )
-
-
-def _check_stage_options(index: Index) -> None:
-    """Checks those that ride in the program as those of the configuration are checked."""
-    for node in index.of(ir.Task):
-        stage = "the weight update" if node.spec.stage < 0 else f"stage {node.spec.stage}"
-        for group, pairs in node.spec.options:
-            planner_options(dict(pairs), f"{node.spec.kind} {group} of {stage}")
 
 
 def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:

@@ -30,7 +30,8 @@ class Chip:
 
 
 # Tiles: PopTorch, popart_compiler/source/Utils.cpp. 638976 bytes: PopART,
-# available_memory_proportion_test.py. 1330 MHz: Poplar tutorial 6.
+# available_memory_proportion_test.py; the loader keeps some of them, see `ipu.targets`. 1330 MHz:
+# Poplar tutorial 6.
 IPU2 = Chip("ipu2", "GC200 (Colossus Mk2)", 1472, 638_976, 1_330_000_000, remote_buffers=True)
 
 # What the machine that `gc-info -l` lists is made of.

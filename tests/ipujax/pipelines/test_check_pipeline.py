@@ -99,6 +99,12 @@ def test_a_right_pipeline_agrees(engine: str) -> None:
     found.raise_if_different()
 
 
+@pytest.mark.parametrize("schedules", [[], ()])
+def test_no_schedule_at_all_is_refused(schedules: Any) -> None:
+    with pytest.raises(ipu.errors.PipelineError, match="nothing is checked"):
+        checked(schedules=schedules)
+
+
 @pytest.mark.exhaustive
 def test_several_schedules_are_checked_at_once() -> None:
     schedules = [*Schedule, ipu.schedules.gpipe, ipu.schedules.zero_bubble]

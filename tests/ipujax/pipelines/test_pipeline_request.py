@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.errors import ConfigError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.run import run_pipeline
@@ -104,6 +105,22 @@ def test_a_schedule_tried_in_the_place_of_the_users_holds_for_requests_made_befo
         overridden = ipu.compile(train).lower(WEIGHTS)
     assert "grouped" in lowered.as_text()
     assert "sequential" in overridden.as_text()
+
+
+@pytest.mark.parametrize("group", ["convolution_options", "matmul_options"])
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("availableMemoryProportion", 2, "a number from 0 to 1"),
+        ("availableMemoryProportion", "nan", "a number from 0 to 1"),
+        ("partialsType", "double", "one of 'half', 'float', "),
+    ],
+)
+def test_stage_options_are_checked_where_they_are_given(
+    group: str, name: str, value: object, wanted: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{group}\['{name}'\] .* {wanted}"):
+        PipelineStageOptions(**{group: {name: value}})
 
 
 def test_stage_options_do_not_follow_a_dict_that_changes_later() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax import pva
+from ipujax.system.chips import IPU2
 from tests.ipujax.reporting import configured, training
 from tests.ipujax.small_report import LINE, small_report
 
@@ -27,6 +28,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pva.Report:
     path = tmp_path_factory.mktemp("pva") / "report.json"
     ipu.compile(function).lower(*arguments).report().to_json(path)
     return pva.openReport(str(path))
+
+
+def test_chips_have_one_size_wherever_it_is_told():
+    assert IPU2.bytes_per_tile == ipu.targets.IPU2.bytes_per_tile == 638_976
+    assert ipu.targets.IPU2.bytes_per_tile - ipu.targets.IPU2.reserved_bytes == 637_872
 
 
 def test_target(small: pva.Report):

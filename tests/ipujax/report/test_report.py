@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import ipujax as ipu
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
-from ipujax.pipelining_ops import PipelineStageOptions, pipeline
+from ipujax.pipelining_ops import pipeline
 from ipujax.report.make import make_report
 from ipujax.report.presentation.document.runs import runs
 from ipujax.report.report import Report
@@ -299,15 +299,6 @@ def test_other_options_of_poplar_pass(caplog: pytest.LogCaptureFixture) -> None:
     options = dict.fromkeys(names, "x")
     configured(matmuls__poplar_options=options, compilation_poplar_options=options)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
-def test_bad_options_of_a_stage_are_errors_of_its_report() -> None:
-    configured(2)
-    bad = PipelineStageOptions(matmul_options={"availableMemoryProportion": 2})
-    model, args = training(2, 4, forward_propagation_stages_poplar_options=[None, bad])
-    lowered = ipu.compile(model).lower(*args)
-    with pytest.raises(ConfigError, match="forward matmul_options of stage 1"):
-        lowered.report()
 
 
 def test_lower_proportions_leave_less_for_temporaries() -> None:
