@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -206,6 +206,18 @@ class HostEmbedding:
         self.optimizer_spec = optimizer_spec
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         self.table = HostTable(name, np.array(values, dtype, order="C"), optimizer_spec)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is nothing that an embedding does.
+
+        Raises:
+          ConfigTypeError: (a `TypeError`) always; it says what to call instead.
+        """
+        raise check.refuse_type(
+            f"host embedding `{self.name}` was called as a function",
+            "call `embedding.lookup(indices)` in compiled code, and run that inside of "
+            "`with embedding.register():`",
+        )
 
     @property
     def handle(self) -> jax.Array:

@@ -48,8 +48,10 @@ class PopnnLSTM(Layer):
       weights_initializer: `(key, shape, dtype)` to the first kernel; as those of
         `jax.nn.initializers`. Glorot uniform by default.
       bias_initializer: the same for the biases. Zeros by default.
-      activation: "tanh", "relu", "softmax", "sigmoid", "hard_sigmoid" or "linear".
-      recurrent_activation: "tanh", "softmax", "sigmoid", "hard_sigmoid" or "linear".
+      activation: "tanh", "relu", "softmax", "sigmoid", "hard_sigmoid" or "linear". A function
+        stands for its name, whatever it computes, as in the original: `jnp.tanh` for "tanh".
+        "hard_sigmoid" is `clip(0.2 * x + 0.5, 0, 1)`.
+      recurrent_activation: the same, but for "relu".
       name: the named scope of the layer's operations; that of the class by default.
 
     Raises:

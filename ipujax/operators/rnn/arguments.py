@@ -22,10 +22,17 @@ def check_dtype(dtype: Any, what: str) -> np.dtype[Any]:
     return np.dtype(known.name)
 
 
-def check_activation(name: Any, argument: str) -> None:
-    """Refuses what is no activation; those of gates give values from 0 to 1, but for tanh."""
+def activation_name(given: Any, argument: str) -> str:
+    """The name of an activation; a function, such as `jnp.tanh`, stands for its own name.
+
+    Those of gates give values from 0 to 1, but for tanh.
+
+    Raises:
+      OperatorError: (a `ValueError`) for what is no activation.
+    """
     names = [known for known in ACTIVATIONS if argument == "activation" or known != "relu"]
-    check.one_of(name, names, argument)
+    name = getattr(given, "__name__", given) if callable(given) else given
+    return check.one_of(name, names, argument)
 
 
 def operand(x: Any, dtype: np.dtype[Any], what: str) -> jax.Array:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ipujax import scopes
 from ipujax.checks.arrays import check
-from ipujax.operators.rnn.arguments import check_activation, check_dtype, operand
+from ipujax.operators.rnn.arguments import activation_name, check_dtype, operand
 
 Initializer = Callable[..., jax.Array]
 Parameters = Mapping[str, jax.Array]
@@ -32,8 +32,8 @@ class Layer:
     seed: int | None = None
     weights_initializer: Initializer | None = None
     bias_initializer: Initializer | None = None
-    activation: str = "tanh"
-    recurrent_activation: str = "sigmoid"
+    activation: Any = "tanh"
+    recurrent_activation: Any = "sigmoid"
     name: str | None = None
 
     _gates: ClassVar[int]
@@ -48,8 +48,9 @@ class Layer:
         fix = "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)"
         check.function(self.weights_initializer, "weights_initializer", fix, optional=True)
         check.function(self.bias_initializer, "bias_initializer", fix, optional=True)
-        check_activation(self.activation, "activation")
-        check_activation(self.recurrent_activation, "recurrent_activation")
+        self.activation = activation_name(self.activation, "activation")
+        gate = activation_name(self.recurrent_activation, "recurrent_activation")
+        self.recurrent_activation = gate
         check.text(self.name, f"the name of {kind}", optional=True)
 
     @property

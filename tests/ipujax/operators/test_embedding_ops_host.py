@@ -85,6 +85,12 @@ def test_there_are_two_strategies() -> None:
 
 
 @pytest.mark.fact("host_embedding.bad_tensor")
+def test_calling_one_says_what_to_call() -> None:
+    embedding = HostEmbedding("words", np.ones((3, 2), np.float32))
+    with pytest.raises(TypeError, match=r"`words` was called(.|\n)*embedding\.lookup\(indices\)"):
+        embedding(np.array([1, 2]))
+
+
 @pytest.mark.parametrize("tensor", [[[1.0]], None, "table"])
 def test_a_table_is_an_array(tensor: Any) -> None:
     with pytest.raises(ValueError, match="give an array"):

@@ -544,11 +544,26 @@ def test_every_activation(act: str, rec: str, kind: Any) -> None:
     close(call(layer, *args), wanted, 5e-5)
 
 
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("function", [jnp.tanh, jax.nn.sigmoid, jax.nn.softmax])
+def test_a_function_stands_for_its_name(function: Any, kind: Any) -> None:
+    name = function.__name__
+    layer, named = (kind(UNITS, activation=f, recurrent_activation=f) for f in (function, name))
+    assert (layer.activation, layer.recurrent_activation) == (name, name)
+    params = made(named)
+    results = (jax.tree.leaves(call(f, params, inputs())) for f in (layer, named))
+    for left, right in zip(*results, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 SPECIFICATIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"num_units": 0}, ValueError, "num_units of .* is 0"),
     ({"num_units": 2.5}, TypeError, "num_units"),
     ({"activation": "swish"}, ValueError, "activation is 'swish'"),
+    ({"activation": jnp.sin}, ValueError, "activation is 'sin'"),
+    ({"activation": lambda x: x}, ValueError, "activation is '<lambda>'"),
     ({"recurrent_activation": "relu"}, ValueError, "recurrent_activation is 'relu'"),
+    ({"recurrent_activation": jax.nn.relu}, ValueError, "recurrent_activation is 'relu'"),
     ({"seed": "4"}, TypeError, "seed"),
     ({"weights_initializer": 0.1}, TypeError, "weights_initializer"),
     ({"name": 3}, TypeError, "name"),
