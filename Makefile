@@ -5,7 +5,7 @@
 #   make test-all    run them, and the exhaustive sweeps (half an hour)
 #   make test-complete  run what these leave out (an hour)
 #   make lint        ruff and pyright, as CI does
-#   make notebooks   execute the notebooks into build/notebooks
+#   make notebooks   execute the notebooks into build/notebooks (-j2: two at a time)
 #   make bench       print the benchmarks' table of ratios
 #   make clean       remove .venv and everything generated
 
@@ -15,8 +15,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-complete lint format notebooks bench clean
+.PHONY: help demo test test-all test-complete lint format notebooks $(NOTEBOOKS) bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -43,14 +45,13 @@ format: $(STAMP)-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-notebooks: $(STAMP)-test
+notebooks: $(NOTEBOOKS)
+
+$(NOTEBOOKS): build/notebooks/%.ipynb: notebooks/%.py $(STAMP)-test
 	@mkdir -p build/notebooks
-	@set -e; for source in notebooks/*.py; do \
-	  target=build/notebooks/$$(basename "$$source" .py).ipynb; \
-	  echo "executing $$source"; \
-	  $(BIN)/jupytext --quiet --to ipynb --output "$$target" "$$source"; \
-	  $(BIN)/jupyter-execute --inplace "$$target"; \
-	done
+	@echo "executing $<"
+	@$(BIN)/jupytext --quiet --to ipynb --output "$@" "$<"
+	@$(BIN)/jupyter-execute --inplace "$@"
 
 bench: $(STAMP)-test
 	@$(BIN)/python -m benchmarks
