@@ -144,7 +144,7 @@ def _command(instance: Instance, host: str, options: argparse.Namespace) -> list
     """What starts an instance."""
     variables = {**dict(options.x), **instance.environment()}
     if options.executable_cache_path:
-        flags = f"--executable_cache_path={options.executable_cache_path}"
+        flags = f"--executable_cache_path={shlex.quote(options.executable_cache_path)}"
         variables["TF_POPLAR_FLAGS"] = f"{os.environ.get('TF_POPLAR_FLAGS', '')} {flags}".strip()
     follower = [
         sys.executable,

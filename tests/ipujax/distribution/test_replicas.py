@@ -100,7 +100,7 @@ def test_kernels_of_several_processes_are_not_kept(
 ) -> None:
     # Only the first process would have kept some, with their collectives in another order.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "variable"))
-    options = ["--num-instances", "2", "--executable-cache-path", str(tmp_path / "flag")]
+    options = ["--num-instances", "2", "--executable-cache-path", str(tmp_path / "a flag")]
     launch = [sys.executable, "-m", "ipujax.distribution.launch", *options]
     program = [sys.executable, str(PROGRAMS / "loop.py")]
     subprocess.run([*launch, *program], timeout=120, check=True, capture_output=True)
