@@ -211,8 +211,8 @@ class Lowered:
 
         inputs = map(int, self.modelled.inputs)
         names = dict(zip(inputs, self.signature.argument_names(), strict=False))
-        config = self.device.config
-        return functools.cache(lambda chip: make_report(self.modelled, config, chip, names))
+        config, ladder = self.device.config, self.device.ladder
+        return functools.cache(lambda chip: make_report(self.modelled, config, chip, names, ladder))
 
 
 class Executable:

@@ -38,7 +38,11 @@ def chip_of(config: SystemOptions, target: str | Target | None) -> Target:
 
 
 def make_report(
-    program: ir.Program, config: SystemOptions, target: Target, arguments: Mapping[int, str]
+    program: ir.Program,
+    config: SystemOptions,
+    target: Target,
+    arguments: Mapping[int, str],
+    ladder: tuple[int, ...] = (),
 ) -> Report:
     """Models one call of a program.
 
@@ -47,13 +51,14 @@ def make_report(
       config: in force for the device.
       target: the chip.
       arguments: what the user calls them, by their values in the program.
+      ladder: the places of the device's IPUs on the ladder of links; (): as they are numbered.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
         than there are tiles.
     """
     index = Index(program)
-    options = _options(config, target)
+    options = dc.replace(_options(config, target), ladder=ladder)
     profile = machine.model(program, options)
     facts = Facts(index, profile, options)
     helps = () if profile.memory.fits else advice(facts, may_recompute=config.allow_recompute)

@@ -255,7 +255,8 @@ class SystemOptions(ConfigNode):
         device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping
         them: less memory, more time. Operations with state are never repeated.
-      selection_order: In which order a device's IPUs become shards.
+      selection_order: In which order a device's IPUs become shards: which ones, and how many IPUs a
+        copy between two shards passes on its way, which costs cycles.
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.

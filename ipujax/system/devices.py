@@ -56,6 +56,11 @@ class LogicalDevice:
         return len(self.ipus)
 
     @property
+    def ladder(self) -> tuple[int, ...]:
+        """The place of each IPU on the ladder of links, as `selection_order` has them."""
+        return shard_order(self.num_ipus, self.config.selection_order)
+
+    @property
     def connection(self) -> DeviceConnectionType:
         """When it attaches."""
         return self.config.device_connection.type

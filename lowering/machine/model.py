@@ -49,7 +49,11 @@ def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
         program=timing.tree,
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
-        assumptions=(*_of_instances(program, options.target), *timing.assumptions),
+        assumptions=(
+            *_of_instances(program, options.target),
+            *_of_ladder(program, options),
+            *timing.assumptions,
+        ),
         mappings={place: timer.laid(*place).mapping for place in _places(program)},
     )
 
@@ -62,6 +66,22 @@ def _of_instances(program: ir.Program, target: Target) -> Sequence[str]:
     return (
         f"{program.instances} instances on machines of their own, whose gateways send "
         f"{links.gateway_bytes_per_second / 1e9:g} GB/s for {links.ipus_of_gateway} IPUs",
+    )
+
+
+def _of_ladder(program: ir.Program, options: ModelOptions) -> Sequence[str]:
+    """Which copies are not between linked IPUs, where the order of IPUs on the ladder is given."""
+    copies = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+    pairs = [
+        (copy.source, copy.target) for copy in copies if HOST not in (copy.source, copy.target)
+    ]
+    passing = bool(options.ladder) and sum(options.passed(*pair) > 0 for pair in pairs)
+    if not passing:
+        return ()
+    order = ", ".join(map(str, options.ladder[: program.ipus]))
+    return (
+        f"IPUs at places {order} of the ladder (selection_order): {passing} of {len(pairs)} copies "
+        "between them pass other IPUs",
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
+from lowering.machine.transfers.links import inter_ipu_cycles, route
 from lowering.ops.tasks import TaskSpec
 
 _NO_OPTIONS = PlanOptions()
@@ -26,6 +27,8 @@ class ModelOptions:
       overlaps_io: whether these read and feed queues beside the others' compute.
       merged_bytes: up to how many bytes all-reduces are merged
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
+      ladder: the place of each IPU on the ladder of links (`IPUConfig.selection_order`), those of
+        the first replica first; (): as they are numbered.
     """
 
     target: Target = IPU2
@@ -34,12 +37,29 @@ class ModelOptions:
     io_tiles: int = 0
     overlaps_io: bool = False
     merged_bytes: int = 0
+    ladder: tuple[int, ...] = ()
 
     @property
     def compute_target(self) -> Target:
         """The chip without its I/O tiles."""
         tiles = self.target.tiles_per_ipu - self.io_tiles
         return dc.replace(self.target, tiles_per_ipu=tiles) if self.io_tiles else self.target
+
+    def between(self, flows: Iterable[tuple[int, int, float]]) -> int:
+        """Cycles of an exchange between IPUs, its syncs not counted.
+
+        Args:
+          flows: (source, target, bytes), all at the same time.
+        """
+        placed = [(self._place(source), self._place(end), sent) for source, end, sent in flows]
+        return inter_ipu_cycles(self.target, placed)
+
+    def passed(self, source: int, target: int) -> int:
+        """How many IPUs data passes on its way from one to another."""
+        return len(route(self._place(source), self._place(target))) - 1
+
+    def _place(self, ipu: int) -> int:
+        return self.ladder[ipu] if self.ladder else ipu
 
 
 def plan_options(

@@ -99,7 +99,7 @@ class Moves:
         pair = (node.source, node.target)
         clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
         name, bytes_ = f"copy {node.source} -> {node.target}", self.bytes_of(node.values)
-        cycles = links.inter_ipu_cycles(self._target, [(node.source, node.target, bytes_)])
+        cycles = self._options.between([(node.source, node.target, bytes_)])
         steps: list[_Step] = [
             ("sync", f"{name}/sync", self._sync, 0),
             ("inter_ipu", name, cycles, bytes_),

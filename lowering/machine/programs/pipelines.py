@@ -10,12 +10,12 @@ import numpy as np
 
 from lowering.machine import trace as tr
 from lowering.machine.kernels.totals import Total
+from lowering.machine.options import ModelOptions
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.part import Part
 from lowering.machine.programs.timeline import TaskKind, Timeline, pipeline_timeline, tick_patterns
-from lowering.machine.target import Target
-from lowering.machine.transfers.links import external_sync_cycles, inter_ipu_cycles
+from lowering.machine.transfers.links import external_sync_cycles
 from lowering.schedules import Schedule
 
 Flow: TypeAlias = tuple[int, int, float]
@@ -63,7 +63,7 @@ def run_pipeline(
     schedule: Schedule,
     bodies: Mapping[TaskKind, Body],
     flows: Mapping[TaskKind, Sequence[Flow]],
-    target: Target,
+    options: ModelOptions,
     num_ipus: int,
 ) -> PipelineRun:
     """Runs a schedule; after each tick all IPUs sync and what its tasks have made is copied.
@@ -72,13 +72,13 @@ def run_pipeline(
       schedule: the schedule.
       bodies: of each task.
       flows: what is copied to other IPUs after each task.
-      target: the chip.
+      options: the chip, and where its IPUs are.
       num_ipus: IPUs of one replica.
     """
-    sync = external_sync_cycles(target, num_ipus) if num_ipus > 1 else 0
+    sync = external_sync_cycles(options.target, num_ipus) if num_ipus > 1 else 0
     patterns, pattern_of = tick_patterns(schedule)
     sent = [[flow for task in tasks for flow in flows.get(task, ())] for tasks in patterns]
-    copies = np.array([inter_ipu_cycles(target, some) for some in sent], dtype=np.int64)
+    copies = np.array([options.between(some) for some in sent], dtype=np.int64)
     cycles = {task: body.cycles for task, body in bodies.items()}
     timeline = pipeline_timeline(schedule, cycles, (copies + sync)[pattern_of])
     tasks = tr.tasks(

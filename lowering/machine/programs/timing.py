@@ -281,7 +281,7 @@ class Timer:
                     parts.append(self._node(step, clock))
         for idle in bodies_of(schedule):  # a stage without gradients has no backward task
             bodies.setdefault(idle, Body(tr.group(()), 0))
-        run = run_pipeline(schedule, bodies, flows, self.target, self.program.ipus)
+        run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus)
         start = _together(clock, run.profile.cycles)
         for ipu, total in run.transfers.items():
             self.account.add(ipu, TRANSFERS, total)

@@ -11,16 +11,16 @@ from typing import Literal, NamedTuple
 
 from lowering.machine.target import Target
 
-INTER_IPU_CYCLES = 2_090
-"""What an exchange between IPUs takes beside its bytes and syncs, if anything moves.
+INTER_IPU_CYCLES = 2_066
+"""What an exchange between IPUs takes beside its bytes, hops and syncs, if anything moves.
 
 [D] from lbm-graphcore, exchange-vs-compute.csv, GC2: with rows of 2200 cells between 16 IPUs, each
 to the next, 17,600 bytes per border take 3043 cycles, 35,200 take 4017 and 4048. The difference is
-17.5 to 18.1 bytes per cycle (two links of target.py: 18.3); what bytes do not explain is 2079,
-2088 and 2119 cycles. No other chip was measured. poplibs (popops/Collectives.cpp) found where a
-ring of n - 1 steps and one of n / 2 steps with more bytes are equally fast: 608 KiB on 4 IPUs,
-2.4 MiB on 8 and 19 MiB on 16, which makes 4.3, 2.8 and 4.9 thousand cycles per step, its syncs and
-whatever else it has included.
+17.5 to 18.1 bytes per cycle (two links of target.py: 18.3); what neither bytes nor the IPU that
+half of the borders pass (24 cycles) explain is 2055, 2064 and 2095 cycles. No other chip was
+measured. poplibs (popops/Collectives.cpp) found where a ring of n - 1 steps and one of n / 2 steps
+with more bytes are equally fast: 608 KiB on 4 IPUs, 2.4 MiB on 8 and 19 MiB on 16, which makes 4.3,
+2.8 and 4.9 thousand cycles per step, its syncs and whatever else it has included.
 """
 
 LinkKind = Literal["neighbour", "across", "along"]
@@ -114,21 +114,31 @@ def link_bytes_per_cycle(target: Target, kind: LinkKind) -> float:
     return count * links.bytes_per_second / target.clock_hz
 
 
-def inter_ipu_cycles(
-    target: Target, flows: Sequence[tuple[int, int, float]], *, fixed_cycles: int = INTER_IPU_CYCLES
-) -> int:
-    """An exchange between IPUs, its syncs not counted: the busiest link sets the time.
+def busiest_link_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
+    """How long the busiest link works for flows (source, target, bytes) at the same time."""
+    loads = link_loads(flows).items()
+    return math.ceil(
+        max((load / link_bytes_per_cycle(target, hop.kind) for hop, load in loads), default=0)
+    )
+
+
+def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
+    """An exchange between IPUs, its syncs not counted.
+
+    Beside what is fixed and the busiest link, the longest way counts: each IPU that data passes
+    delays it as a hop delays the signal of a sync [D].
 
     Args:
       target: the chip.
-      flows: (source, target, bytes), all at the same time; 0 if none goes anywhere.
-      fixed_cycles: what is added to the time of the busiest link.
+      flows: (source, target, bytes) by places on the ladder, all at the same time; 0 if none goes
+        anywhere.
     """
-    loads = link_loads(flows)
-    if not any(loads.values()):
+    moving = [flow for flow in flows if flow[2] and flow[0] != flow[1]]
+    if not moving:
         return 0
-    busiest = max(load / link_bytes_per_cycle(target, hop.kind) for hop, load in loads.items())
-    return fixed_cycles + math.ceil(busiest)
+    passed = max(len(route(source, end)) for source, end, _ in moving) - 1
+    delay = passed * math.ceil(target.cycles(target.links.sync_seconds))
+    return INTER_IPU_CYCLES + busiest_link_cycles(target, moving) + delay
 
 
 def host_cycles(target: Target, bytes_: float) -> int:
