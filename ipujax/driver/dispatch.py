@@ -9,6 +9,7 @@ import jax
 from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
+from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.running import settled
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine.one_kernel import run_kernel
@@ -113,6 +114,7 @@ def _is_plain(lowered: Lowered) -> bool:
         and not lowered.signature.refs.closed_over
         and not lowered.device.results_are_zeros
         and not lowered.device.config.serialization_output_folder
+        and not is_logging_cycles(lowered.device)
         and not use_synthetic_data_for(SyntheticDataCategory.Parameters)
         and lowered.execution.is_one_kernel
     )

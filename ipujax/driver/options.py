@@ -7,6 +7,7 @@ import functools
 from ipujax.driver.arguments import Settings
 from ipujax.errors import DeviceError
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
+from ipujax.system.flags import poplar_flags
 from ipujax.system.log import get_logger
 from ipujax.system.options import floating_point_effective, floating_point_was_assigned
 from lowering import Options, ir, jaxpr
@@ -59,6 +60,11 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
     )
+
+
+def is_logging_cycles(device: LogicalDevice) -> bool:
+    """Whether `--log_cycle_count` asks for the cycles of this device's runs."""
+    return poplar_flags().log_cycle_count == device.ordinal
 
 
 def check_queues(program: ir.Program, device: LogicalDevice, replicas: int) -> None:

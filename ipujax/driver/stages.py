@@ -15,7 +15,13 @@ from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.meeting import connect
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
-from ipujax.driver.options import check_queues, device_of, options_for, tell_replicas
+from ipujax.driver.options import (
+    check_queues,
+    device_of,
+    is_logging_cycles,
+    options_for,
+    tell_replicas,
+)
 from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
@@ -26,6 +32,7 @@ from ipujax.events import IpuTraceEventType
 from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
 from ipujax.system.devices import SYSTEM, LogicalDevice
+from ipujax.system.log import get_logger
 from lowering import Options, ir, jaxpr, lower, ops
 
 if TYPE_CHECKING:
@@ -248,6 +255,8 @@ class Executable:
             executable_cache.store(entry, program.name)
             text = self.as_text() if events.recording() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
+        logs_cycles = is_logging_cycles(lowered.device)
+        self._cycles = lowered.report().cycles if logs_cycles else None
         folder = lowered.device.config.serialization_output_folder
         if folder:
             from ipujax.saved.write import save_into
@@ -284,7 +293,10 @@ class Executable:
           CustomOpError: the program failed, and has custom operations.
           CallbackError: a callback of the program raised.
         """
-        return self._ready(args, kwargs)
+        results = self._ready(args, kwargs)
+        if self._cycles is not None:
+            get_logger().info("`%s`: %s cycles (modelled)", self.program.name, f"{self._cycles:,}")
+        return results
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the program to a file, whole or not at all: see `ipu.load_executable`.

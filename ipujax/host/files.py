@@ -48,6 +48,12 @@ def write_text(path: StrPath, text: str, *, dir_fd: int | None = None) -> None:
         file.write(content)
 
 
+def append_text(path: StrPath, text: str) -> None:
+    """Adds to the end of a file, in UTF-8, which is made if need be: for logs, line by line."""
+    with open(path, "ab") as file:
+        file.write(text.encode())
+
+
 @contextlib.contextmanager
 def replacing(path: StrPath, *, dir_fd: int | None = None) -> Generator[BinaryIO]:
     """A new file, which takes the place of the old one when the block ends.

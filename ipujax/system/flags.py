@@ -49,14 +49,12 @@ _IN_KEY = (
 
 # Why some flags change nothing here; whoever sets one is told.
 _INERT = {
-    "log_cycle_count": "cycles are not modelled yet",
     "while_loop_brute_force_max_trip_count": "XLA decides",
     "max_compilation_threads": "XLA decides",
     "max_infeed_threads": "each loop reads each infeed in one thread",
     "save_vertex_graph": "there is no Poplar compiler behind virtual IPUs",
     "save_interval_report": "there is no Poplar compiler behind virtual IPUs",
     "dump_schedule_as_dot": "there is no Poplar compiler behind virtual IPUs",
-    "tensor_map_file_path": "tile mappings are not modelled yet",
     "fallback_scheduler": "XLA decides",
     "show_progress_bar": "compilation is not shown as a bar",
     "on_demand_device_poll_time": "virtual IPUs are never busy",
@@ -64,6 +62,14 @@ _INERT = {
     "sync_replica_start": "replicas of one run always start together",
     "enable_hlo_verifier": "programs are always verified",
     "allow_nans": "values may always be NaNs",
+}
+
+# What older programs set and the original took without effect, and a value of the flag's type.
+_DEPRECATED: dict[str, bool | str] = {
+    "add_all_reduce_copies": False,
+    "force_replicated_mode": False,
+    "save_oom_profiler": "",
+    "dump_text_reports_to_stdio": False,
 }
 
 
@@ -79,7 +85,8 @@ class PoplarFlags:
       synthetic_data_initializer: What made-up data holds: random, uniform, normal, or an integer;
         zeros if not given.
       use_ipu_model: Run on the IPU Model instead of IPUs.
-      log_cycle_count: Log the cycles of a run on the device with this ordinal; -1: never.
+      log_cycle_count: Log the modelled cycles of each run on the device with this ordinal; -1:
+        never.
       while_loop_brute_force_max_trip_count: How many iterations to try when looking for a loop's
         trip count.
       max_compilation_threads: Threads that compile; -1: no limit.
@@ -88,7 +95,8 @@ class PoplarFlags:
       save_interval_report: Directory for the interval report of each program.
       executable_cache_path: Directory in which compiled programs are kept; created if need be.
       dump_schedule_as_dot: Write the schedule as a DOT file.
-      tensor_map_file_path: Directory for the tile mapping of each program.
+      tensor_map_file_path: Directory for the tile mapping of each program, `NAME.tensor_map.json`;
+        made if need be.
       null_data_feed: Feed infeeds with zeros, without reading their data sets.
       fallback_scheduler: Use the simple scheduler when the best order is too slow to find.
       show_progress_bar: Show progress while compiling: auto, true, false.
@@ -159,6 +167,9 @@ def _parse(text: str) -> PoplarFlags:
             "--name=value, with blanks between them"
         )
     named = values.flag_values_dict()
+    for name, default in _DEPRECATED.items():
+        if named.pop(name) != default:
+            get_logger().warning("%s: --%s is deprecated and has no effect", VARIABLE, name)
     named["synthetic_data_categories"] = _categories(named["synthetic_data_categories"])
     named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
     flags = PoplarFlags(**named)
@@ -195,7 +206,7 @@ def _words(text: str) -> list[str]:
 
 def _definitions() -> absl_flags.FlagValues:
     values = absl_flags.FlagValues()
-    for name, default in _DEFAULTS.items():
+    for name, default in (*_DEFAULTS.items(), *_DEPRECATED.items()):
         _DEFINE[type(default)](name, default, None, flag_values=values)
     return values
 

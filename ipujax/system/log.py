@@ -1,5 +1,7 @@
-"""The logger of ipujax: absl's line format on standard error, ruled by `POPLAR_LOG_LEVEL`.
+"""The logger of ipujax: absl's line format, ruled by `POPLAR_LOG_LEVEL` and `POPLAR_LOG_DEST`.
 
+Lines go to standard error unless `POPLAR_LOG_DEST` names `stdout` or a file, to whose end they go.
+`POPLIBS_LOG_LEVEL` rules plans of operations alone; without it they follow the other level.
 Nothing has to be set up to see the lines. A program that configures logging itself, through the
 standard library or absl, gets each record once, through its own handlers.
 """
@@ -15,6 +17,7 @@ from typing import cast
 from absl import logging as absl_logging
 
 from ipujax.errors import FlagError
+from ipujax.host import files
 
 TRACE = 5  # below DEBUG: all that there is to say about single tiles
 LEVELS = {
@@ -28,12 +31,26 @@ LEVELS = {
 
 _logger = logging.getLogger("ipujax")
 _applied: str | None = None  # the value of the variable that the logger's level follows
+_plans = logging.getLogger("ipujax.poplibs")
 
 
-class _StderrUnlessShownElsewhere(logging.Handler):
-    """Writes to today's `sys.stderr`, unless another handler gets the record and shows it."""
+class _WhereAskedUnlessShownElsewhere(logging.Handler):
+    """Writes where `POPLAR_LOG_DEST` says.
+
+    Without it that is today's `sys.stderr`, unless another handler gets the record and shows it.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
+        destination = os.environ.get("POPLAR_LOG_DEST", "")
+        streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+        if destination in streams:
+            print(self.format(record), file=streams[destination])
+        elif destination:
+            files.append_text(destination, self.format(record) + "\n")
+        else:
+            self._unless_shown(record)
+
+    def _unless_shown(self, record: logging.LogRecord) -> None:
         others = [handler for handler in _logger.handlers if handler is not self]
         if _logger.propagate:
             others += logging.getLogger().handlers
@@ -64,25 +81,37 @@ def get_logger() -> logging.Logger:
     if asked == _applied:
         return _logger
     if asked:
-        _logger.setLevel(_level(asked))
+        _logger.setLevel(_level(asked, "POPLAR_LOG_LEVEL"))
     elif _applied:
         _logger.setLevel(logging.INFO)
     _applied = asked
     return _logger
 
 
-def _level(name: str) -> int:
+def get_plan_logger() -> logging.Logger:
+    """The logger of plans, at the level that `POPLIBS_LOG_LEVEL` asks for now, or `get_logger()`'s.
+
+    Raises:
+      FlagError: as for `get_logger`.
+    """
+    get_logger()
+    asked = os.environ.get("POPLIBS_LOG_LEVEL", "")
+    _plans.setLevel(_level(asked, "POPLIBS_LOG_LEVEL") if asked else logging.NOTSET)
+    return _plans
+
+
+def _level(name: str, variable: str) -> int:
     try:
         return LEVELS[name.strip().upper()]
     except KeyError:
         raise FlagError(
-            f"POPLAR_LOG_LEVEL={name} is not a log level; use one of {', '.join(LEVELS)}"
+            f"{variable}={name} is not a log level; use one of {', '.join(LEVELS)}"
         ) from None
 
 
 def _install() -> None:
     logging.addLevelName(TRACE, "TRACE")
-    handler = _StderrUnlessShownElsewhere()
+    handler = _WhereAskedUnlessShownElsewhere()
     handler.setFormatter(absl_logging.PythonFormatter())
     _logger.addHandler(handler)
     if _logger.level == logging.NOTSET:
