@@ -172,6 +172,7 @@ class Signature:
       donated: which flat arguments are donated.
       refs: which flat arguments are Refs, those that the function closes over included.
       holders: of each flat argument the process that alone has it; nothing where all have all.
+      parameters: what the user's function calls the arguments at `positions`; () if unknown.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Signature:
     donated: tuple[int, ...]
     refs: Refs
     holders: tuple[int | None, ...] = ()
+    parameters: tuple[str, ...] = ()
 
     def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """The flat dynamic arguments of a call; the Refs that the function closes over come last.
@@ -208,9 +210,30 @@ class Signature:
             yield from (f"args[{position}]{path}" for path in _paths(tree))
         yield from (f"kwargs{path}" for path in _paths(by_name))
 
+    def user_names(self) -> Iterator[str]:
+        """What the user's function calls each flat argument: `params['w']`, `x`."""
+        by_position, _ = self.in_tree.children()
+        parameters = self.parameters or [f"args[{position}]" for position in self.positions]
+        for name, tree in zip(parameters, by_position.children(), strict=True):
+            yield from (f"{name}{path}" for path in _paths(tree))
+        for name, tree in _keywords(self.in_tree).items():
+            yield from (f"{name}{path}" for path in _paths(tree))
+
     def result_names(self) -> Iterator[str]:
         """What a user calls each flat result: `results`, `results[1]`."""
         return (f"results{path}" for path in _paths(self.out_tree))
+
+
+def parameter_names(fn: Callable[..., object], positions: Sequence[int]) -> tuple[str, ...]:
+    """What a function calls its arguments at these positions."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # builtins may hide their signature
+        return ()
+    own = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    count = len(own)
+    return tuple(own[i] if i < count else f"{rest}[{i - count}]" for i in positions)
 
 
 def _difference(expected: Tree, given: Tree) -> str:

@@ -216,10 +216,15 @@ class Lowered:
     def _report_on(self) -> Callable[[Target], Report]:
         from ipujax.report.make import make_report  # most runs need no model
 
-        inputs = map(int, self.modelled.inputs)
-        names = dict(zip(inputs, self.signature.argument_names(), strict=False))
-        config, ladder = self.device.config, self.device.ladder
-        return functools.cache(lambda chip: make_report(self.modelled, config, chip, names, ladder))
+        inputs, signature = [*map(int, self.modelled.inputs)], self.signature
+        places = dict(zip(inputs, signature.argument_names(), strict=False))
+        names = dict(zip(inputs, signature.user_names(), strict=False))
+        results, device = tuple(signature.result_names()), self.device
+        return functools.cache(
+            lambda chip: make_report(
+                self.modelled, device.config, chip, places, device.ladder, names, results
+            )
+        )
 
 
 class Executable:

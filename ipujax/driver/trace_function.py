@@ -9,7 +9,7 @@ import jax
 
 from ipujax import events
 from ipujax.driver import tracing
-from ipujax.driver.arguments import Refs, Settings, Signature, struct
+from ipujax.driver.arguments import Refs, Settings, Signature, parameter_names, struct
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
 from ipujax.errors import EnqueueError, LeakedValueError
@@ -58,6 +58,7 @@ def trace_function(
         name=settings.name,
         static=static,
         positions=static.dynamic(len(args)),
+        parameters=parameter_names(fn, static.dynamic(len(args))),
         in_tree=in_tree,
         out_tree=jax.tree.structure(trace.out_info),
         donated=tuple(i for i, argument in enumerate(arguments) if argument.donated),

@@ -86,6 +86,18 @@ class MicroBatch:
         added = [*self.accumulators.values(), *self.counters.values(), *self.sums]
         return [*added, *self.state.values(), *self.kept]
 
+    @property
+    def roles(self) -> list[tuple[str, str]]:
+        """What each of them is, and of what, for reports."""
+        model = self.model
+        return [
+            *(("gradient sum", _path("variables", model.variables[v])) for v in self.accumulators),
+            *(("micro-batches of the mean", f"stage {stage}") for stage in self.counters),
+            *(("sum for the outfeed", "") for _ in self.sums),
+            *(("", _path("state", model.untrained[v])) for v in self.state),
+            *(("last output", "") for _ in self.kept),
+        ]
+
     # --- tracing ----------------------------------------------------------------------------------
 
     def __call__(self, *flat: jax.Array) -> list[jax.Array]:
@@ -255,3 +267,8 @@ class MicroBatch:
 def _buffer(aval: Aval, dtype_of: DtypeOf, where: ops.Storage = ops.HERE) -> Value:
     """The loop variable that sums up arrays."""
     return Value(jax.ShapeDtypeStruct(aval.shape, dtype_of(aval)), storage=where)
+
+
+def _path(root: str, name: str) -> str:
+    """A leaf's path with its root, which a `Model` only names where there is nothing else."""
+    return name if name == root else f"{root}{name}"

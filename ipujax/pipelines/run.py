@@ -262,6 +262,7 @@ class _Run:
             recomputation=request.recomputation,
             offload_activations=bool(request.offload_activations),
             origin=request.origin,
+            variables=tuple(body.roles),
         )
         consts = [*captured, *constants]
         final = ops.repeat(closed, consts, initial, request.micro_batches, None, pipeline=spec)

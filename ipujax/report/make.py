@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ipujax.errors import ConfigError
 from ipujax.report.advice.costs import costs
@@ -43,6 +43,8 @@ def make_report(
     target: Target,
     arguments: Mapping[int, str],
     ladder: tuple[int, ...] = (),
+    names: Mapping[int, str] | None = None,
+    results: Sequence[str] = (),
 ) -> Report:
     """Models one call of a program.
 
@@ -50,8 +52,10 @@ def make_report(
       program: for all IPUs of a device.
       config: in force for the device.
       target: the chip.
-      arguments: what the user calls them, by their values in the program.
+      arguments: their places in a call, by their values in the program.
       ladder: the places of the device's IPUs on the ladder of links; (): as they are numbered.
+      names: what the user's function calls the arguments; as in `arguments` by default.
+      results: what the user calls them.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
@@ -59,7 +63,7 @@ def make_report(
     """
     index = Index(program)
     options = dc.replace(_options(config, target), ladder=ladder)
-    profile = machine.model(program, options)
+    profile = machine.model(program, options, arguments if names is None else names, results)
     facts = Facts(index, profile, options)
     helps = () if profile.memory.fits else advice(facts, may_recompute=config.allow_recompute)
     return Report(

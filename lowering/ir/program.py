@@ -248,6 +248,7 @@ class Pipeline:
       body: tasks, and copies before them.
       carry: buffers that a task adds to, or what the last micro-batch leaves.
       fifos: what waits between tasks.
+      variables: of the first of `carry`, see `PipelineSpec`.
     """
 
     name: str
@@ -256,6 +257,7 @@ class Pipeline:
     carry: tuple[Carry, ...]
     fifos: tuple[Fifo, ...] = ()
     origin: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,7 @@ class Lifetime:
       first: the step at which it begins to live; None for one that is always there.
       last: the last step at which it is there; None for one that is always there.
       value: its number in the Program; None for one inside of a kernel.
+      path: what the user calls it, as `params['w']` or `params['w']: gradient sum`, or "".
     """
 
     name: str
@@ -68,6 +69,7 @@ class Lifetime:
     first: int | None
     last: int | None
     value: int | None = None
+    path: str = ""
 
     @property
     def total_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lowering import ir
 from lowering.machine.kernels.totals import Total
@@ -11,17 +11,25 @@ from lowering.machine.profile import OperationTotal, Profile
 from lowering.machine.programs.memory import liveness_of, memory_of
 from lowering.machine.programs.residency import reside
 from lowering.machine.programs.timing import Timer, Timing, time_program
+from lowering.machine.programs.value_names import value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
 from lowering.units import HOST
 
 
-def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
+def model(
+    program: ir.Program,
+    options: ModelOptions | None = None,
+    arguments: Mapping[int, str] | None = None,
+    results: Sequence[str] = (),
+) -> Profile:
     """Models one call of a program.
 
     Args:
       program: the whole program, as `lowering.lower` gives it.
       options: the chip and what the planner is told.
+      arguments: what the user calls them, by their values in the program.
+      results: what the user calls them, in their order.
 
     Returns:
       Cycles, steps and memory of one replica's IPUs, collectives with the others included.
@@ -30,7 +38,8 @@ def model(program: ir.Program, options: ModelOptions | None = None) -> Profile:
     timer = Timer(program, options)
     timing = time_program(timer)
     tiles = options.compute_target.tiles_per_ipu
-    homes = reside(program, timing.kernels, timer.laid, tiles)
+    names = value_names(program, arguments or {}, results)
+    homes = reside(program, timing.kernels, timer.laid, tiles, names)
     liveness = tuple(liveness_of(home, options.io_tiles) for home in homes)
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():

@@ -45,6 +45,7 @@ class Tensor:
       operation: the primitive that makes it; "argument" and "constant" for those.
       origin: the user's `file:line`, or "".
       value: its number in the Program; None for one inside of a kernel.
+      path: what the user calls it, as `params['w']` or `params['w']: gradient sum`, or "".
     """
 
     name: str
@@ -55,6 +56,7 @@ class Tensor:
     operation: str
     origin: str
     value: int | None = None
+    path: str = ""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class PipelineSpec:
       recomputation: what to do where the configuration allows it.
       offload_activations: what waits between forward and backward tasks does so in remote memory.
       origin: the user's line.
+      variables: what the first loop variables are, for reports: "gradient sum", say, and of what.
     """
 
     name: str
@@ -86,6 +87,7 @@ class PipelineSpec:
     recomputation: Recomputation
     offload_activations: bool = False
     origin: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class PlannedPipeline:
     ipus: tuple[tuple[int, ...], ...]
     schedule: Schedule
     origin: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 def task(function: Callable[..., Arrays], operands: Arrays, spec: TaskSpec) -> list[Array]:

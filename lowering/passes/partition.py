@@ -185,9 +185,13 @@ def _loop(inner: _Inner) -> ir.Node:
     results, count, params = inner.results(), flow.variables, flow.eqn.params
     carry = inner.carry(operands[flow.carried], entering, leaving, results)
     if isinstance(flow.pipeline, PlannedPipeline):
-        name, schedule = flow.pipeline.name, flow.pipeline.schedule
         return ir.Pipeline(
-            name=name, schedule=schedule, body=sequence, carry=carry, origin=inner.origin
+            name=flow.pipeline.name,
+            schedule=flow.pipeline.schedule,
+            body=sequence,
+            carry=carry,
+            origin=inner.origin,
+            variables=flow.pipeline.variables,
         )
     rows = operands[flow.elements]
     wanted = inner.bodies[0].wanted

@@ -51,7 +51,13 @@ def _planned(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
         body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
-    planned = PlannedPipeline(name=spec.name, ipus=spec.ipus, schedule=schedule, origin=spec.origin)
+    planned = PlannedPipeline(
+        name=spec.name,
+        ipus=spec.ipus,
+        schedule=schedule,
+        origin=spec.origin,
+        variables=spec.variables,
+    )
     return eqn.replace(params={**eqn.params, "body": prune_tasks(body), "pipeline": planned})
 
 

@@ -87,17 +87,17 @@ def out_of_memory(report: Report) -> str:
             f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
             "which instructions can be fetched"
         )
-    lines += [f"  alive: {_tensor(report, tensor)}" for tensor in memory.biggest[:5]]
+    lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
     for entry in report.advice[:6]:
         effect = size(entry.about_bytes) + "; enough alone" * entry.enough
         lines.append(f"  fix:   {entry.text} ({effect})")
     return "\n".join(lines)
 
 
-def _tensor(report: Report, tensor: machine.Tensor) -> str:
-    made = tensor.operation
-    if made == "argument" and tensor.value is not None:
-        made = report.arguments.get(tensor.value, made)
+def _tensor(tensor: machine.Tensor) -> str:
+    made = tensor.path or tensor.operation
+    if tensor.path and tensor.operation not in ("argument", "loop variable"):
+        made = f"{tensor.path}, {tensor.operation}"
     line = f", {short(tensor.origin)}" if tensor.origin else ""
     return (
         f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "

@@ -21,6 +21,7 @@ class Live:
       laid: how it lies.
       category: one of `profile.CATEGORIES`.
       value: its number in the Program; None inside of kernels.
+      path: what the user calls it, or "".
     """
 
     name: str
@@ -29,6 +30,7 @@ class Live:
     laid: Laid
     category: str = "activations"
     value: int | None = None
+    path: str = ""
 
     @property
     def total_bytes(self) -> int:

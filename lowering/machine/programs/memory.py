@@ -42,6 +42,7 @@ def liveness_of(home: Residency, io_tiles: int = 0) -> Liveness:
             first=first,
             last=last,
             value=tensor.value,
+            path=tensor.path,
         )
 
     lives = zip(alive.tensors, alive.first.tolist(), alive.last.tolist(), strict=True)
@@ -138,6 +139,7 @@ def _biggest(liveness: Liveness, ipu: int, tile: int) -> tuple[Tensor, ...]:
             operation=tensor.operation,
             origin=tensor.origin,
             value=tensor.value,
+            path=tensor.path,
         )
         for tensor in liveness.alive_at(liveness.worst)[:_BIGGEST]
     )

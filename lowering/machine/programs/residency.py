@@ -41,7 +41,11 @@ class Residency:
 
 
 def reside(
-    program: ir.Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
+    program: ir.Program,
+    kernels: Mapping[int, KernelCost],
+    lies: Lies,
+    tiles: int,
+    names: Mapping[ValueId, str],
 ) -> list[Residency]:
     """The memory of each IPU of a replica.
 
@@ -54,8 +58,9 @@ def reside(
       kernels: the cost of each `Execute`, by its identity.
       lies: how values lie.
       tiles: of one IPU.
+      names: what the user calls values.
     """
-    walker = _Walker(program, kernels, lies, tiles)
+    walker = _Walker(program, kernels, lies, tiles, names)
     walker.body(program.body.steps, set())
     return [
         Residency(
@@ -71,8 +76,14 @@ class _Walker:
     """One walk; `buffers` says whose memory each place has: several names may share one."""
 
     def __init__(
-        self, program: ir.Program, kernels: Mapping[int, KernelCost], lies: Lies, tiles: int
+        self,
+        program: ir.Program,
+        kernels: Mapping[int, KernelCost],
+        lies: Lies,
+        tiles: int,
+        names: Mapping[ValueId, str],
     ) -> None:
+        self.names = names
         self.program, self.kernels, self.lies, self.tiles = program, kernels, lies, tiles
         self.memory = [Memory(tiles) for _ in range(program.ipus)]
         self.always: list[dict[ir.Place, Live]] = [{} for _ in range(program.ipus)]
@@ -149,7 +160,8 @@ class _Walker:
     ) -> Live:
         value, ipu = place
         name = describe(shape(self.program.avals[value]))
-        return Live(name, operation, origin, self.lies(value, ipu), category, value)
+        path = self.names.get(value, "")
+        return Live(name, operation, origin, self.lies(value, ipu), category, value, path)
 
     def _add(
         self, places: Iterable[ir.Place], operation: str, name: str = "", origin: str = ""
@@ -249,7 +261,9 @@ class _Walker:
             return
         elements = -(-whole.elements // self.program.local_replicas)
         mapping = linear(elements, whole.element_bytes, self.tiles)
-        self._new(place, Live(describe(whole), "store", origin, Laid(mapping), "variables"))
+        path = self.names.get(node.kept, "")
+        kept = Live(describe(whole), "store", origin, Laid(mapping), "variables", path=path)
+        self._new(place, kept)
 
     # Loops
 
@@ -319,7 +333,8 @@ class _Walker:
                 kept = kept_bytes(whole, remote[value], self.program.local_replicas)
                 self.remote[fifo.ipu] += fifo.depth * kept
                 continue
-            live = self._live((value, fifo.ipu), f"fifo of {fifo.depth}", "fifos", node.origin)
+            origin = self.makers.line([value]) or node.origin
+            live = self._live((value, fifo.ipu), f"fifo of {fifo.depth}", "fifos", origin)
             mapping = live.laid.mapping
             deep = dc.replace(mapping, element_bytes=mapping.element_bytes * fifo.depth)
             key = (ValueId(-1 - len(waiting)), fifo.ipu)

@@ -186,6 +186,8 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("costs", "name"),
                 ("advice", "enough"),
                 ("operations", "scope"),
+                ("memory", "path"),
+                ("liveness", "path"),
                 ("instances", "instances"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),

@@ -78,8 +78,8 @@ def test_arguments_are_named_by_their_paths() -> None:
 
     run = ipu.compile(model, static_argnums=0)
     text = str(run.lower(3, {"w": struct(100_000)}, x=struct(100_000)).report())
-    assert "bytes of it on that tile (args[1]['w'])\n" in text
-    assert "bytes of it on that tile (kwargs['x'])\n" in text
+    assert "bytes of it on that tile (params['w'])\n" in text
+    assert "bytes of it on that tile (x)\n" in text
 
 
 def advice_for(**arguments: Any) -> list[str]:

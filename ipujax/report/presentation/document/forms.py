@@ -203,18 +203,19 @@ def record(cls: Callable[..., Any], forms: Forms, later: Sequence[str] = ()) -> 
     )
 
 
-def columns(cls: Callable[..., Any], forms: Forms) -> Form:
+def columns(cls: Callable[..., Any], forms: Forms, later: Sequence[str] = ()) -> Form:
     """A tuple of objects, as a list for each of their attributes."""
     read = _read(forms)
-    names = [name for _, name, _ in read]
 
     def decode(data: Mapping[str, Any], texts: Sequence[str]) -> tuple[Any, ...]:
-        found = [[form.decode(each, texts) for each in data[key]] for key, _, form in read]
+        there = [column for column in read if column[0] in data]
+        names = [name for _, name, _ in there]
+        found = [[form.decode(each, texts) for each in data[key]] for key, _, form in there]
         rows = zip(*found, strict=True)
         return tuple([cls(**dict(zip(names, row, strict=True))) for row in rows])
 
     return Form(
-        described({key: listed(form) for key, form in forms.items()}),
+        described({key: listed(form) for key, form in forms.items()}, later),
         lambda values, strings: {
             key: [form.encode(getattr(each, form.attribute or key), strings) for each in values]
             for key, form in forms.items()

@@ -80,7 +80,7 @@ MEMORY = forms.record(
         "remote_bytes": forms.ARRAY,
         "by_category": forms.told(forms.mapped(COUNT, **_ALL)),
         "ipu_categories": forms.told(forms.mapped(forms.ARRAY, **_ALL)),
-        "biggest": forms.listed(forms.record(machine.Tensor, _TENSOR)),
+        "biggest": forms.listed(forms.record(machine.Tensor, _TENSOR, later=("path",))),
     },
 )
 
@@ -105,8 +105,9 @@ def _tensors(mapping: Form) -> Form:
         **dict.fromkeys(("first", "last"), forms.OR_NONE),
         "mapping": mapping,
         "value": forms.OR_NONE,
+        "path": WORD,
     }
-    return forms.columns(machine.Lifetime, tensor)
+    return forms.columns(machine.Lifetime, tensor, later=("path",))
 
 
 def _encode_held(held: machine.Liveness, strings: Strings) -> dict[str, Any]:
