@@ -1,9 +1,10 @@
 """The derivative of a stage, cut into what runs forward and what runs backward.
 
-Both halves come from one trace of the stage and its vector-Jacobian product. What depends on a
-cotangent belongs to the backward half; of the rest, the forward half keeps for it as little as it
-can: no parameters and nothing made of them alone, and no value that a few elementwise operations
-on kept ones give again.
+Both halves come from one trace of the stage and its vector-Jacobian product. What the stage itself
+has traced belongs to the forward half, and what its pullback has traced to the backward half: so
+the backward function of a `custom_vjp` computes there what it computes, of the residuals that its
+user has chosen. The forward half keeps as little as it can: no parameters and nothing made of them
+alone, and otherwise the fewest bytes of which elementwise operations give the rest again.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from typing import Any
 
 import jax
 
+from lowering import marks
 from lowering.equations import function_of, part_of, renamed, variables
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var, call_body, trace_flat, with_eqns
+from lowering.jaxpr import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    call_body,
+    is_dropped,
+    name_stack,
+    trace_flat,
+    with_eqns,
+)
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.pipelines.slices import (
-    dependent,
-    needed_for,
-    read_from_outside,
-    recomputable,
-    with_actions,
-)
-
-# Cheap next to reading their result from memory: elementwise and short, or moving data only.
-_CHEAP = frozenset({
-    "abs", "add", "add_any", "and", "broadcast_in_dim", "convert_element_type", "copy", "eq",
-    "expand_dims", "ge", "gt", "integer_pow", "iota", "le", "lt", "max", "min", "mul", "ne", "neg",
-    "not", "or", "reshape", "select_n", "sign", "square", "squeeze", "stop_gradient", "sub",
-})  # fmt: skip
+from lowering.pipelines.keeping import just_in_time, run_again
+from lowering.pipelines.marked import JITTED
+from lowering.pipelines.slices import dependent, needed_for, read_from_outside, with_actions
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -67,23 +68,19 @@ def differentiate(
       cotangents: the results whose cotangents will be given; the others' are zero.
       constant: the operands that are the same for all micro-batches, as parameters are.
     """
-    joint = _joint(_with_checkpoints_on_top(stage), gradients, cotangents)
-    joint = _reading_checkpoints(joint)
+    joint = _reading_checkpoints(_opened(_joint(stage, gradients, cotangents)))
     jaxpr = joint.jaxpr
     count = len(stage.in_avals)
-    operands, seeds = jaxpr.invars[:count], jaxpr.invars[count:]
+    operands, given = jaxpr.invars[:count], jaxpr.invars[count:]
     results = jaxpr.outvars[: len(stage.out_avals)]
     wanted = jaxpr.outvars[len(stage.out_avals) :]
 
-    after = dependent(jaxpr.eqns, seeds)
-    late = {id(e) for e in jaxpr.eqns if not after.isdisjoint(variables(e.invars))}
-    ahead = [e for e in jaxpr.eqns if id(e) not in late]
-    behind = [e for e in jaxpr.eqns if id(e) in late]
+    ahead, seeds, behind = _halved(jaxpr.eqns, given)
     behind = with_actions(behind, needed_for(behind, wanted))
     always = {operands[i] for i in constant} | set(jaxpr.constvars)
     again = _again(ahead, behind, wanted, always, operands)
 
-    backward = [*again, *behind]
+    backward = just_in_time(again, behind)
     reads = [v for v in read_from_outside(backward, wanted) if v not in seeds]
     reads = [v for v in reads if v not in jaxpr.constvars]
     kept = [i for i, var in enumerate(operands) if var in reads]
@@ -99,17 +96,20 @@ def differentiate(
     )
 
 
-def _with_checkpoints_on_top(stage: ClosedJaxpr) -> ClosedJaxpr:
-    """Opens the jitted functions that hold checkpoints, so that recomputation sees these."""
-    checkpoints = Anywhere(lambda eqn: eqn.primitive is checkpoint_p)
-    jitted = Anywhere(lambda eqn: eqn.primitive.name == "jit" and checkpoints.inside(eqn))
+def _opened(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Opens jitted functions, so that one can choose of the values in them what to keep."""
 
     def open_up(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         body = call_body(eqn)
         if body is not None:
             rewriter.open(eqn, body)
 
-    return rewritten(stage, jitted, open_up)
+    return rewritten(closed, Anywhere(_is_jitted), open_up)
+
+
+def _is_jitted(eqn: JaxprEqn) -> bool:
+    # An outlined function that must stay on one IPU is one operation for all that follows.
+    return eqn.primitive.name in JITTED and marks.read(name_stack(eqn)).unit is None
 
 
 def _reading_checkpoints(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -136,7 +136,7 @@ def _reading_checkpoints(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _joint(stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[int]) -> ClosedJaxpr:
-    """Operands and cotangents -> results and gradients."""
+    """Operands and cotangents -> results and gradients; see `_halved` for what is in between."""
     avals = stage.in_avals
 
     def whole(*flat: Any) -> list[Any]:
@@ -149,9 +149,21 @@ def _joint(stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[in
 
         chosen = [operands[i] for i in gradients]
         _, pullback, results = jax.vjp(function, *chosen, has_aux=True)
-        return [*results, *pullback(seeds)]
+        return [*results, *pullback(jax.lax.optimization_barrier(seeds))]
 
     return trace_flat(whole, [*avals, *(stage.out_avals[i] for i in cotangents)])
+
+
+def _halved(
+    eqns: Sequence[JaxprEqn], given: Sequence[Var]
+) -> tuple[Sequence[JaxprEqn], Sequence[Var], Sequence[JaxprEqn]]:
+    """The equations before and behind the barrier of the cotangents, and these behind it."""
+    for place, eqn in enumerate(eqns):
+        if not set(given).isdisjoint(variables(eqn.invars)):
+            pairs = zip(given, eqn.outvars, strict=True)
+            seeds = [before if is_dropped(after) else after for before, after in pairs]
+            return eqns[:place], seeds, eqns[place + 1 :]
+    return eqns, given, ()
 
 
 def _again(
@@ -174,16 +186,7 @@ def _again(
         (fixed if is_fixed else every_time).append(eqn)
     made_once = {var for eqn in fixed for var in eqn.outvars}
     available = {*always, *made_once, *(v for v in operands if v in required)}
-    again = recomputable(every_time, required - available, available, _is_cheap)
+    again = run_again(every_time, required - available, available)
     read = {*required, *(v for e in again for v in variables(e.invars))} & made_once
     made_again = {id(e) for e in (*needed_for(fixed, read), *again)}
     return [eqn for eqn in ahead if id(eqn) in made_again]
-
-
-def _is_cheap(eqn: JaxprEqn) -> bool:
-    if eqn.effects:
-        return False
-    body = call_body(eqn)
-    if body is not None:
-        return len(body.jaxpr.eqns) <= 4 and all(map(_is_cheap, body.jaxpr.eqns))
-    return eqn.primitive.name in _CHEAP

@@ -7,8 +7,8 @@ from lowering.equations import walk
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, name_stack, sub_jaxprs
 from lowering.passes.rewrite import Anywhere, Rewriter
 
-# Calls that mean nothing but their bodies: all others stand for a derivative, or recomputation.
-_OPENED = ("jit", "pjit", "closed_call", "core_call")
+JITTED = ("jit", "pjit", "closed_call", "core_call")
+"""Calls that mean nothing but their bodies; others stand for a derivative, or recomputation."""
 
 
 def marked_stages(eqn: JaxprEqn) -> set[int]:
@@ -27,7 +27,7 @@ def _opened(closed: ClosedJaxpr, marked: Anywhere) -> ClosedJaxpr:
         return closed
     rewriter = Rewriter(closed.jaxpr)
     for eqn in closed.jaxpr.eqns:
-        body = call_body(eqn) if eqn.primitive.name in _OPENED else None
+        body = call_body(eqn) if eqn.primitive.name in JITTED else None
         if body is None or not marked.inside(eqn):
             rewriter.keep(eqn)
         else:

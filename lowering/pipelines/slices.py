@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lowering.equations import variables
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var
@@ -54,50 +54,3 @@ def with_actions(eqns: Sequence[JaxprEqn], kept: Sequence[JaxprEqn]) -> list[Jax
     needed = needed_for(eqns, [a for e in actions for a in e.invars])
     chosen = {id(e) for e in (*kept, *actions, *needed)}
     return [e for e in eqns if id(e) in chosen]
-
-
-# The longest run of equations that stands in for one kept value.
-_MAX_CHAIN = 16
-
-
-def recomputable(
-    eqns: Sequence[JaxprEqn],
-    required: Collection[Var],
-    available: Collection[Var],
-    is_cheap: Callable[[JaxprEqn], bool],
-) -> list[JaxprEqn]:
-    """Equations to be run once more, so that fewer of the required values must be kept.
-
-    Args:
-      eqns: those that make the values, in order.
-      required: what somebody reads later.
-      available: what that reader has in any case.
-      is_cheap: whether an equation may be run twice.
-
-    Returns:
-      The equations, in order; each reads available, required or recomputed values only.
-    """
-    maker = {var: eqn for eqn in eqns for var in eqn.outvars}
-    kept = set(required)
-    again: set[int] = set()
-
-    def chain(eqn: JaxprEqn, rerun: set[int], depth: int) -> bool:
-        """Whether the equation can run without more being kept; adds what must run to `rerun`."""
-        if not is_cheap(eqn) or depth == _MAX_CHAIN:
-            return False
-        for operand in variables(eqn.invars):
-            if operand in available or operand in kept:
-                continue
-            before = maker.get(operand)
-            if before is None or not (id(before) in rerun or chain(before, rerun, depth + 1)):
-                return False
-        rerun.add(id(eqn))
-        return len(rerun) <= _MAX_CHAIN
-
-    for eqn in reversed(eqns):
-        if any(var in kept for var in eqn.outvars):
-            rerun: set[int] = set()
-            if chain(eqn, rerun, 0):
-                kept -= set(eqn.outvars)
-                again |= rerun
-    return [eqn for eqn in eqns if id(eqn) in again]

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipujax import normalization_ops
 from lowering import jaxpr
+from lowering.avals import size_of
 from lowering.pipelines import checkpoint, differentiate
 from lowering.pipelines.slices import acts
 
@@ -202,6 +204,35 @@ def test_integers_and_keys():
     check(dropout, W, X, rows, jax.random.key(3))
 
 
+def normalised(axes):
+    """A normalisation of one's own, with its statistics in float32."""
+
+    def norm(x):
+        y = x.astype(jnp.float32)
+        mean = y.mean(axes, keepdims=True)
+        variance = jnp.square(y - mean).mean(axes, keepdims=True)
+        return ((y - mean) * jax.lax.rsqrt(variance + 1e-3)).astype(x.dtype)
+
+    return norm
+
+
+OPERATIONS = {
+    "group_norm": lambda x: normalization_ops.group_norm(x, groups=4),
+    "layer_norm": normalised(-1),
+    "batch_norm": normalised((0, 1, 2)),
+    "gelu": jax.nn.gelu,
+    "gelu, exact": lambda x: jax.nn.gelu(x, approximate=False),
+    "silu": jax.nn.silu,
+    "softmax": jax.nn.softmax,
+    "softmax of half of it": lambda x: jax.nn.softmax(x / 2),
+    "log_softmax": jax.nn.log_softmax,
+    "mish": lambda x: x * jnp.tanh(jax.nn.softplus(x)),
+    "group_norm and gelu": lambda x: jax.nn.gelu(normalization_ops.group_norm(x, groups=4)),
+    "jitted": jax.jit(lambda x: jax.nn.silu(normalised(-1)(x))),
+    "checkpointed": jax.checkpoint(lambda x: jax.nn.silu(normalised(-1)(x))),
+}
+
+
 # --- what is kept ---------------------------------------------------------------------------------
 
 
@@ -217,13 +248,53 @@ def test_parameters_are_never_residuals():
         return [jnp.tanh(x @ whitened * jnp.exp(b))]
 
     halves = check(stage, W, B, X, constant=(0, 1))
-    assert residual_shapes(halves) == ["float32[2,3]", "float32[2,3]"]  # tanh, x @ whitened
+    assert residual_shapes(halves) == ["float32[2,3]"]  # x @ whitened, which gives tanh as well
     assert set(halves.kept) == {0, 1, 2}
 
 
 def test_cheap_operations_are_run_again():
     halves = check(lambda w, x: [(x @ w + 1.0) ** 2 * 3.0], W, X)
     assert residual_shapes(halves) == ["float32[2,3]"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_waits_is_the_input_and_small_statistics(name, dtype):
+    """Of norms and activations, in each precision: not what they compute in float32 on the way."""
+    w, x = jnp.ones((16, 16), dtype), jnp.ones((4, 6, 6, 16), dtype)
+
+    def stage(w, x):
+        h = x @ w
+        return [OPERATIONS[name](h) @ w]
+
+    closed, halves, _ = halves_of(stage, (w, x))
+    kept = halves.forward.out_avals[len(closed.out_avals) :]
+    big = [aval for aval in kept if size_of(aval) == x.size]
+    assert [aval.dtype for aval in big] == [dtype]
+    assert sum(map(size_of, kept)) <= x.size * 5 / 4
+
+
+def test_what_a_user_saves_is_what_is_kept():
+    """What a `custom_vjp` computes of it in its backward function is computed there."""
+
+    @jax.custom_vjp
+    def curve(x):
+        return jnp.cumsum(jnp.sin(x), -1)
+
+    def pull(x, ct):
+        return (jnp.cos(jnp.cumsum(x, -1)) * ct,)
+
+    curve.defvjp(lambda x: (curve(x), x), pull)
+    halves = check(lambda w, x: [curve(x @ w) @ w], W, X)
+    assert names(halves.forward) == ["dot_general", "custom_vjp_call", "dot_general"]
+    assert names(halves.backward).count("cumsum") == 1
+    assert halves.residuals == 2  # x @ w, and the result for the gradient of the second product
+
+
+def test_jitted_functions_are_looked_into():
+    halves = check(lambda w, x: [jax.jit(lambda a: jax.nn.silu(jnp.sin(a @ w)))(x)], W, X)
+    assert residual_shapes(halves) == ["float32[2,3]"]
+    assert "jit" not in names(halves.forward)
 
 
 def test_the_output_is_kept_once():

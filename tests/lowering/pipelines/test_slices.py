@@ -5,9 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lowering import jaxpr
 from lowering.equations import renamed, sliced, values_of, variables
@@ -16,7 +13,6 @@ from lowering.pipelines.slices import (
     dependent,
     needed_for,
     read_from_outside,
-    recomputable,
     with_actions,
 )
 from tests.lowering.samples import V, trace
@@ -90,76 +86,3 @@ def test_talking_to_replicas_is_no_action():
     closed = jaxpr.trace_flat(lambda a: [jax.lax.psum(a, "replicas")], [V], ("replicas", 2))
     assert closed.jaxpr.eqns[0].effects
     assert not acts(closed.jaxpr.eqns[0])
-
-
-# --- what is computed again rather than kept ------------------------------------------------------
-
-
-def cheap(eqn):
-    return eqn.primitive.name in ("add", "mul", "sub", "neg")
-
-
-def again(function, *avals, available=()):
-    inner = trace(function, *avals).jaxpr
-    given = {inner.invars[i] for i in available}
-    return names(recomputable(inner.eqns, set(inner.outvars), given, cheap))
-
-
-@pytest.mark.parametrize(
-    ("function", "available", "run_again"),
-    [
-        (lambda a: (jnp.sin(a), jnp.sin(a) + 1.0), (), []),  # of two sines, neither is the other
-        (lambda a: a + 1.0, (0,), ["add"]),
-        (lambda a: a + 1.0, (), []),  # keeping `a` instead would save nothing
-        (lambda a: -(a + 1.0), (0,), ["add", "neg"]),
-        (lambda a: jnp.sin(a) + 1.0, (0,), []),
-    ],
-)
-def test_recomputable(function, available, run_again):
-    assert again(function, V, available=available) == run_again
-
-
-def test_one_kept_value_gives_another():
-    def program(a):
-        s = jnp.sin(a)
-        return s, 1.0 - s * s
-
-    assert again(program, V) == ["mul", "sub"]
-
-
-def test_long_chains_are_kept_instead():
-    def chain(length):
-        def program(a):
-            for _ in range(length):
-                a = a + 1.0
-            return a
-
-        return again(program, V, available=(0,))
-
-    assert len(chain(16)) == 16
-    assert chain(17) == [] == chain(3000)
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("csa"), st.integers(0, 9), st.integers(0, 9)), max_size=9)
-)
-def test_what_is_run_again_can_run(steps):
-    """Everything that is run again reads what is there, and all that was required can be had."""
-
-    def program(a, b):
-        values = [a, b]
-        for kind, i, j in steps:
-            x, y = values[i % len(values)], values[j % len(values)]
-            values.append({"c": jnp.cos(x), "s": x * y, "a": x + y}[kind])
-        return values[2:]
-
-    inner = trace(program, V, V).jaxpr
-    required = set(inner.outvars[::2]) - set(inner.invars)
-    chosen = recomputable(inner.eqns, required, {inner.invars[0]}, cheap)
-    made = {v for eqn in chosen for v in eqn.outvars}
-    known = {inner.invars[0]} | (required - made)
-    for eqn in chosen:
-        assert cheap(eqn)
-        assert known.issuperset(variables(eqn.invars))
-        known |= set(eqn.outvars)
-    assert required <= known
