@@ -12,6 +12,7 @@ from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
 from ipujax.report.report import Report
 from ipujax.system.config_schema import assigned_names
+from ipujax.system.flags import poplar_flags
 from ipujax.system.options import SystemOptions
 from ipujax.system.poplar_options import planner_options
 from ipujax.targets import Target, named, target_of
@@ -92,4 +93,5 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         io_tiles=io_tiles.num_io_tiles,
         overlaps_io=io_tiles.place_ops_on_io_tiles,
         merged_bytes=config.optimizations.maximum_cross_replica_sum_buffer_size,
+        synthetic=poplar_flags().made_up,
     )

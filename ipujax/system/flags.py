@@ -135,6 +135,13 @@ class PoplarFlags:
         """Whether data of a category is made up on the device."""
         return self.use_synthetic_data or category.name.lower() in self.synthetic_data_categories
 
+    @property
+    def made_up(self) -> frozenset[str]:
+        """The categories of data that are made up on the device, as flags spell them."""
+        return frozenset(
+            each.name.lower() for each in SyntheticDataCategory if self.synthetic(each)
+        )
+
 
 def poplar_flags() -> PoplarFlags:
     """The flags that `TF_POPLAR_FLAGS` holds now.

@@ -29,6 +29,8 @@ class ModelOptions:
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
       ladder: the place of each IPU on the ladder of links (`IPUConfig.selection_order`), those of
         the first replica first; (): as they are numbered.
+      synthetic: what is made up on the device instead of passing to or from the host, of "infeed",
+        "outfeed" and "hostembedding".
     """
 
     target: Target = IPU2
@@ -38,6 +40,7 @@ class ModelOptions:
     overlaps_io: bool = False
     merged_bytes: int = 0
     ladder: tuple[int, ...] = ()
+    synthetic: frozenset[str] = frozenset()
 
     @property
     def compute_target(self) -> Target:

@@ -33,14 +33,16 @@ class Ledger:
     Args:
       target: the chip.
       collectives: what operations between replicas cost.
+      asks_tables: whether operations on tables of the host go there.
     """
 
-    def __init__(self, target: Target, collectives: Collectives) -> None:
+    def __init__(self, target: Target, collectives: Collectives, asks_tables: bool) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
         self.totals: dict[object, Total] = {}
         self.assumptions: dict[str, None] = {}
         self._collectives = collectives
+        self._on_host = _ON_HOST if asks_tables else _ON_HOST - _ON_TABLES
 
     def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> None:
         """An item runs, after its operands have been brought together.
@@ -63,13 +65,13 @@ class Ledger:
             links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.step("inter_ipu", name, origin, links)
-            if primitive in _ON_HOST:
+            if primitive in self._on_host:
                 self.steps.step("host", name, origin, host_cycles(self._target, bytes_))
         self._add_total((*code, item.backward, origin, item.scope), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
-        if primitive in _ON_TABLES:
+        if primitive in _ON_TABLES & self._on_host:
             self._assume(item, "what the host does with its table takes no time")
 
     def move(

@@ -32,7 +32,12 @@ def cost_of(operations: tuple[Operation, ...], target: Target) -> Cost:
 
 
 def model_kernel(
-    listing: Listing, given: Sequence[Laid | None], target: Target, collectives: Collectives
+    listing: Listing,
+    given: Sequence[Laid | None],
+    target: Target,
+    collectives: Collectives,
+    *,
+    asks_tables: bool = True,
 ) -> KernelCost:
     """Models one kernel.
 
@@ -41,8 +46,9 @@ def model_kernel(
       given: how its operands lie; None for those that it may lay out.
       target: the chip.
       collectives: what operations between replicas cost.
+      asks_tables: whether lookups in tables of the host go there; else rows are made up.
     """
-    return _Kernel(listing, given, target, collectives).run()
+    return _Kernel(listing, given, target, collectives, asks_tables).run()
 
 
 class _Kernel:
@@ -52,9 +58,11 @@ class _Kernel:
         given: Sequence[Laid | None],
         target: Target,
         collectives: Collectives,
+        asks_tables: bool,
     ) -> None:
         self.listing, self.target, self.collectives = listing, target, collectives
-        self.ledger = Ledger(target, collectives)
+        self.ledger = Ledger(target, collectives, asks_tables)
+        self._asks_tables = asks_tables
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
         self.events: list[Event] = []
@@ -284,7 +292,9 @@ class _Kernel:
             outside.append(value)
             whole = value is not None and self.layouts.is_whole(value)
             laids.append(self.layouts.known(value) if whole else None)
-        inside = model_kernel(body, laids, self.target, self.collectives)
+        inside = model_kernel(
+            body, laids, self.target, self.collectives, asks_tables=self._asks_tables
+        )
         for value, laid in zip(outside, inside.operands, strict=True):
             if value is not None:
                 self.layouts.settle(value, laid)

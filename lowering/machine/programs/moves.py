@@ -79,9 +79,15 @@ class Moves:
         return Part(((start, trace),)).under("operation", name, origin, steps.clock, ipu)
 
     def stream(self, node: ir.StreamIn | ir.StreamOut, clock: Clock) -> Part:
-        """A queue: I/O tiles take elements early and send them late, beside the others' compute."""
-        kind: NodeKind = "stream_in" if isinstance(node, ir.StreamIn) else "stream_out"
-        values = node.writes if isinstance(node, ir.StreamIn) else node.reads
+        """A queue: I/O tiles take elements early and send them late, beside the others' compute.
+
+        Synthetic elements go nowhere.
+        """
+        feeds = isinstance(node, ir.StreamIn)
+        if ("infeed" if feeds else "outfeed") in self._options.synthetic:
+            return Part()
+        kind: NodeKind = "stream_in" if feeds else "stream_out"
+        values = node.writes if feeds else node.reads
         name = f"{kind.replace('_', '-')} {node.queue.name}"
         bytes_ = self.bytes_of(values) * (node.count or 1)
         steps: list[_Step] = [("host", name, links.host_cycles(self._target, bytes_), bytes_)]

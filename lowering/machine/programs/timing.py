@@ -178,7 +178,13 @@ class Timer:
         if key not in self._known:
             listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
             listing = scheduled(listing, VIEWS.__contains__)
-            self._known[key] = model_kernel(listing, operands, self.target, replicas)
+            self._known[key] = model_kernel(
+                listing,
+                operands,
+                self.target,
+                replicas,
+                asks_tables="hostembedding" not in self.options.synthetic,
+            )
         return self._known[key]
 
     def laid(self, value: ValueId, ipu: IpuId) -> Laid:
