@@ -24,6 +24,8 @@ class Options:
         and divisions by zero are NaN.
       nan_on_overflow: with them, overflows are NaN.
       stochastic_rounding: float16 results are rounded at random, where no scope says otherwise.
+      partials: the type of partial results of float16 by primitive, "dot_general" and
+        "conv_general_dilated", where no scope says otherwise.
       allow_recompute: let pipelines compute activations again instead of keeping them.
       stable_statistics: normalisations subtract the mean before they compute the variance.
       batch_norm_group: how many replicas share the statistics of batch normalisations.
@@ -43,6 +45,7 @@ class Options:
     float16_limits: bool = False
     nan_on_overflow: bool = False
     stochastic_rounding: bool = False
+    partials: tuple[tuple[str, str], ...] = ()
     allow_recompute: bool = False
     stable_statistics: bool = False
     batch_norm_group: int = 1

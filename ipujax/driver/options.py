@@ -10,6 +10,7 @@ from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
 from ipujax.system.flags import poplar_flags
 from ipujax.system.log import get_logger
 from ipujax.system.options import floating_point_effective, floating_point_was_assigned
+from ipujax.system.poplar_options import PARTIALS
 from lowering import Options, ir, jaxpr
 
 
@@ -54,12 +55,26 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         float16_limits=floating_point_was_assigned(device.config),
         nan_on_overflow=nanoo,
         stochastic_rounding=esr,
+        partials=_partials(device),
         allow_recompute=device.config.allow_recompute,
         stable_statistics=norms.use_stable_statistics,
         batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
     )
+
+
+def _partials(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
+    """The types of partial results that the configuration asks for, by primitive."""
+    config, found = device.config, list[tuple[str, str]]()
+    for name, node in (
+        ("dot_general", config.matmuls),
+        ("conv_general_dilated", config.convolutions),
+    ):
+        asked = {str(key): str(value) for key, value in node.poplar_options.items()}
+        if PARTIALS in asked:
+            found.append((name, "float16" if asked[PARTIALS] in ("half", "float16") else "float32"))
+    return tuple(found)
 
 
 def is_logging_cycles(device: LogicalDevice) -> bool:

@@ -24,7 +24,8 @@ class Convolutions(ConfigNode):
       poplar_options: Options of the convolution planner, for all convolutions.
         "availableMemoryProportion" is the share of a tile's memory, from 0 to 1, that the
         temporaries of one convolution may take: less makes it slower and can need more code, which
-        the planner does not count.
+        the planner does not count. "partialsType", "half" or "float", acts as
+        `scopes.partials_type`, on numbers too.
     """
 
     poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
@@ -135,7 +136,7 @@ class Matmuls(ConfigNode):
       clear_pass_type: Do not tell the planner whether a multiplication is of the forward, backward
         or update pass. Can save memory where batches are large.
       poplar_options: Options of the matrix multiplication planner, for all multiplications;
-        "availableMemoryProportion" as for convolutions.
+        "availableMemoryProportion" and "partialsType" as for convolutions.
     """
 
     clear_pass_type: bool = option(False, effect=Effect.MODEL)

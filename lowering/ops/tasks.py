@@ -26,6 +26,10 @@ Options = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """Poplar options: `((group, ((name, value), ...)), ...)`."""
 
 
+_PRODUCTS = {"matmul_options": "dot_general", "convolution_options": "conv_general_dilated"}
+_DTYPES = {"half": "float16", "float": "float32"}
+
+
 class Kind(enum.Enum):
     """What a task does for its stage; the first three are a schedule's phases."""
 
@@ -54,6 +58,16 @@ class TaskSpec:
     stage: int = -1
     accumulated: tuple[tuple[int, int], ...] = ()
     options: Options = ()
+
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        """The types of partial results that the options ask for, by primitive."""
+        return tuple(
+            (_PRODUCTS[group], _DTYPES.get(value, value))
+            for group, pairs in self.options
+            for name, value in pairs
+            if name == "partialsType"
+        )
 
 
 class Recomputation(enum.Enum):

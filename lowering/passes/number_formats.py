@@ -29,6 +29,7 @@ from lowering.jaxpr import (
 )
 from lowering.narrow import Format, narrow
 from lowering.ops.collectives import axis_of
+from lowering.ops.tasks import TaskSpec
 from lowering.options import Options
 from lowering.partials import in_float16, in_float32
 from lowering.passes.rewrite import Anywhere, Rewriter
@@ -62,10 +63,12 @@ class _Asked:
     Attributes:
       format: what becomes of results.
       partials: the type of partial results, if a scope names one.
+      by_product: else, that of some primitives.
     """
 
     format: Format
     partials: str | None = None
+    by_product: tuple[tuple[str, str], ...] = ()
 
     def of(self, eqn: JaxprEqn) -> _Asked:
         """What is asked of an equation inside."""
@@ -76,7 +79,13 @@ class _Asked:
         format = self.format
         if rounding is not None:
             format = dc.replace(format, stochastic=rounding)
-        return _Asked(format, partials or self.partials)
+        task = eqn.params.get("spec")
+        of_stage = task.partials if isinstance(task, TaskSpec) else ()
+        return _Asked(format, partials or self.partials, (*self.by_product, *of_stage))
+
+    def sums(self, product: str) -> str | None:
+        """The type of partial results of a primitive; None leaves it to XLA."""
+        return self.partials or dict(self.by_product).get(product)
 
 
 def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> ClosedJaxpr:
@@ -92,7 +101,9 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
         nan=options.nan_on_overflow,
         stochastic=options.stochastic_rounding,
     )
-    return _Formats(axis_of(replicas), Anywhere(_has_half)).body(closed, _Asked(format))
+    return _Formats(axis_of(replicas), Anywhere(_has_half)).body(
+        closed, _Asked(format, by_product=options.partials)
+    )
 
 
 @dc.dataclass(slots=True)
@@ -151,7 +162,7 @@ def _is_changed(eqn: JaxprEqn, asked: _Asked) -> bool:
     makes_half = any(_is_half(var.aval) for var in eqn.outvars)
     if name in _PRODUCTS:
         takes_half = all(_is_half(atom.aval) for atom in eqn.invars)
-        return makes_half and (format.acts or (takes_half and asked.partials is not None))
+        return makes_half and (format.acts or (takes_half and asked.sums(name) is not None))
     if name == "convert_element_type":
         (source,), (target,) = eqn.invars, eqn.outvars
         if _is_half(source.aval):
@@ -167,7 +178,7 @@ def _function(eqn: JaxprEqn, asked: _Asked) -> Any:
     def function(*operands: Any) -> list[Any]:
         if name == "convert_element_type" and _is_half(jnp.asarray(operands[0])):
             return [_as_integer(operands[0])]
-        if asked.partials == "float16" and name in _PRODUCTS:
+        if name in _PRODUCTS and asked.sums(name) == "float16":
             wide = in_float16(eqn, operands, asked.format)
         else:
             wide = _wide(eqn, operands)

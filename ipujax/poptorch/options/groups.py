@@ -90,7 +90,7 @@ class PrecisionOptions(OptionsDict):
     def setPartialsType(self, dtype: torch.dtype) -> PrecisionOptions:
         """The dtype of partial sums in products of matrices and convolutions.
 
-        It changes the modelled memory and cycles: XLA adds in float32 in any case. Kept as
+        It changes the modelled memory and cycles, and the numbers of float16. Kept as
         `_Popart.options["partialsTypeMatMuls"]`, "float" or "half".
 
         Raises:

@@ -55,7 +55,7 @@ SWITCHES: Mapping[str, Switch] = {
     # What acts.
     **_named("enableFloatingPointChecks", bool, "values that are no numbers raise"),
     **_named("enableStochasticRounding", bool, "how float16 is rounded"),
-    **_named("partialsTypeMatMuls", str, "the modelled precision of sums in products"),
+    **_named("partialsTypeMatMuls", str, "the precision of sums in products of float16"),
     **_named("engineOptions", dict, "where reports are written, and what a full IPU does"),
     **_named("cachePath", str, "the folder of compiled programs"),
     **_named("enableEngineCaching", bool, "whether compiled programs are kept"),

@@ -15,10 +15,11 @@ from jax import lax
 import ipujax as ipu
 from ipujax import schedules
 from ipujax.errors import ScopeError
-from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
 from ipujax.utils import reset_ipu_seed
 from lowering.ops import collectives
+from tests.ipujax.pipelining import run_pipeline
 
 HALF = jnp.float16
 LARGEST = 65504.0
@@ -406,6 +407,48 @@ def test_float16_partials_lose_what_float32_ones_keep() -> None:
     assert run(with_partials(np.float16, product), a, b) == np.float16(32768)
     gradient = jax.grad(with_partials(np.float16, lambda a, b: (a.T @ b)[0, 0]))
     assert run(gradient, a.T, b).shape == (4096, 1)
+
+
+@pytest.mark.parametrize("partials", ["half", "float16", "float", "float32"])
+def test_options_ask_for_partials_as_the_scope_does(partials: str) -> None:
+    a = np.ones((1, 4096), np.float16)
+    b = np.where(np.arange(4096) < 32, 1024, 1).astype(np.float16)[:, None]
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.matmuls.poplar_options = {"partialsType": partials}
+    config.configure_ipu_system()
+    found = np.float16(32768 if partials in ("half", "float16") else 32 * 1024 + 4064)
+    assert run(jnp.matmul, a, b) == found
+    for dtype, wanted in ((HALF, 32768), (np.float32, 32 * 1024 + 4064)):
+        scoped = with_partials(dtype, jnp.matmul)
+        assert run(scoped, a, b) == np.float16(wanted)  # the scope is nearer
+
+    def convolved(a: Any, b: Any) -> Any:
+        return lax.conv(a[:, :, None], b.T[:, :, None], (1,), "VALID")[:, :, 0]
+
+    exact = np.float16(32 * 1024 + 4064)
+    assert run(convolved, a, b) == exact  # not a product of matrices
+    config.convolutions.poplar_options = {"partialsType": partials}
+    config.configure_ipu_system()
+    assert run(convolved, a, b) == found
+
+
+def test_stages_ask_for_partials() -> None:
+    use(2)
+    a = np.ones((1, 4096), np.float16)
+    b = np.where(np.arange(4096) < 32, 1024, 1).astype(np.float16)[:, None]
+    halves = PipelineStageOptions(matmul_options={"partialsType": "half"})
+    _, sent = run_pipeline(
+        [
+            lambda i: (i, jnp.matmul(a, b)[0, 0]),
+            lambda i, first: (first, jnp.matmul(a, b)[0, 0]),
+        ],
+        2,
+        data=[np.float32(0)] * 2,
+        forward_propagation_stages_poplar_options=[halves, PipelineStageOptions()],
+    )
+    first, second = (np.asarray(each)[0] for each in sent)
+    assert (first, second) == (np.float16(32768), np.float16(32 * 1024 + 4064))
 
 
 @pytest.mark.parametrize("wrong", [np.int8, np.float64, "halves", None])

@@ -339,9 +339,9 @@ def modelled_kernels(monkeypatch):
     found: list[list[str]] = []
     model_kernel = timing.model_kernel
 
-    def counting(listing, *rest):
+    def counting(listing, *rest, **options):
         found.append([item.title for item in listing.items])
-        return model_kernel(listing, *rest)
+        return model_kernel(listing, *rest, **options)
 
     monkeypatch.setattr(timing, "model_kernel", counting)
     return found
