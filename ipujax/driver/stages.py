@@ -207,22 +207,26 @@ class Lowered:
         """
         if not self.program.emulates:
             return self.program
-        off = dict.fromkeys(
-            ("number_formats", "catch_invalid", "catch_division", "catch_overflow"), False
-        )
-        return lower(self.traced.jaxpr, dc.replace(self.options, **off))
+        return lower(self.traced.jaxpr, self._modelled_options)
+
+    @property
+    def _modelled_options(self) -> Options:
+        names = ("number_formats", "catch_invalid", "catch_division", "catch_overflow")
+        return dc.replace(self.options, **dict.fromkeys(names, False))
 
     @functools.cached_property
     def _report_on(self) -> Callable[[Target], Report]:
-        from ipujax.report.make import make_report  # most runs need no model
+        from ipujax.report.advice.changes import Source  # most runs need no model
+        from ipujax.report.make import make_report
 
         inputs, signature = [*map(int, self.modelled.inputs)], self.signature
         places = dict(zip(inputs, signature.argument_names(), strict=False))
         names = dict(zip(inputs, signature.user_names(), strict=False))
         results, device = tuple(signature.result_names()), self.device
+        source = Source(self.traced.jaxpr, self._modelled_options)
         return functools.cache(
             lambda chip: make_report(
-                self.modelled, device.config, chip, places, device.ladder, names, results
+                self.modelled, device.config, chip, places, device.ladder, names, results, source
             )
         )
 

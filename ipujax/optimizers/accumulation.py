@@ -79,7 +79,7 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> op
             where=jaxpr.current_user_line(),
             fix="pass offload_weight_update_variables=True, or leave sharding off",
         )
-    return ops.Storage(remote=bool(offload) or sharded, sharded=sharded)
+    return ops.Storage(remote=bool(offload) or sharded, sharded=sharded, what="state")
 
 
 def check_loop(name: str, count: int) -> None:

@@ -231,7 +231,7 @@ class PipelineRequest:
     @property
     def accumulator_storage(self) -> ops.Storage:
         """Where accumulated gradients wait between tasks."""
-        return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers))
+        return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers), what="sums")
 
 
 def _functions(computational_stages: Sequence[Any]) -> list[list[StageFunction]]:

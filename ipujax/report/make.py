@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import time
 from collections.abc import Mapping, Sequence
 
 from ipujax.errors import ConfigError
+from ipujax.report.advice.changes import Source
 from ipujax.report.advice.costs import costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
+from ipujax.report.advice.trials import Budget
 from ipujax.report.report import Report
 from ipujax.system.config_schema import assigned_names
 from ipujax.system.flags import poplar_flags
@@ -46,6 +49,7 @@ def make_report(
     ladder: tuple[int, ...] = (),
     names: Mapping[int, str] | None = None,
     results: Sequence[str] = (),
+    source: Source | None = None,
 ) -> Report:
     """Models one call of a program.
 
@@ -57,6 +61,7 @@ def make_report(
       ladder: the places of the device's IPUs on the ladder of links; (): as they are numbered.
       names: what the user's function calls the arguments; as in `arguments` by default.
       results: what the user calls them.
+      source: what the program was lowered from, if advice is to be modelled.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
@@ -64,9 +69,11 @@ def make_report(
     """
     index = Index(program)
     options = dc.replace(_options(config, target), ladder=ladder)
+    start = time.monotonic()
     profile = machine.model(program, options, arguments if names is None else names, results)
+    budget = Budget(time.monotonic() - start)
     facts = Facts(index, profile, options)
-    helps = () if profile.memory.fits else advice(facts, may_recompute=config.allow_recompute)
+    helps = () if profile.memory.fits else advice(facts, source, budget)
     return Report(
         profile=profile,
         elements=index.elements * program.replicas,

@@ -43,7 +43,8 @@ class Report:
       profile: what the machine model gave; the properties here read it.
       elements: of the infeed that gives most, taken by one call over all replicas; for a program
         without infeeds, the micro-batches of its pipelines; 0 without either.
-      advice: what would help a program that does not fit, the largest effect first; () if it does.
+      advice: what would help a program that does not fit, what is enough first, then the largest
+        effect; () if it does.
       arguments: paths such as `args[0]['w']`, by their values in the program.
       costs: what takes most of the time and what would help, the largest first.
       host: what the host did in a real run; None if nothing ran.

@@ -23,10 +23,13 @@ class Storage:
     Attributes:
       remote: in streaming memory, not in the tiles' own.
       sharded: each replica keeps an equal slice of it; loading gathers the slices.
+      what: what the value is, "state" of an optimizer or "sums" of gradients, for whoever asks
+        how the program would do with other storage; "" for anything else.
     """
 
     remote: bool = False
     sharded: bool = False
+    what: str = dc.field(default="", repr=False)
 
     def __bool__(self) -> bool:
         """Whether storing does anything at all."""
@@ -39,9 +42,9 @@ HERE = Storage()
 
 def store(x: Array, storage: Storage) -> Array:
     """The value of `x`, put where `storage` says; equal on all replicas if it is to be sharded."""
-    return store_p.bind(x, storage=storage) if storage else x
+    return store_p.bind(x, storage=storage) if storage != HERE else x
 
 
 def load(x: Array, storage: Storage) -> Array:
     """The value of a stored `x`, brought back to the IPU that reads it."""
-    return load_p.bind(x, storage=storage) if storage else x
+    return load_p.bind(x, storage=storage) if storage != HERE else x

@@ -85,6 +85,11 @@ class Rewriter:
             eqn = eqn.replace(invars=renamed(eqn.invars, self._names))
         self._eqns.append(eqn)
 
+    def skip(self, eqn: JaxprEqn) -> None:
+        """Puts the operands of an equation in the place of its results."""
+        operands = renamed(eqn.invars, self._names)
+        self._names.update(zip(eqn.outvars, operands, strict=True))
+
     def trace(
         self, eqn: JaxprEqn, function: Callable[..., Any], axis: tuple[str, int] | None = None
     ) -> None:

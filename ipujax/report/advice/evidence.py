@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses as dc
 from collections.abc import Collection, Iterable
 
@@ -9,7 +10,7 @@ from ipujax.report.advice.derivatives import Derivatives
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import need_bytes
 from ipujax.report.advice.index import Index
-from lowering import HOST, ir, machine, pipelines, size_in_bytes
+from lowering import HOST, dtype_name, ir, jaxpr, machine, pipelines, size_in_bytes
 
 DATA = ("variables", "constants", "activations", "fifos")
 """The categories that are the model's own data; the others come with the operations."""
@@ -32,13 +33,9 @@ class Evidence:
         weights, and new weights and state, do not shrink with the batch.
       kept_bytes: of activations that `jax.checkpoint` could recompute, and does not yet.
       state_bytes: of the optimizer's state, where it is on the tiles.
-      gathered_bytes: of the state for one layer; where it comes from elsewhere, the update lays it
-        out anew.
       accumulator_bytes: of accumulated gradients that no single task needs all of.
-      streamed_bytes: of what one micro-batch leaves waiting.
-      single_share: of all values, the share that is float32.
-      updates: how many runs of the pipeline there are in a call.
-      micro_batches: in all of these.
+      single_share: of all values, the share that is float32; 0 where most of what the program is
+        given is float16 already, so that it is for a reason that is not the user's.
     """
 
     ipu: int
@@ -51,12 +48,8 @@ class Evidence:
     working_bytes: int
     kept_bytes: int
     state_bytes: int
-    gathered_bytes: int
     accumulator_bytes: int
-    streamed_bytes: int
     single_share: float
-    updates: int
-    micro_batches: int
 
 
 def gather(facts: Facts) -> tuple[Evidence, ...]:
@@ -79,8 +72,6 @@ def _of(
     held = {name: int(bytes_[ipu]) for name, bytes_ in profile.memory.ipu_categories.items()}
     peak = int(profile.memory.peak_bytes[ipu])
     shapes = _trained(index.program, updates, derivatives)
-    schedule, runs = index.first_pipeline or (None, 1)
-    state = index.bytes(_state(index, updates, remote, ipu))
     return Evidence(
         ipu=ipu,
         need_bytes=need,
@@ -91,13 +82,9 @@ def _of(
         room_bytes=peak - _outside(profile, idle, ipu) if idle is not None else peak,
         working_bytes=_working(profile.liveness[ipu], shapes),
         kept_bytes=0 if index.pipelines or derivatives.recomputes else derivatives.kept_bytes,
-        state_bytes=state,
-        gathered_bytes=int(state * _largest_share(index, ipu)),
+        state_bytes=index.bytes(_state(index, updates, remote, ipu)),
         accumulator_bytes=_spared(index, remote, ipu),
-        streamed_bytes=_streamed(index, ipu),
         single_share=_single_share(index.program),
-        updates=runs,
-        micro_batches=0 if schedule is None else runs * schedule.micro_batches,
     )
 
 
@@ -159,12 +146,6 @@ def _state(
     return read - made - others - remote
 
 
-def _largest_share(index: Index, ipu: int) -> float:
-    """The share of the largest accumulator in all of an IPU's."""
-    sums = [index.bytes([c.entering]) for n in index.pipelines for c in n.carry if c.ipu == ipu]
-    return max(sums, default=0) / max(sum(sums), 1)
-
-
 def _spared(index: Index, remote: set[ir.ValueId], ipu: int) -> int:
     """Bytes of accumulators on an IPU beside those that one task needs at once."""
     spared = 0
@@ -176,12 +157,16 @@ def _spared(index: Index, remote: set[ir.ValueId], ipu: int) -> int:
     return spared
 
 
-def _streamed(index: Index, ipu: int) -> int:
-    fifos = (fifo for loop in index.pipelines for fifo in loop.fifos)
-    return sum(index.bytes(fifo.values) for fifo in fifos if fifo.ipu == ipu and fifo.depth)
-
-
 def _single_share(program: ir.Program) -> float:
-    sizes = [(str(aval.dtype), size_in_bytes(aval)) for aval in program.avals]
-    single = sum(bytes_ for dtype, bytes_ in sizes if dtype == "float32")
-    return single / max(sum(bytes_ for _, bytes_ in sizes), 1)
+    given = _by_dtype(program.avals[value] for value in program.inputs)
+    if given["float32"] <= given["float16"] + given["bfloat16"]:
+        return 0.0
+    made = _by_dtype(program.avals)
+    return made["float32"] / max(made.total(), 1)
+
+
+def _by_dtype(avals: Iterable[jaxpr.Aval]) -> collections.Counter[str]:
+    sizes: collections.Counter[str] = collections.Counter()
+    for aval in avals:
+        sizes[dtype_name(aval)] += size_in_bytes(aval)
+    return sizes

@@ -39,14 +39,17 @@ class Advice:
     Attributes:
       rule: a word for it, the same whatever the program.
       text: what to do.
-      about_bytes: what it can take off the IPU with the fullest tile, at most.
-      enough: whether that much, and as much off each other IPU that lacks memory, would do alone.
+      about_bytes: what it takes off the IPU with the fullest tile; at most, if that was not
+        modelled.
+      enough: whether the program fits after it.
+      fullest_bytes: what the fullest tile holds after it; 0 if that was not modelled.
     """
 
     rule: str
     text: str
     about_bytes: int
     enough: bool = False
+    fullest_bytes: int = 0
 
 
 def need_bytes(memory: machine.Memory) -> list[int]:

@@ -89,8 +89,8 @@ def out_of_memory(report: Report) -> str:
         )
     lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
     for entry in report.advice[:6]:
-        effect = size(entry.about_bytes) + "; enough alone" * entry.enough
-        lines.append(f"  fix:   {entry.text} ({effect})")
+        effect = f" ({size(entry.about_bytes)})" if entry.about_bytes else ""
+        lines.append(f"  fix:   {entry.text}{effect}")
     return "\n".join(lines)
 
 

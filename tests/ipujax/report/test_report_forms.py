@@ -185,6 +185,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
             elif (path[0], path[-1]) in (
                 ("costs", "name"),
                 ("advice", "enough"),
+                ("advice", "fullest_bytes"),
                 ("operations", "scope"),
                 ("memory", "path"),
                 ("liveness", "path"),

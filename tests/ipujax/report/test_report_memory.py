@@ -12,6 +12,7 @@ import pytest
 import ipujax as ipu
 from ipujax import errors
 from ipujax.errors import ConfigError, IPUError, OutOfMemoryError
+from ipujax.report.advice.findings import Advice
 from ipujax.report.report import Report
 from ipujax.report.words import size
 from tests.ipujax.reporting import configured, f32, struct, training
@@ -86,9 +87,9 @@ def advice_for(**arguments: Any) -> list[str]:
     model, args = training(2, 8, **arguments)
     report = ipu.compile(model).lower(*args).report()
     assert not report.memory.fits
-    about = [entry.about_bytes for entry in report.advice]
-    assert about == sorted(about, reverse=True)
-    assert all(bytes_ > 0 for bytes_ in about)
+    ranks = [(not entry.enough, -entry.about_bytes) for entry in report.advice]
+    assert ranks == sorted(ranks)
+    assert all(entry.about_bytes > 0 for entry in report.advice)
     return [entry.text for entry in report.advice]
 
 
@@ -105,6 +106,13 @@ STACKED: dict[str, Any] = {  # eight layers on one IPU, and batches that let the
 OFFLOADS = ("offload_weight_update_variables", "offload_gradient_accumulation_buffers")
 
 
+def kept_promise(entry: Advice, after: Report) -> None:
+    """What advice says of a program is what the program with the advice followed has."""
+    assert entry.fullest_bytes == after.memory.tile_peak_bytes.max()
+    assert entry.enough == after.memory.fits
+    assert f"-> {entry.fullest_bytes:,} bytes" in entry.text
+
+
 def report_of_layers(stages: int, **arguments: Any) -> Report:
     model, args = training(stages, 16, **arguments)
     return ipu.compile(model).lower(*args).report()
@@ -115,12 +123,11 @@ def report_of_layers(stages: int, **arguments: Any) -> Report:
 def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
     configured(ipu_model__tiles_per_ipu=4)
     before = report_of_layers(8, **STACKED)
-    (entry,) = (entry for entry in before.advice if offload in entry.text)
-    assert "; streaming adds at least " in entry.text
-    assert " x the call as it is" in entry.text
+    (entry,) = (e for e in before.advice if offload in e.text and e.rule != "combination")
     after = report_of_layers(8, **STACKED, **{offload: True})
     lowered = int((before.memory.peak_bytes - after.memory.peak_bytes)[0])
-    assert entry.about_bytes == pytest.approx(lowered, rel=0.01)
+    assert entry.about_bytes == lowered
+    kept_promise(entry, after)
     assert after.cycles > before.cycles
     assert not mentions([entry.text for entry in after.advice], offload)
 
@@ -136,6 +143,16 @@ def test_offloading_that_takes_nothing_away_is_not_advised(offload: str) -> None
         for given in ({}, {offload: True})
     )
     assert 0.95 * before < after
+
+
+def test_what_is_float32_beside_halves_is_not_the_users() -> None:
+    """Sums and statistics of halves are float32 for a reason."""
+    configured(ipu_model__tiles_per_ipu=4)
+    half = struct(1000, 2000, dtype=np.float16)
+    found = advice_of(lambda x: jnp.exp(x.astype(f32)).astype(np.float16), half)
+    assert not mentions(list(found), "half precision")
+    single = advice_of(jnp.exp, struct(1000, 2000))
+    assert mentions(list(single), "half precision")
 
 
 def test_all_that_is_float32_could_be_half() -> None:
@@ -155,7 +172,7 @@ def test_gradients_of_weights_do_not_shrink_with_the_batch() -> None:
 def test_numbers_of_ipus_are_of_devices_and_leave_work_space_alone() -> None:
     configured(ipu_model__tiles_per_ipu=32)
     report = ipu.compile(jnp.matmul).lower(struct(1024, 1024), struct(1024, 1024)).report()
-    assert mentions([entry.text for entry in report.advice], "over at least 2 IPUs")
+    assert mentions([entry.text for entry in report.advice], "over about 2 IPUs")
     configured(ipu_model__tiles_per_ipu=4)
     found = list(advice_of(jnp.matmul, struct(1500, 1500), struct(1500, 1500)))
     assert not mentions(found, "split the model")
@@ -271,7 +288,7 @@ def test_a_lower_proportion_does_what_its_advice_says() -> None:
     matrix = struct(1024, 1024)
     configured(ipu_model__tiles_per_ipu=32)
     before = ipu.compile(jnp.matmul).lower(matrix, matrix).report()
-    (entry,) = (e for e in before.advice if "availableMemoryProportion" in e.text)
+    entry = next(e for e in before.advice if "availableMemoryProportion" in e.text)
     assert '"availableMemoryProportion": 0.3 in matmuls.poplar_options (now 0.6)' in entry.text
     options = {"availableMemoryProportion": "0.3"}
     configured(ipu_model__tiles_per_ipu=32, matmuls__poplar_options=options)
@@ -317,7 +334,7 @@ def test_one_full_ipu_is_relieved_by_the_others() -> None:
 
     report = ipu.compile(lopsided).lower(struct(400_000), struct()).report()
     (entry,) = (entry for entry in report.advice if entry.rule == "move_work")
-    assert entry.enough
+    assert not entry.enough
     tiles = report.memory.tile_peak_bytes
     need = 2 * (int(tiles[0].max()) - report.memory.limit)
     assert f"move work from IPU 0 ({size(need)} too many) to IPU 1 (room for " in entry.text

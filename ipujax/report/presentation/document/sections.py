@@ -14,7 +14,8 @@ from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, F
 from lowering import machine
 
 COST = forms.record(Cost, forms.derived(Cost, cycles=forms.POSITIVE), later=("name",))
-ADVICE = forms.record(Advice, forms.derived(Advice, about_bytes=forms.WHOLE), later=("enough",))
+_LATER = ("enough", "fullest_bytes")
+ADVICE = forms.record(Advice, forms.derived(Advice, about_bytes=forms.WHOLE), later=_LATER)
 HOST = forms.record(
     HostTrace,
     {"spans": forms.columns(HostSpan, forms.derived(HostSpan, kind=WORD, name=WORD, thread=WORD))},

@@ -264,7 +264,7 @@ function advicePanel(report) {
   );
   const head = element("span", {
     class: "faint",
-    text: "What each can take off the IPU with the fullest tile, at most.",
+    text: "What each takes off the IPU with the fullest tile; of what was not modelled, at most.",
   });
   return panel("What would make it fit", [head], element("ul", { class: "advice" }, entries));
 }
