@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses as dc
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,9 +86,12 @@ def check_pipeline(
 
     Raises:
       OutOfRangeError: (an `EOFError`) fewer elements than one weight update takes.
-      PipelineError: (a `ValueError`) and its kin: arguments that `pipeline` would refuse, no
-        schedule at all, or a reference whose results do not fit.
+      PipelineError: (a `ValueError`) and its kin: tolerances that are no numbers from 0 on,
+        arguments that `pipeline` would refuse, no schedule at all, or a reference whose results do
+        not fit.
     """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        _check_tolerance(value, name)
     request = _request(computational_stages, gradient_accumulation_count, **arguments)
     if not jaxpr.trace_state_clean():
         raise PipelineError(
@@ -118,6 +122,15 @@ def check_pipeline(
         rows += compare(schedule_name(schedule), pairs, rtol, atol)
     count, reduction = request.micro_batches, request.reduction
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
+
+
+def _check_tolerance(value: Any, name: str) -> None:
+    """Refuses what every difference, or none, would pass."""
+    if not 0 <= check.number(value, name, "give a number") < math.inf:
+        raise PipelineError(
+            f"check_pipeline({name}={value!r}): a tolerance is a number from 0 on, and finite",
+            fix="give a small number, such as 1e-4",
+        )
 
 
 def _request(
