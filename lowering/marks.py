@@ -124,16 +124,32 @@ def read(stack: str) -> Marks:
     )
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def scope(stack: str) -> str:
     """The innermost name of a stack that neither we nor JAX have written there, or ""."""
-    for part in reversed(stack.split("/")):
+    return scopes(stack).rpartition("/")[2]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def scopes(stack: str) -> str:
+    """All such names of a stack, outermost first, as `blocks/attention`."""
+    names: list[str] = []
+    for part in stack.split("/"):
         name = _TRANSFORMS.sub("", part)
         while name.count(")") > name.count("("):
             name = name.removesuffix(")")
         if name and name not in _OF_JAX and not _OURS.match(name):
-            return name
-    return ""
+            names.append(name)
+    half = len(names) // 2
+    if "rematted_computation" in stack and names[:half] == names[half:]:
+        names = names[half:]  # JAX names both the derivative and what is computed again for it
+    return "/".join(names)
+
+
+def within(outer: str, inner: str) -> str:
+    """The scopes of what has the scopes `inner` in a body that is in `outer`."""
+    if not outer or f"{inner}/".startswith(f"{outer}/"):
+        return inner
+    return f"{outer}/{inner}" if inner else outer
 
 
 def joined(enclosing: str, stack: str) -> str:

@@ -132,7 +132,7 @@ class OperationTotal:
       tiles: that take part.
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
-      scope: the innermost named scope around them, an operator's name for instance, or "".
+      scope: the named scopes around them, outermost first, as `blocks/attention`, or "".
     """
 
     name: str

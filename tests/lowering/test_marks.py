@@ -95,6 +95,27 @@ def test_the_innermost_name_that_somebody_gave(stack, scope):
     assert marks.scope(stack) == scope
 
 
+@pytest.mark.parametrize(
+    ("stack", "scopes"),
+    [
+        ("", ""),
+        ("model/layer/dense", "model/layer/dense"),
+        ("transpose(jvp(a/b))", "a/b"),
+        ("transpose(jvp(a/b))/jvp(a/b)/rematted_computation", "a/b"),
+        ("layer/ipu_shard[1]/dense", "layer/dense"),
+        ("layer/layer", "layer/layer"),
+    ],
+)
+def test_all_names_that_somebody_gave(stack, scopes):
+    assert marks.scopes(stack) == scopes
+
+
+def test_scopes_in_a_body_come_after_those_around_it():
+    assert marks.within("a", "b") == marks.within("a", "a/b") == "a/b"
+    assert marks.within("a", "") == marks.within("", "a") == marks.within("a", "a") == "a"
+    assert marks.within("a", "ab") == "a/ab"
+
+
 def test_numeric_scopes():
     partials = marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")
     rounding = marks.write(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "False")

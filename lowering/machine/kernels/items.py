@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from lowering import marks
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
 from lowering.ops import user_ops
@@ -27,7 +28,7 @@ class Item:
       writes: the values that it writes.
       eqn: the (last) equation, for its line; None for a constant.
       backward: whether it belongs to a backward pass.
-      scope: the innermost scope around it that somebody has named, or "".
+      scope: the scopes around it that somebody has named, as `blocks/attention`, or "".
     """
 
     operations: tuple[Operation, ...]
@@ -129,14 +130,15 @@ def belonging(entry: Entry, backward: bool, scope: str) -> Entry:
     Args:
       entry: what has no more than its own.
       backward: whether the backward pass is around it.
-      scope: what is around it, for what is in no scope of its own.
+      scope: the scopes around it.
     """
 
     def inside(body: Listing) -> Listing:
         return dc.replace(body, items=tuple(belonging(e, backward, scope) for e in body.items))
 
     if isinstance(entry, Item):
-        return dc.replace(entry, backward=entry.backward or backward, scope=entry.scope or scope)
+        around = marks.within(scope, entry.scope)
+        return dc.replace(entry, backward=entry.backward or backward, scope=around)
     return _inside(entry, inside)
 
 

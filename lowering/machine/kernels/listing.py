@@ -135,7 +135,7 @@ class _Lister:
             eqn = at_line_of(inner, around, closed.jaxpr)
             stack = name_stack(eqn)
             backward = within or marks.read(stack).backward
-            named = (eqn is inner and marks.scope(stack)) or scope
+            named = marks.within(scope, marks.scopes(stack) if eqn is inner else "")
             body, operands = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(operands):
                 names = body.jaxpr.invars

@@ -17,7 +17,7 @@ class Total:
     """All runs of operations of one signature and line; see `profile.OperationTotal`.
 
     Attributes:
-      scope: the innermost named scope around them, or "".
+      scope: the named scopes around them, as `blocks/attention`, or "".
       dtype: of the numbers that they work on; "" for what moves data.
     """
 

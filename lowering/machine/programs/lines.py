@@ -13,7 +13,7 @@ def lines_of(jaxpr: Jaxpr) -> tuple[tuple[str, str], ...]:
     """Of every equation, with its scope, inner ones after the one that they belong to."""
     lines: list[tuple[str, str]] = []
     for eqn in jaxpr.eqns:
-        lines.append((user_line(eqn), marks.scope(name_stack(eqn))))
+        lines.append((user_line(eqn), marks.scopes(name_stack(eqn))))
         for inner in sub_jaxprs(eqn):
             lines.extend(lines_of(inner))
     return tuple(lines)

@@ -410,15 +410,21 @@ def flat(listing):
 
 
 def test_scopes_reach_what_libraries_make_inside_of_them():
+    def within_a_body(x):
+        with jax.named_scope("body"):
+            return jnp.tan(x)
+
     def fn(x):
         with jax.named_scope("outer"):
             x = jax.nn.logsumexp(x, keepdims=True) + x
             with jax.named_scope("inner"):
                 x = lax.fori_loop(0, 2, lambda _, c: jnp.sin(c), x)
+            x = lax.fori_loop(0, 2, lambda _, c: within_a_body(c), x)
         return jnp.cos(x)
 
     scopes = {item.name: item.scope for item in flat(listed(fn, A))}
-    assert (scopes["exp"], scopes["sin"], scopes["cos"]) == ("outer", "inner", "")
+    assert (scopes["exp"], scopes["sin"], scopes["cos"]) == ("outer", "outer/inner", "")
+    assert scopes["tan"] == "outer/body"
 
 
 def test_operations_of_the_users_own_have_their_names():

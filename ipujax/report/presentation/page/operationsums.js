@@ -54,7 +54,7 @@ function groupKey(operation, by) {
   return primitivesOf(operation.name);
 }
 
-/** The innermost named scope around an operation, or "": reports of earlier versions have none. */
+/** The named scopes around an operation, or "": reports of earlier versions have none. */
 export function scopeOf(operation) {
   return operation.scope ?? "";
 }

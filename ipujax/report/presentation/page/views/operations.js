@@ -77,7 +77,7 @@ class OperationsView {
       ...this.shareColumns(rows),
       lineColumn(15),
       ...(this.hasScopes ? [{ title: "scope", value: scopeOf, width: 11,
-        about: "The innermost named scope around it, such as the name of an operator." }] : []),
+        about: "The named scopes around it, outermost first, the name of an operator included." }] : []),
       { title: "IPU", value: (row) => row.ipu, text: (row) => row.ipus ?? String(row.ipu), numeric: true, width: 6,
         about: "The IPUs that run it; numbers are sums over them." },
       ...this.costColumns(),
