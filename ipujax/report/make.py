@@ -14,6 +14,7 @@ from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
 from ipujax.report.advice.trials import Budget
 from ipujax.report.report import Report
+from ipujax.system.config_enums import SchedulingAlgorithm
 from ipujax.system.config_schema import assigned_names
 from ipujax.system.flags import poplar_flags
 from ipujax.system.options import SystemOptions
@@ -90,15 +91,23 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
             f"io_tiles.num_io_tiles is {io_tiles.num_io_tiles}, and {target.name} has "
             f"{target.tiles_per_ipu} tiles; none would be left to compute"
         )
+    optimizations = config.optimizations
+    blocks = machine.PlanOptions(
+        cholesky_block=optimizations.cholesky_block_size or None,
+        triangular_block=optimizations.triangular_solve_expander_block_size or None,
+    )
     return machine.ModelOptions(
         target=target,
         plans=machine.plan_options(
             planner_options(config.matmuls.poplar_options, "matmuls.poplar_options"),
             planner_options(config.convolutions.poplar_options, "convolutions.poplar_options"),
+            blocks,
         ),
         compiles_code=config.ipu_model.compile_ipu_code,
+        outlines=optimizations.enable_graph_outlining,
+        reorders=config.scheduling.algorithm is not SchedulingAlgorithm.POST_ORDER,
         io_tiles=io_tiles.num_io_tiles,
         overlaps_io=io_tiles.place_ops_on_io_tiles,
-        merged_bytes=config.optimizations.maximum_cross_replica_sum_buffer_size,
+        merged_bytes=optimizations.maximum_cross_replica_sum_buffer_size,
         synthetic=poplar_flags().made_up,
     )

@@ -16,6 +16,10 @@ from ipujax.system.config_enums import (
 )
 from ipujax.system.config_schema import ConfigNode, Effect, category, option
 
+_MOST = 2**31 - 1
+_COUNT = 0, _MOST
+_BYTES = 0, 2**63 - 1
+
 
 class Convolutions(ConfigNode):
     """Options of convolutions.
@@ -68,12 +72,14 @@ class Experimental(ConfigNode):
 
     Attributes:
       always_rearrange_copies_on_the_host: Bring streamed data into the device's layout on the host
-        instead of on the device: slower, but no memory of the device is spent.
-      enable_remote_buffer_embedding: Keep host embeddings in remote buffers.
+        instead of on the device: slower, but no memory of the device is spent. It changes nothing
+        here: arrays come in the layout that the model gives them.
+      enable_remote_buffer_embedding: Keep host embeddings in remote buffers. It changes nothing
+        here: their tables are arrays of the host.
     """
 
-    always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.MODEL)
-    enable_remote_buffer_embedding: bool = option(False, effect=Effect.MODEL)
+    always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.NONE)
+    enable_remote_buffer_embedding: bool = option(False, effect=Effect.NONE)
     multi_replica_distribution: MultiReplicaDistribution = category()
 
 
@@ -106,13 +112,12 @@ class IoTiles(ConfigNode):
       num_io_tiles: How many tiles of each IPU to set apart.
       place_ops_on_io_tiles: Place operations of input and output on those tiles.
       available_memory_proportion: The share of those tiles' memory, from 0 to 1, that data may
-        fill; code has the rest. If data needs more, operations stay off those tiles, and a warning
-        says so.
+        fill; code has the rest. It changes nothing here: what these tiles hold is not modelled.
     """
 
-    num_io_tiles: int = option(0, effect=Effect.MODEL)
+    num_io_tiles: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     place_ops_on_io_tiles: bool = option(False, effect=Effect.MODEL)
-    available_memory_proportion: float = option(0.9, effect=Effect.MODEL)
+    available_memory_proportion: float = option(0.9, effect=Effect.NONE, limits=(0, 1))
 
 
 class IpuModel(ConfigNode):
@@ -125,7 +130,7 @@ class IpuModel(ConfigNode):
     """
 
     compile_ipu_code: bool = option(True, effect=Effect.MODEL)
-    tiles_per_ipu: int = option(0, effect=Effect.MODEL)
+    tiles_per_ipu: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     version: str = option("ipu2", effect=Effect.MODEL)
 
 
@@ -134,12 +139,12 @@ class Matmuls(ConfigNode):
 
     Attributes:
       clear_pass_type: Do not tell the planner whether a multiplication is of the forward, backward
-        or update pass. Can save memory where batches are large.
+        or update pass. It changes nothing here: plans go by shapes alone.
       poplar_options: Options of the matrix multiplication planner, for all multiplications;
         "availableMemoryProportion" and "partialsType" as for convolutions.
     """
 
-    clear_pass_type: bool = option(False, effect=Effect.MODEL)
+    clear_pass_type: bool = option(False, effect=Effect.NONE)
     poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
 
 
@@ -152,7 +157,9 @@ class NormsExperimental(ConfigNode):
         pipelines nor with I/O tiles.
     """
 
-    distributed_batch_norm_replica_group_size: int = option(1, effect=Effect.VALUES)
+    distributed_batch_norm_replica_group_size: int = option(
+        1, effect=Effect.VALUES, limits=(1, _MOST)
+    )
 
 
 class Norms(ConfigNode):
@@ -169,12 +176,15 @@ class Norms(ConfigNode):
 class Optimizations(ConfigNode):
     """What the compiler trades against what.
 
+    Those of effect NONE change nothing here: of lookups, multiplications, copies and remote buffers
+    each is modelled by itself, and copies between IPUs in one tick of a pipeline go together.
+
     Attributes:
-      prefetch_data_streams: Let the host fetch data while the IPUs compute.
+      prefetch_data_streams: Let the host fetch data while the IPUs compute: it always does here.
       combine_embedding_lookups: Look up several indices of one table at once: faster, more memory.
       combine_matmuls: Merge multiplications that share their weights or their input.
-      enable_graph_outlining: Use the same code for equal operations on different data: less code,
-        but the data must be copied to where the code expects it.
+      enable_graph_outlining: Use the same code for equal operations on different data: less code.
+        The copies of data to where the code expects it are not modelled.
       merge_infeed_io_copies: Merge the copies of an infeed's arrays into one: faster, more memory.
       maximum_cross_replica_sum_buffer_size: How many bytes may wait for a sum over replicas; 0:
         none waits. More means fewer, larger sums: less code, larger temporaries. Worth setting with
@@ -198,22 +208,22 @@ class Optimizations(ConfigNode):
       enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy.
     """
 
-    prefetch_data_streams: bool = option(True, effect=Effect.HOST)
-    combine_embedding_lookups: bool = option(False, effect=Effect.MODEL)
-    combine_matmuls: bool = option(False, effect=Effect.MODEL)
+    prefetch_data_streams: bool = option(True, effect=Effect.NONE)
+    combine_embedding_lookups: bool = option(False, effect=Effect.NONE)
+    combine_matmuls: bool = option(False, effect=Effect.NONE)
     enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
-    merge_infeed_io_copies: bool = option(False, effect=Effect.MODEL)
-    maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL)
-    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.MODEL)
-    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.MODEL)
-    maximum_send_recv_cluster_size: int = option(0, effect=Effect.MODEL)
-    minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL)
+    merge_infeed_io_copies: bool = option(False, effect=Effect.NONE)
+    maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
+    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
+    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
+    maximum_send_recv_cluster_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
+    minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL, limits=_BYTES)
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
-        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.MODEL
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.NONE
     )
-    enable_gather_simplifier: bool = option(True, effect=Effect.MODEL)
-    triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL)
-    cholesky_block_size: int = option(0, effect=Effect.MODEL)
+    enable_gather_simplifier: bool = option(True, effect=Effect.NONE)
+    triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
+    cholesky_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     enable_fast_math: bool = option(False, effect=Effect.NONE)
 
 
@@ -221,26 +231,28 @@ class Pooling(ConfigNode):
     """Options of pooling.
 
     Attributes:
-      poplar_options: Options of the pooling planner, for all pooling operations.
+      poplar_options: Options of the pooling planner, for all pooling operations. They change
+        nothing here: pooling is modelled without a plan.
     """
 
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE)
 
 
 class Scheduling(ConfigNode):
     """How operations are put in order.
 
     Attributes:
-      algorithm: The algorithm that orders operations.
+      algorithm: The algorithm that orders operations. Here POST_ORDER leaves them as the function
+        has them, and all others stand for one that keeps little alive.
       maximum_scheduler_lookahead_depth: How many operations LOOK_AHEAD looks ahead; its time grows
-        fast with it.
+        fast with it. It changes nothing here.
       maximum_scheduler_search_space_size: How many orders LOOK_AHEAD compares at most for one
-        choice.
+        choice. It changes nothing here.
     """
 
     algorithm: SchedulingAlgorithm = option(SchedulingAlgorithm.CHOOSE_BEST, effect=Effect.MODEL)
-    maximum_scheduler_lookahead_depth: int = option(5, effect=Effect.MODEL)
-    maximum_scheduler_search_space_size: int = option(64, effect=Effect.MODEL)
+    maximum_scheduler_lookahead_depth: int = option(5, effect=Effect.NONE, limits=_COUNT)
+    maximum_scheduler_search_space_size: int = option(64, effect=Effect.NONE, limits=_COUNT)
 
 
 class SystemOptions(ConfigNode):
@@ -261,7 +273,8 @@ class SystemOptions(ConfigNode):
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
-      gcl_poplar_options: Options of the communication library, for all collectives.
+      gcl_poplar_options: Options of the communication library, for all collectives. They change
+        nothing here.
     """
 
     auto_select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM)
@@ -270,7 +283,7 @@ class SystemOptions(ConfigNode):
     selection_order: SelectionOrder = option(SelectionOrder.AUTO, effect=Effect.SYSTEM)
     serialization_output_folder: str = option("", effect=Effect.HOST)
     compilation_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
-    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE)
     convolutions: Convolutions = category()
     device_connection: DeviceConnection = category()
     experimental: Experimental = category()

@@ -167,6 +167,7 @@ class Member:
     doc: str = ""
     effect: Effect | None = None
     deprecated: str | None = None
+    limits: tuple[float, float] | None = None
     name: str = ""
     hint: Any = None
 
@@ -185,6 +186,13 @@ class Option(Member):
                 "assign to your own config and configure the system again"
             )
         metadata.check_type(value)
+        if self.limits is not None:
+            least, most = self.limits
+            number = cast(float, value)
+            if not least <= number <= most:  # so is not-a-number refused
+                raise ConfigError(
+                    f"'{metadata.name}' is {number}, but must be a number from {least} to {most}"
+                )
         metadata.warn_if_deprecated()
         node._values[self.name] = value
         node._assigned.add(self.name)
@@ -201,7 +209,12 @@ class Category(Member):
 
 
 def option(
-    default: Any, doc: str = "", *, effect: Effect = Effect.NONE, deprecated: str | None = None
+    default: Any,
+    doc: str = "",
+    *,
+    effect: Effect = Effect.NONE,
+    deprecated: str | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> Any:
     """Declares an option; its type is the annotation beside it.
 
@@ -210,8 +223,9 @@ def option(
       doc: what it does; by default, what the docstring of the class says of it.
       effect: what it changes here.
       deprecated: why it should no longer be used.
+      limits: the least and the greatest number that it may be.
     """
-    return Option(default, doc, effect, deprecated)
+    return Option(default, doc, effect, deprecated, limits)
 
 
 def category(*, deprecated: str | None = None) -> Any:

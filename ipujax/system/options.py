@@ -132,16 +132,10 @@ def _check_tiles(config: SystemOptions) -> None:
     tiles, group = config.io_tiles, config.norms.experimental
     size = group.distributed_batch_norm_replica_group_size
     name = "norms.experimental.distributed_batch_norm_replica_group_size"
-    if tiles.num_io_tiles < 0:
-        raise ConfigError(f"io_tiles.num_io_tiles is {tiles.num_io_tiles}; it cannot be negative")
     if tiles.place_ops_on_io_tiles and tiles.num_io_tiles == 0:
         raise ConfigError(
             "io_tiles.place_ops_on_io_tiles needs I/O tiles; set io_tiles.num_io_tiles, too"
         )
-    if config.ipu_model.tiles_per_ipu < 0:
-        raise ConfigError("ipu_model.tiles_per_ipu cannot be negative")
-    if size < 1:
-        raise ConfigError(f"{name} is {size}; a group has at least one replica")
     if size > 1 and tiles.num_io_tiles > 0:
         raise ConfigError(
             f"{name} is {size}, which is not supported with I/O tiles; set it to 1, or "

@@ -37,6 +37,7 @@ from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
 
 if TYPE_CHECKING:
+    from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.model import model as model
     from lowering.machine.options import ModelOptions as ModelOptions
     from lowering.machine.options import plan_options as plan_options
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 # What models a program needs JAX; what came of it can be read without.
 _MODELLING = {
     "ModelOptions": "lowering.machine.options",
+    "PlanOptions": "lowering.machine.kernels.listing",
     "model": "lowering.machine.model",
     "plan_options": "lowering.machine.options",
 }

@@ -23,6 +23,10 @@ class ModelOptions:
       plans: what the planner is told where no stage says otherwise.
       compiles_code: whether code is compiled (`IPUConfig.ipu_model.compile_ipu_code`); otherwise
         nobody knows how large it is, and it takes no memory.
+      outlines: whether equal operations share their code
+        (`IPUConfig.optimizations.enable_graph_outlining`).
+      reorders: whether operations come in an order that has less alive at a time
+        (`IPUConfig.scheduling.algorithm`); otherwise in the function's.
       io_tiles: how many tiles of each IPU are set apart for queues; what they hold is not counted.
       overlaps_io: whether these read and feed queues beside the others' compute.
       merged_bytes: up to how many bytes all-reduces are merged
@@ -36,6 +40,8 @@ class ModelOptions:
     target: Target = IPU2
     plans: PlanOptions = _NO_OPTIONS
     compiles_code: bool = True
+    outlines: bool = True
+    reorders: bool = True
     io_tiles: int = 0
     overlaps_io: bool = False
     merged_bytes: int = 0
@@ -75,7 +81,8 @@ def plan_options(
       convolutions: options of convolutions.
       base: what holds where these say nothing.
     """
-    return PlanOptions(
+    return dc.replace(
+        base,
         matmul_proportion=_proportion(matmuls, base.matmul_proportion),
         convolution_proportion=_proportion(convolutions, base.convolution_proportion),
         matmul_partials=_partials(matmuls, base.matmul_partials),

@@ -1,7 +1,7 @@
 """What instructions take on the tiles: vertex code and state, control and exchange code.
 
-Repeated code is outlined, as the original did: an operation of one signature is on an IPU once,
-however often it runs; only the calls to it are counted each time.
+Repeated code is outlined, as the original did unless it was told not to: an operation of one
+signature is on an IPU once, however often it runs; only the calls to it are counted each time.
 """
 
 from __future__ import annotations
@@ -53,12 +53,16 @@ EXCHANGED_BYTES_PER_CODE_BYTE = 32
 STACK_BYTES = 1_024
 
 
-def code_bytes(uses: Iterable[CodeUse], tiles: int) -> Mapping[str, np.ndarray]:
+def code_bytes(
+    uses: Iterable[CodeUse], tiles: int, *, outlines: bool = True
+) -> Mapping[str, np.ndarray]:
     """What a set of operations takes on each tile.
 
     Args:
       uses: the operations of one IPU, each signature once.
       tiles: how many tiles it has.
+      outlines: whether calls of one signature share their code; what vertices execute is shared in
+        any case.
 
     Returns:
       int64 [tiles] for each category of code in `profile.CATEGORIES`.
@@ -66,12 +70,14 @@ def code_bytes(uses: Iterable[CodeUse], tiles: int) -> Mapping[str, np.ndarray]:
     widest: dict[str, int] = {}
     state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
     for use in uses:
+        copies = 1 if outlines else use.runs
         for vertices in use.vertices:
             widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
-            state[: vertices.tiles] += vertices.per_tile * BYTES_PER_VERTEX
-        control += use.phases * BYTES_PER_PHASE + use.runs * BYTES_PER_CALL
-        exchange += use.exchanges * BYTES_PER_EXCHANGE
-        exchange += round(use.exchange_bytes / EXCHANGED_BYTES_PER_CODE_BYTE)
+            state[: vertices.tiles] += copies * vertices.per_tile * BYTES_PER_VERTEX
+        control += copies * use.phases * BYTES_PER_PHASE
+        control += use.runs * BYTES_PER_CALL if outlines else 0
+        exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
+        exchange += copies * round(use.exchange_bytes / EXCHANGED_BYTES_PER_CODE_BYTE)
     code = np.zeros(tiles, dtype=np.int64)
     for used in widest.values():
         code[:used] += BYTES_PER_VERTEX_KIND

@@ -46,12 +46,16 @@ class PlanOptions:
       convolution_proportion: the same of convolutions.
       matmul_partials: the dtype of their sums; None for the default.
       convolution_partials: the same of convolutions.
+      cholesky_block: how wide the blocks of Cholesky's factors are; None for the default.
+      triangular_block: the same of triangular systems.
     """
 
     matmul_proportion: float | None = None
     convolution_proportion: float | None = None
     matmul_partials: str | None = None
     convolution_partials: str | None = None
+    cholesky_block: int | None = None
+    triangular_block: int | None = None
 
     def of(self, name: str) -> tuple[float | None, str | None]:
         """Proportion and partials of one primitive."""
@@ -60,6 +64,12 @@ class PlanOptions:
         if name == "conv_general_dilated":
             return self.convolution_proportion, self.convolution_partials
         return None, None
+
+    def block_of(self, name: str) -> tuple[tuple[str, int], ...]:
+        """The parameter that says how wide the blocks of one primitive are."""
+        blocks = {"cholesky": self.cholesky_block, "triangular_solve": self.triangular_block}
+        block = blocks.get(name)
+        return () if block is None else (("block", block),)
 
 
 def shape(aval: Aval) -> Shape:
@@ -175,7 +185,10 @@ class _Lister:
             name=name,
             operands=tuple(shape(atom.aval) for atom in eqn.invars),
             results=tuple(shape(var.aval) for var in eqn.outvars),
-            params=tuple((k, v) for k, v in eqn.params.items() if _is_plain(v)),
+            params=(
+                *((k, v) for k, v in eqn.params.items() if _is_plain(v)),
+                *self._options.block_of(name),
+            ),
             partials=partials,
             memory_proportion=proportion,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),

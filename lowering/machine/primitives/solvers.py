@@ -37,6 +37,7 @@ from lowering.machine.primitives.vertices import (
 from lowering.machine.target import Target
 
 BLOCK = 128
+"""Where the configuration does not say another one."""
 
 
 def _means(extent: int, block: int) -> tuple[int, int, int]:
@@ -57,9 +58,9 @@ def _on_a_tile(a: Matrices, name: str, cycles: float, block: int) -> Cost:
     return superstep(f"poplin::{name}", on, turns * a.products * cycles, received, flops)
 
 
-def cholesky(a: Matrices) -> list[Part]:
+def cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:
     """Blocks along the diagonal, and products for what is below and behind them."""
-    n, d = a.rows, min(a.rows, BLOCK)
+    n, d = a.rows, min(a.rows, block)
     diagonal = d**3 + 102 * d**2 + 101 * d + 102
     parts = [(ceil_div(n, d), _on_a_tile(a, "Cholesky", diagonal, d))]
     behind, panel, square = _means(n, d)
@@ -74,6 +75,12 @@ def cholesky(a: Matrices) -> list[Part]:
     return [*parts, (1, a.chain("select_n", n, n))]
 
 
+def factorized(op: Operation, target: Target) -> Cost:
+    """Cholesky's factors, in blocks as wide as the operation says."""
+    matrix, block = op.operands[0], op.param("block", BLOCK)
+    return assembled(cholesky(Matrices.of(matrix, target), block)) if matrix.elements else FREE
+
+
 def triangular_solve(op: Operation, target: Target) -> Cost:
     """Blocks one after the other, and a product for every square between two halves."""
     matrix, sides = op.operands[0], op.operands[-1]
@@ -81,12 +88,13 @@ def triangular_solve(op: Operation, target: Target) -> Cost:
         return FREE
     a = Matrices.of(matrix, target)
     k = ceil_div(sides.elements, a.batch * a.rows)
-    return assembled(triangular(a, k, bool(op.param("unit_diagonal", False))))
+    unit, block = bool(op.param("unit_diagonal", False)), op.param("block", BLOCK)
+    return assembled(triangular(a, k, unit, block))
 
 
-def triangular(a: Matrices, k: int, unit: bool = False) -> list[Part]:
+def triangular(a: Matrices, k: int, unit: bool = False, block: int = BLOCK) -> list[Part]:
     """The solution of triangular systems with k sides each."""
-    n, d = a.rows, min(a.rows, BLOCK)
+    n, d = a.rows, min(a.rows, block)
     parts = [] if unit else [(1, a.chain("div", n, columns)) for columns in (n, k)]
     parts.append((ceil_div(n, d), _substituted(a, d, k)))
     half = d
@@ -177,7 +185,7 @@ def tridiagonal_solve(op: Operation, target: Target) -> Cost:
 
 
 RULES: dict[str, Rule] = {
-    "cholesky": by_parts(cholesky),
+    "cholesky": factorized,
     "cholesky_update": by_parts(rotated),
     "lu": by_parts(lu),
     "lu_pivots_to_permutation": permutation,

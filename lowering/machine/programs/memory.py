@@ -86,7 +86,8 @@ def memory_of(
         home, alive = homes[ipu], homes[ipu].alive
         held = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
-            for name, bytes_ in code_bytes(uses.values(), shape[1]).items():
+            code = code_bytes(uses.values(), shape[1], outlines=options.outlines)
+            for name, bytes_ in code.items():
                 held[name] += bytes_
         _lay(home.always, held)
         always[ipu] = sum(held.values())
@@ -96,7 +97,7 @@ def memory_of(
             held["temporaries"][:used] += alive.space[alive.worst]
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
     ipu, tile = divmod(int(peaks.argmax()), shape[1])
-    code = sum((categories[name] for name in FETCHED), np.zeros(shape, dtype=np.int64))
+    fetched = sum((categories[name] for name in FETCHED), np.zeros(shape, dtype=np.int64))
     io_tiles = ((0, 0), (0, options.io_tiles))
     return Memory(
         tile_peak_bytes=np.pad(peaks, io_tiles),
@@ -104,7 +105,7 @@ def memory_of(
         always_live_bytes=always.sum(axis=1),
         peak_bytes=always.sum(axis=1) + np.array([home.alive.most_bytes for home in homes]),
         limit=options.target.usable_bytes_per_tile,
-        most_code_bytes=int(code.max()),
+        most_code_bytes=int(fetched.max()),
         code_limit=options.target.code_bytes_per_tile,
         biggest=_biggest(liveness[ipu], ipu, tile),
         remote_bytes=np.array([home.remote_bytes for home in homes]),

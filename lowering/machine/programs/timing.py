@@ -177,7 +177,8 @@ class Timer:
         key = (*alike, operands, plans, replicas)
         if key not in self._known:
             listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
-            listing = scheduled(listing, VIEWS.__contains__)
+            if self.options.reorders:
+                listing = scheduled(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(
                 listing,
                 operands,

@@ -262,10 +262,7 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
             marks=pytest.mark.fact("config.dbn_io_tiles"),
             id="config.dbn_io_tiles",
         ),
-        pytest.param({GROUP_SIZE: 0}, "at least one replica", id="no_replica"),
-        pytest.param({"io_tiles__num_io_tiles": -1}, "negative", id="negative_io_tiles"),
         pytest.param({"io_tiles__place_ops_on_io_tiles": True}, "num_io_tiles", id="no_io_tiles"),
-        pytest.param({"ipu_model__tiles_per_ipu": -1}, "negative", id="negative_tiles"),
         pytest.param({f"{DISTRIBUTION}count": -1}, "negative", id="negative_processes"),
         pytest.param({f"{DISTRIBUTION}index": 1}, "no process to number", id="index_of_no_process"),
         pytest.param(

@@ -1,0 +1,189 @@
+"""What the metadata of an option says that it changes is what it changes."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ipujax as ipu
+from ipujax.config import IPUConfig, MergeRemoteBuffersBehaviour, SchedulingAlgorithm
+from ipujax.errors import ConfigError
+from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipujax.system.config_schema import ConfigNode, Effect
+from ipujax.system.options import SystemOptions
+
+F32 = np.float32
+SQUARE = np.eye(256, dtype=F32)
+
+
+def products(x: Any) -> Any:
+    """Equal and unequal products, lookups, a sum over replicas; wide values that live on."""
+    kept = [jnp.tanh(x * number) for number in range(4)]
+    y = (x @ x) @ (x @ x) + sum(each.sum() for each in kept)
+    rows = jnp.take(x, jnp.arange(8), axis=0) + jnp.take(x, jnp.arange(8, 16), axis=0)
+    summed = ipu.cross_replica_ops.cross_replica_sum(jnp.tanh(y))
+    return ipu.cross_replica_ops.cross_replica_sum(summed + 1) + rows.sum()
+
+
+def factors(x: Any) -> Any:
+    """A Cholesky factor and a triangular system."""
+    factor = jnp.linalg.cholesky(x)
+    return jax.scipy.linalg.solve_triangular(factor, x, lower=True)
+
+
+def images(x: Any) -> Any:
+    """A convolution, and pooling."""
+    pixels = x.reshape(1, 64, 64, 16)
+    filters = jnp.ones((3, 3, 16, 16), x.dtype)
+    layout = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(pixels, filters, (1, 1), "SAME", dimension_numbers=layout)
+    return jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")
+
+
+def fed(x: Any) -> Any:
+    """A loop that reads two arrays in each step."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue([(SQUARE, SQUARE)])
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(total: Any, one: Any, other: Any) -> Any:
+        outfeed.enqueue(total)
+        return jnp.tanh(total @ one) + other
+
+    return ipu.loops.repeat(3, body, [x], infeed)
+
+
+def trained(x: Any) -> Any:
+    """A pipeline over two IPUs with offloaded state."""
+
+    return pipeline(
+        [lambda v: jnp.tanh(v[0] @ v[0]), lambda v, y: jnp.sum((y @ v[1]) ** 2)],
+        4,
+        variables=(x, x + 1),
+        outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+        optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optax.adam(0.1), loss),
+        offload_weight_update_variables=True,
+    )
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "products": products,
+    "factors": factors,
+    "images": images,
+    "fed": fed,
+    "trained": trained,
+}
+
+CHANGED: dict[str, Any] = {
+    "convolutions.poplar_options": {"availableMemoryProportion": "0"},
+    "experimental.always_rearrange_copies_on_the_host": True,
+    "experimental.enable_remote_buffer_embedding": True,
+    "gcl_poplar_options": {"useSynclessCollectives": "true"},
+    "io_tiles.available_memory_proportion": 0.5,
+    "io_tiles.num_io_tiles": 64,
+    "ipu_model.compile_ipu_code": False,
+    "ipu_model.tiles_per_ipu": 1000,
+    "ipu_model.version": "ipu1",
+    "matmuls.clear_pass_type": True,
+    "matmuls.poplar_options": {"availableMemoryProportion": "0"},
+    "optimizations.cholesky_block_size": 32,
+    "optimizations.combine_embedding_lookups": True,
+    "optimizations.combine_matmuls": True,
+    "optimizations.enable_fast_math": True,
+    "optimizations.enable_gather_simplifier": False,
+    "optimizations.enable_graph_outlining": False,
+    "optimizations.maximum_cross_replica_sum_buffer_size": 1 << 22,
+    "optimizations.maximum_inter_ipu_copies_buffer_size": 1 << 22,
+    "optimizations.maximum_reduce_scatter_buffer_size": 1 << 22,
+    "optimizations.maximum_send_recv_cluster_size": 1 << 22,
+    "optimizations.merge_infeed_io_copies": True,
+    "optimizations.merge_remote_buffers": MergeRemoteBuffersBehaviour.MERGE,
+    "optimizations.minimum_remote_tensor_size": 1 << 30,
+    "optimizations.prefetch_data_streams": False,
+    "optimizations.triangular_solve_expander_block_size": 32,
+    "pooling.poplar_options": {"poolUseIntrospectiveMapping": "false"},
+    "scheduling.algorithm": SchedulingAlgorithm.POST_ORDER,
+    "scheduling.maximum_scheduler_lookahead_depth": 2,
+    "scheduling.maximum_scheduler_search_space_size": 8,
+}
+ELSEWHERE = {
+    "allow_recompute": "stages of pipelines",
+    "io_tiles.place_ops_on_io_tiles": "with `num_io_tiles`",
+    "compilation_poplar_options": "whether what does not fit is an error",
+}
+"""Options that change what none of these programs shows, and what."""
+
+
+def names(node: ConfigNode, prefix: str = "") -> Iterator[str]:
+    for name in type(node).__annotations__:
+        value = getattr(node, name)
+        if isinstance(value, ConfigNode):
+            yield from names(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+OPTIONS = {name: IPUConfig().get_attribute_metadata(name).effect for name in names(SystemOptions())}
+
+
+def assign(config: IPUConfig, name: str, value: Any) -> None:
+    path, _, last = name.rpartition(".")
+    setattr(operator.attrgetter(path)(config) if path else config, last, value)
+
+
+def value_of(name: str) -> Any:
+    return operator.attrgetter(name)(IPUConfig())
+
+
+def told(change: tuple[str, Any] | None) -> dict[str, str]:
+    """Of each program its text and its report under one change."""
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    if change is not None:
+        assign(config, *change)
+    config.configure_ipu_system()
+    found: dict[str, str] = {}
+    for name, program in PROGRAMS.items():
+        lowered = ipu.compile(program, name=name).lower(SQUARE)
+        report = lowered.report().to_dict()
+        report.pop("advice", None)
+        text = f"{lowered.as_text()}\n{json.dumps(report, indent=0, default=str)}"
+        found[name] = re.sub(r"\b(in|out)feed_\d+", "feed", text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> dict[str, str]:
+    return told(None)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_option_changes_what_it_says(name: str, unchanged: dict[str, str]) -> None:
+    changed = told((name, CHANGED[name]))
+    differ = [program for program in PROGRAMS if changed[program] != unchanged[program]]
+    assert bool(differ) == (OPTIONS[name] is Effect.MODEL), differ
+
+
+NUMBERS = [name for name in OPTIONS if type(value_of(name)) in (int, float)]
+NOT_ALONE = "experimental.multi_replica_distribution."  # what these may be depends on each other
+
+
+@pytest.mark.parametrize("name", sorted(n for n in NUMBERS if not n.startswith(NOT_ALONE)))
+def test_numbers_out_of_range_are_refused_when_set(name: str) -> None:
+    kind = type(value_of(name))
+    for wrong in (kind(-1), kind(10**30), *([float("nan")] if kind is float else [])):
+        with pytest.raises(ConfigError, match=rf"'{name}' is .*, but must be a number from"):
+            assign(IPUConfig(), name, wrong)
+
+
+def test_every_option_of_the_model_is_tried() -> None:
+    tried = CHANGED.keys() | ELSEWHERE.keys()
+    assert {n for n, effect in OPTIONS.items() if effect in (Effect.MODEL, Effect.NONE)} <= tried
