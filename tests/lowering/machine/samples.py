@@ -88,7 +88,7 @@ def homes(program: ir.Program) -> list[Residency]:
     """What each IPU's memory holds of a program beside code."""
     timer = Timer(program, ModelOptions(target=CHIP))
     timing = time_program(timer)
-    return reside(program, timing.kernels, timer.laid, TILES)
+    return reside(program, timing.kernels, timer.laid, TILES, {})
 
 
 def held(home: Residency) -> int:
