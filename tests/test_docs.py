@@ -27,7 +27,7 @@ ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, r
 MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
 HARDWARE = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
 HEADINGS = re.findall(r"^## (.+)$", HARDWARE, re.MULTILINE)
-VARIABLE = re.compile(r'"((?:TF|POPLAR|IPUJAX)_[A-Z_]+)"')
+VARIABLE = re.compile(r'"((?:TF|POPLAR|POPLIBS|IPUJAX)_[A-Z_]+)"')
 CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?")
 PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
 
