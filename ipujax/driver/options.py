@@ -10,8 +10,10 @@ from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
 from ipujax.system.flags import poplar_flags
 from ipujax.system.log import get_logger
 from ipujax.system.options import floating_point_effective, floating_point_was_assigned
-from ipujax.system.poplar_options import PARTIALS
+from ipujax.system.poplar_options import PARTIALS, planner_options
 from lowering import Options, ir, jaxpr
+
+_DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
 
 class _Default(str):
@@ -66,15 +68,16 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
 
 def _partials(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
     """The types of partial results that the configuration asks for, by primitive."""
-    config, found = device.config, list[tuple[str, str]]()
-    for name, node in (
-        ("dot_general", config.matmuls),
-        ("conv_general_dilated", config.convolutions),
-    ):
-        asked = {str(key): str(value) for key, value in node.poplar_options.items()}
-        if PARTIALS in asked:
-            found.append((name, "float16" if asked[PARTIALS] in ("half", "float16") else "float32"))
-    return tuple(found)
+    config = device.config
+    given = (
+        ("dot_general", "matmuls", config.matmuls),
+        ("conv_general_dilated", "convolutions", config.convolutions),
+    )
+    asked = (
+        (name, planner_options(node.poplar_options, f"{where}.poplar_options").get(PARTIALS))
+        for name, where, node in given
+    )
+    return tuple((name, _DTYPES.get(text, text)) for name, text in asked if text is not None)
 
 
 def is_logging_cycles(device: LogicalDevice) -> bool:
