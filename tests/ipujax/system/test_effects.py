@@ -66,7 +66,7 @@ def trained(x: Any) -> Any:
 
     return pipeline(
         [lambda v: jnp.tanh(v[0] @ v[0]), lambda v, y: jnp.sum((y @ v[1]) ** 2)],
-        4,
+        24,
         variables=(x, x + 1),
         outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
         optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optax.adam(0.1), loss),
@@ -83,12 +83,14 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 }
 
 CHANGED: dict[str, Any] = {
+    "allow_recompute": True,
     "convolutions.poplar_options": {"availableMemoryProportion": "0"},
     "experimental.always_rearrange_copies_on_the_host": True,
     "experimental.enable_remote_buffer_embedding": True,
     "gcl_poplar_options": {"useSynclessCollectives": "true"},
     "io_tiles.available_memory_proportion": 0.5,
     "io_tiles.num_io_tiles": 64,
+    "io_tiles.place_ops_on_io_tiles": True,
     "ipu_model.compile_ipu_code": False,
     "ipu_model.tiles_per_ipu": 1000,
     "ipu_model.version": "ipu1",
@@ -114,12 +116,16 @@ CHANGED: dict[str, Any] = {
     "scheduling.maximum_scheduler_lookahead_depth": 2,
     "scheduling.maximum_scheduler_search_space_size": 8,
 }
-ELSEWHERE = {
-    "allow_recompute": "stages of pipelines",
-    "io_tiles.place_ops_on_io_tiles": "with `num_io_tiles`",
-    "compilation_poplar_options": "whether what does not fit is an error",
+BESIDE = {
+    name: [("io_tiles.num_io_tiles", 64), *more]
+    for name, more in {
+        "io_tiles.available_memory_proportion": [("io_tiles.place_ops_on_io_tiles", True)],
+        "io_tiles.place_ops_on_io_tiles": [],
+    }.items()
 }
-"""Options that change what none of these programs shows, and what."""
+"""What is set before and after the change, so that there is something to change."""
+ELSEWHERE = {"compilation_poplar_options": "whether what does not fit is an error"}
+"""Options of which reports do not tell what they change."""
 
 
 def names(node: ConfigNode, prefix: str = "") -> Iterator[str]:
@@ -143,12 +149,12 @@ def value_of(name: str) -> Any:
     return operator.attrgetter(name)(IPUConfig())
 
 
-def told(change: tuple[str, Any] | None) -> dict[str, str]:
-    """Of each program its text and its report under one change."""
+def told(*changes: tuple[str, Any]) -> dict[str, str]:
+    """Of each program its text and its report under some changes."""
     config = IPUConfig()
     config.auto_select_ipus = 4
-    if change is not None:
-        assign(config, *change)
+    for name, value in changes:
+        assign(config, name, value)
     config.configure_ipu_system()
     found: dict[str, str] = {}
     for name, program in PROGRAMS.items():
@@ -162,13 +168,15 @@ def told(change: tuple[str, Any] | None) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def unchanged() -> dict[str, str]:
-    return told(None)
+    return told()
 
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_an_option_changes_what_it_says(name: str, unchanged: dict[str, str]) -> None:
-    changed = told((name, CHANGED[name]))
-    differ = [program for program in PROGRAMS if changed[program] != unchanged[program]]
+    beside = BESIDE.get(name, ())
+    before = told(*beside) if beside else unchanged
+    changed = told(*beside, (name, CHANGED[name]))
+    differ = [program for program in PROGRAMS if changed[program] != before[program]]
     assert bool(differ) == (OPTIONS[name] is Effect.MODEL), differ
 
 
