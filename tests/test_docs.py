@@ -52,6 +52,7 @@ def test_examples_print_what_the_readme_says(
     assert run_with_devices(devices, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "printed"), BLOCKS.findall(OPERATORS), ids=["rnn", "embedding", "random", "formats"]
 )
@@ -61,6 +62,7 @@ def test_examples_print_what_the_operators_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(SERVING), ids=["server"])
 def test_the_example_prints_what_the_serving_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
@@ -68,6 +70,7 @@ def test_the_example_prints_what_the_serving_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(ESTIMATORS), ids=["regression"])
 def test_the_example_prints_what_the_estimators_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
@@ -75,6 +78,7 @@ def test_the_example_prints_what_the_estimators_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "printed"), BLOCKS.findall(EXECUTABLES), ids=["plain", "queues"]
 )
@@ -85,6 +89,7 @@ def test_examples_print_what_the_executables_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "torch", "onnx", "stages"]
 )
@@ -95,6 +100,7 @@ def test_examples_print_what_the_frontends_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "printed"), BLOCKS.findall(POPTORCH), ids=["wrappers", "blocks"]
 )
@@ -105,6 +111,7 @@ def test_examples_print_what_the_poptorch_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(POPART), ids=["session"])
 def test_the_example_prints_what_the_popart_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
@@ -113,6 +120,7 @@ def test_the_example_prints_what_the_popart_page_says(
     assert run_with_devices(1, source) == printed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(KERAS), ids=["scope", "pipeline"])
 def test_examples_print_what_the_keras_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices

@@ -43,6 +43,7 @@ def compared(both: list[Report], visit: Visit, tmp_path: Path) -> Page:
     return visit.open(path)
 
 
+@pytest.mark.exhaustive
 def test_sides_have_the_names_of_their_files(compared: Page) -> None:
     show(compared, "memory")
     titles = compared.locator("#panel-memory .side-title").all_inner_texts()
@@ -87,6 +88,7 @@ def test_time_inside_another_span_counts_once(visit: Visit, tmp_path: Path) -> N
         assert float(number) * {"s": 1, "ms": 1e-3}[unit] == pytest.approx(trace.seconds[kind])
 
 
+@pytest.mark.exhaustive
 def test_a_program_that_does_nothing(visit: Visit, tmp_path: Path) -> None:
     configured(1)
     path = tmp_path / "nothing.html"

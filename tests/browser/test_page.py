@@ -176,7 +176,7 @@ def test_names_of_the_user_are_texts(visit: Visit, tmp_path: Path) -> None:
     assert tab.locator("img").count() == 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_texts_can_be_read(pages: dict[str, Path], visit: Visit, dark: bool) -> None:
     """WCAG's contrast of 4.5 to 1, for every text that is on the page."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import RunWithDevices
 
 START = """
@@ -103,6 +105,7 @@ check(4, 8, "replay", PipelineSchedule.Grouped, calls=2, offload_activations=Tru
     )
 
 
+@pytest.mark.exhaustive
 def test_replicas_of_two_stages_spread_over_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         8,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import RunWithDevices
 from tests.multi_device.test_shards import START
 
@@ -66,6 +68,7 @@ same(run(x), (jnp.asarray(values[0]), jnp.stack(kept)), exact=False)
     )
 
 
+@pytest.mark.exhaustive
 def test_two_shards_of_two_replicas(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -92,6 +95,7 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
+@pytest.mark.exhaustive
 def test_queues_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -129,6 +133,7 @@ for count, shards in ((4, 1), (4, 2), (2, 1)):
     )
 
 
+@pytest.mark.exhaustive
 def test_too_few_devices_share_one(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         2,
@@ -152,6 +157,7 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
+@pytest.mark.exhaustive
 def test_replicas_meet_at_collectives_under_conditions(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -235,6 +241,7 @@ for ordered in (False, True):
     )
 
 
+@pytest.mark.exhaustive
 def test_callbacks_of_replicas_on_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,

@@ -51,7 +51,7 @@ LOADS = """
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize(("saved_on", "loaded_on"), [(1, 4), (4, 1), (4, 4)])
 def test_other_numbers_of_devices(

@@ -5,6 +5,8 @@ Each test is one process with four CPU devices, which checks several things to s
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import RunWithDevices
 
 START = """
@@ -23,6 +25,7 @@ def where(array):
 """
 
 
+@pytest.mark.exhaustive
 def test_kernels_run_on_the_devices_of_their_shards(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -66,6 +69,7 @@ assert where(result) == [0], where(result)
     )
 
 
+@pytest.mark.exhaustive
 def test_every_engine_gives_the_same_numbers(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -114,6 +118,7 @@ assert ipu.compile(heavy).lower(small, small).compile().engine == "fused"
     )
 
 
+@pytest.mark.exhaustive
 def test_shards_overlap_where_data_allows(run_with_devices: RunWithDevices) -> None:
     """Kernels are started without waiting for those on other devices.
 
@@ -157,6 +162,7 @@ same(wanted, jax.jit(fn)(xs), exact=False)
     )
 
 
+@pytest.mark.exhaustive
 def test_arguments_on_other_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -186,6 +192,7 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
+@pytest.mark.exhaustive
 def test_host_operations_between_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,
@@ -214,6 +221,7 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
+@pytest.mark.exhaustive
 def test_queues_in_loops_over_two_devices(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,

@@ -114,7 +114,7 @@ def plainly_trained(replicas: int) -> tuple[dict[str, jax.Array], np.ndarray]:
     return weights, np.array(losses, np.float32)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.fact("devices.shards_power2")
 @pytest.mark.parametrize(("ipus", "replicas"), [(2, 1), (4, 2), (8, 4), (16, 8)])
 def test_replication_by_the_ipu_count(ipus: int, replicas: int) -> None:

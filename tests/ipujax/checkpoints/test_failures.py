@@ -106,6 +106,7 @@ checkpoint.save(sys.argv[1], 2, small)  # the process goes on
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="limits of files are POSIX's")
 def test_a_full_disk_leaves_the_last_checkpoint(kind: str, tmp_path: Path) -> None:
     """Here it is files that may not grow."""

@@ -14,6 +14,7 @@ from tests.harness import ROOT
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="no process can be killed and forked")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.complete)])
 def test_checkpoints_are_whole_or_not_there(kills: int) -> None:
     pytest.importorskip("orbax.checkpoint")

@@ -113,6 +113,7 @@ def networks(tmp_path: Path) -> Iterator[Path]:
             subprocess.run([ip, "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.exhaustive
 def test_two_machines_of_which_each_has_its_own_address(networks: Path) -> None:
     program = [sys.executable, str(PROGRAMS / "loop.py")]
     options = ["-H", "10.77.0.1,10.77.0.2", "--num-replicas", "4", "--print-topology"]

@@ -15,6 +15,7 @@ pytest.importorskip("keras", reason="the extra `keras` is not installed")
 REPLICAS, BATCHES = 4, 16
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.complete)])
 def test_models_train_on_what_all_processes_feed(instances: int, tmp_path: Path) -> None:
     folders = [tmp_path / "alone", tmp_path / "together"]

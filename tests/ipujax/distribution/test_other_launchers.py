@@ -64,7 +64,8 @@ def started(
             process.communicate()
 
 
-@pytest.mark.parametrize("variables", [slurm, pytest.param(open_mpi, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variables", [slurm, open_mpi])
 def test_the_script_needs_no_launcher_of_ours(variables: Callable[[int], dict[str, str]]) -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-replicas", "4"]
     program = [sys.executable, str(PROGRAMS / "loop.py")]
@@ -79,7 +80,8 @@ def test_the_script_needs_no_launcher_of_ours(variables: Callable[[int], dict[st
             np.testing.assert_allclose(told["weights"], alone["weights"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("peer", ["alone", pytest.param("waiting", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("peer", ["alone", "waiting"])
 def test_the_peer_of_one_that_is_killed_ends_too_and_says_who_has_died(peer: str) -> None:
     way = ["SIGKILL", "alone"] if peer == "alone" else ["SIGKILL"]
     with started(["ending.py", *way], slurm) as (first, last):

@@ -12,6 +12,7 @@ pytest.importorskip("onnx", reason="PopART needs the extra `onnx`")
 REPLICAS = 4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("instances", [2, pytest.param(4, marks=pytest.mark.complete)])
 def test_sessions_train_on_what_all_processes_feed(instances: int) -> None:
     (alone,), told = (told_by("popart_sessions.py", n, REPLICAS) for n in (1, instances))

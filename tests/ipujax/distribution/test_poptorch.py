@@ -20,7 +20,8 @@ from ipujax.poptorch.shares import Shares
 ITERATIONS, ACCUMULATION, BATCH = 2, 2, 2
 
 
-@pytest.mark.parametrize("replicas", [4, pytest.param(2, marks=pytest.mark.exhaustive)], ids=str)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("replicas", [4, 2], ids=str)
 def test_modules_train_on_what_all_processes_read(replicas: int) -> None:
     told = told_by("torch_training.py", 2, replicas)
     for kind in ("sync", "ahead"):

@@ -40,7 +40,7 @@ def replicas_of(program: str, instances: int, *arguments: str) -> dict[str, np.n
     ("instances", "command"),
     [
         (2, ("operators.py",)),
-        (2, ("trainings.py", "loops")),
+        pytest.param(2, ("trainings.py", "loops"), marks=pytest.mark.exhaustive),
         pytest.param(2, ("operators.py", "every"), marks=pytest.mark.exhaustive),
         pytest.param(2, ("trainings.py", "pipelines"), marks=pytest.mark.exhaustive),
         pytest.param(4, ("operators.py", "every"), marks=pytest.mark.exhaustive),
@@ -74,6 +74,7 @@ def test_programs_that_differ_are_found_before_they_run() -> None:
     assert "it ran" not in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("late", [1, pytest.param(35, marks=pytest.mark.complete)])
 def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
     """Where gloo makes connections, it waits 30 seconds and no longer."""
@@ -95,6 +96,7 @@ def test_a_loop_that_processes_disagree_about() -> None:
     assert done.stdout.count("it agreed 0 1 2") == 2
 
 
+@pytest.mark.exhaustive
 def test_kernels_of_several_processes_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

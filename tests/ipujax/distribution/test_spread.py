@@ -59,9 +59,8 @@ def test_shards_compute_as_in_one_process() -> None:
     assert told == [alone] * 2
 
 
-@pytest.mark.parametrize(
-    ("instances", "first"), [(2, 0), pytest.param(3, 40, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("instances", "first"), [(2, 0), (3, 40)])
 def test_random_programs(instances: int, first: int) -> None:
     count = 6 if instances == 2 else 20
     run_checked = run(instances, "fuzzed.py", str(first), str(first + count))

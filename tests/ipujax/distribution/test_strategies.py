@@ -32,6 +32,7 @@ def of(workers: int) -> list[dict[str, Any]]:
     return told_by("strategies.py", workers, workers)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", MANY)
 @pytest.mark.fact("distributed.hvd_collectives")
 def test_collectives(count: int) -> None:

@@ -43,6 +43,7 @@ def close(some: Any, others: Any) -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5), some, others)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "replicas"), MANY)
 def test_training_is_that_of_one_process(workers: int, replicas: int, told: Any) -> None:
     (alone,), several = told(1, replicas // workers), told(workers, replicas)

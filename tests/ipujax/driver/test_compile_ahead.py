@@ -217,6 +217,7 @@ def test_what_is_committed_to_a_device() -> None:
             jax.block_until_ready(executable(argument))
 
 
+@pytest.mark.exhaustive
 def test_on_real_devices(run_with_devices: RunWithDevices) -> None:
     out = run_with_devices(
         4,

@@ -81,7 +81,7 @@ def run(folder: Path, kind: str, connection: str, engine: str) -> tuple[int, int
     return told, compiled, total
 
 
-@pytest.mark.sampled(2, 4)
+@pytest.mark.sampled(0, 4)
 @pytest.mark.fact("connection.cache_reuse", "connection.pre_compile_zeros")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("connection", ["PRE_COMPILE", "ALWAYS"])

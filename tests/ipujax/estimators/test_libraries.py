@@ -94,6 +94,7 @@ def test_an_equinox_module(tmp_path: Path) -> None:
     learns(IPUEstimator(model_fn, config=run, init_fn=init_fn))
 
 
+@pytest.mark.exhaustive
 def test_a_haiku_module(tmp_path: Path) -> None:
     hk = pytest.importorskip("haiku", reason="dm-haiku is not installed")
 

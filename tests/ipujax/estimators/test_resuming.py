@@ -72,6 +72,7 @@ summing_estimator(Path(sys.argv[1])).train(lambda: data, hooks=[Dies()], steps=2
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["stateful", "list"])
 def test_a_training_that_died_goes_on_with_the_next_element(tmp_path: Path, kind: str) -> None:
     died = subprocess.run([sys.executable, "-c", DYING, tmp_path, kind], cwd=ROOT, check=False)

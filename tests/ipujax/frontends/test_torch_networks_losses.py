@@ -123,6 +123,7 @@ def test_of_several_labels() -> None:
     same_as_torch(reductions(F.multilabel_margin_loss), numbers(2, 4), targets)
 
 
+@pytest.mark.exhaustive
 def test_of_sequences() -> None:
     """With repeated labels, a short input, and one that cannot give its labels."""
     targets = torch.tensor([[1, 1, 2], [3, 2, 1], [1, 1, 1]])

@@ -57,7 +57,7 @@ def benchmark(request: pytest.FixtureRequest) -> Callable[..., str]:
     return request.param
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.fact("dataset_bench.dataset")
 def test_each_epoch_has_its_numbers(benchmark: Callable[..., str]) -> None:
     epochs = json.loads(benchmark(10, 1000, print_stats=False))["epochs"]

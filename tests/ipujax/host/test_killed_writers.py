@@ -17,6 +17,7 @@ from tests.ipujax.killed_writers import WRITERS
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="no process can be killed and forked")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.complete)])
 def test_files_are_old_or_new(kills: int) -> None:
     # A process of its own, since only one without threads can be forked.

@@ -54,7 +54,7 @@ def goes_on(model):
     numbers_agree(use)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -156,6 +156,7 @@ def test_a_model_of_before_the_scope_is_fitted_in_it():
     goes_on(model)
 
 
+@pytest.mark.exhaustive
 def test_another_backend_is_refused_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "numpy")
     program = """

@@ -75,6 +75,7 @@ def test_a_generator_serves_several_epochs_and_fits():
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_sparse_arrays():
     data = sparse.BCOO.fromdense(jax.numpy.asarray(X * (X > 0)), nse=X.size)
     numbers_agree(lambda: dense().predict(data, batch_size=5, verbose=0))

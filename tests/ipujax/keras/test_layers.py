@@ -64,7 +64,7 @@ def test_configurations_go_round(name):
     assert keras.saving.deserialize_keras_object(held).get_config() == config
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @of_every
 def test_models_are_saved_and_loaded(name, tmp_path: Path):
     keras.backend.clear_session()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ipujax.keras import PipelineStage
 from tests.ipujax.keras.twins import alike, keras, on_ipus, values
@@ -52,6 +53,7 @@ def test_sequential_and_pipeline() -> None:
         alike(trained(pipeline, 24, 2), alone)
 
 
+@pytest.mark.exhaustive
 def test_functional_and_pipeline() -> None:
     """Stages that come back to the IPU of the first."""
     with on_ipus(4):

@@ -240,6 +240,7 @@ def two_stages(base: Any = None) -> Any:
     return model
 
 
+@pytest.mark.exhaustive
 def test_input_validation() -> None:
     """A missing input is Keras's own error, and the model works on."""
     with on_ipus(2):

@@ -122,6 +122,7 @@ def test_models_without_stages_are_saved_as_ever(tmp_path: Path) -> None:
     assert stages(saved(model, tmp_path)) == [None] * 6
 
 
+@pytest.mark.exhaustive
 def test_keras_alone_loads_it(tmp_path: Path) -> None:
     for name, model in {
         "functional": numbered(two_towers(), *range(6)),

@@ -68,6 +68,7 @@ def unexpected(outcomes: dict[str, str | None]) -> dict[str, str]:
     }
 
 
+@pytest.mark.exhaustive
 def test_a_sample_of_the_trainers_tests_passes(tmp_path):
     outcomes = results("trainers/trainer_test.py", tmp_path, SAMPLE)
     assert set(outcomes.values()) == {None}

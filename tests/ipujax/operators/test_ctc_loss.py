@@ -337,6 +337,7 @@ def test_in_a_loop_with_its_forward_pass_again() -> None:
     np.testing.assert_allclose(ipu.compile(model)(WEIGHTS, INPUTS), wanted, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_invalid_inside() -> None:
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 1

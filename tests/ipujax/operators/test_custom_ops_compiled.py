@@ -98,6 +98,7 @@ def test_replicated(operator: Any, engine: Any) -> None:
     np.testing.assert_array_equal(ipu.compile(model, engine=engine)(jnp.ones(2)), [-3, -3])
 
 
+@pytest.mark.exhaustive
 def test_on_several_devices(run_with_devices: RunWithDevices) -> None:
     out = run_with_devices(
         4,

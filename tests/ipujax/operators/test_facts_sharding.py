@@ -122,6 +122,7 @@ ON_FOUR_DEVICES = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("sharding.fwd", "sharding.train", "sharding.gcl_shard_sum")
 def test_the_same_on_four_devices(run_with_devices: RunWithDevices) -> None:
     assert run_with_devices(4, ON_FOUR_DEVICES) == "equal\n"

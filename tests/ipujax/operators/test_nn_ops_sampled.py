@@ -118,7 +118,7 @@ def dense(
     return -(wanted * jnp.log(chances) + (1 - wanted) * jnp.log(1 - chances)).sum(axis=1)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", LOSSES)
 @pytest.mark.parametrize("given_sample", [True, False])
 def test_values_and_gradients_are_those_of_all_logits(function: Any, given_sample: bool) -> None:

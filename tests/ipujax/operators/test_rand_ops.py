@@ -286,6 +286,7 @@ def test_replicas_differ_unless_they_are_seeded_alike(engine: str) -> None:
     np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("dropout_rng.no_seed_varies")
 def test_a_replicated_loop_over_an_infeed() -> None:
     use(2)

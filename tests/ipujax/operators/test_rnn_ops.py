@@ -202,7 +202,7 @@ def test_gradients_of_gradients(kind: Any) -> None:
     close(slope(lambda *a: call(layer, *a)), wanted, 5e-4)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options"), CASES[::3])
 def test_float16(kind: Any, options: Any) -> None:
     half = kind(UNITS, dtype=np.float16, partials_dtype=np.float16, **options)

@@ -344,6 +344,7 @@ def graph(nodes: Sequence[tuple[str, int, int]], w: Any, state: Any, x: Any) -> 
     return StageOutput(sum(values), new)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=60)
 @given(NODES)
 def test_stages_one_after_the_other_are_the_function(nodes: list[tuple[str, int, int]]) -> None:

@@ -110,7 +110,7 @@ def test_replicas_times_stages_times_accumulation(replicas: int, engine: str) ->
     check(replicas, engine)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "how",
     [
@@ -131,6 +131,7 @@ def test_where_values_wait_changes_no_number(how: dict[str, bool]) -> None:
     check(2, "replay", **how)
 
 
+@pytest.mark.exhaustive
 def test_fused_with_everything_put_away() -> None:
     check(
         2,
@@ -142,7 +143,7 @@ def test_fused_with_everything_put_away() -> None:
     )
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_collectives_inside_stages(engine: str) -> None:
     """A stage that takes the mean over all replicas, and its gradient."""
@@ -208,6 +209,7 @@ def test_what_replicas_do_not_share_cannot_be_sharded(how: str) -> None:
     same(alike, trained(1, "replay", optimizer=alone)[0], exact=False)
 
 
+@pytest.mark.exhaustive
 def test_checks_and_replicas_together() -> None:
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 4

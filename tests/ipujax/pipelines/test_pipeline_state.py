@@ -164,6 +164,7 @@ def test_every_schedule_gives_the_numbers_of_the_stages_one_after_the_other(
     all_close(trained(engine, pipeline_schedule=SCHEDULES[schedule]), expected(ELEMENTS))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("offload", [False, True])
 @pytest.mark.parametrize("mode", list(RecomputationMode)[1:])
 def test_recomputation_finds_the_state_that_the_forward_task_found(
@@ -177,6 +178,7 @@ def test_recomputation_finds_the_state_that_the_forward_task_found(
     all_close(got, expected(ELEMENTS))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_serialized_batches(engine: str) -> None:
     use_ipus(1)
@@ -223,6 +225,7 @@ def test_inference_gives_the_state_alone(engine: str) -> None:
     all_close((state, sink.dequeue()[0]), (s, np.array(losses)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_replica_has_a_state_of_its_own(engine: str) -> None:
     use_ipus(8)

@@ -28,6 +28,7 @@ def logs_of(*shape: int) -> np.ndarray:
     return np.asarray(jax.nn.log_softmax(logits))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("reduction", "blank"), [("Mean", 0), ("Sum", 3), ("None", 2)])
 def test_loss(reduction: str, blank: int) -> None:
     logits = DRAW.normal(size=(6, 5, 4)).astype(np.float32)
@@ -54,6 +55,7 @@ def test_loss(reduction: str, blank: int) -> None:
     np.testing.assert_allclose(gradient, wanted.numpy(), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_labels_that_do_not_fit() -> None:
     logs, targets = logs_of(3, 2, 4), np.array([[1, 1, 1], [1, 2, 3]])
     given = logs, targets, np.array([3, 3]), np.array([3, 3])
@@ -68,6 +70,7 @@ def test_labels_that_do_not_fit() -> None:
     np.testing.assert_allclose(gradient[:, 1], expected, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("blank", [0, 2])
 def test_a_wide_search_finds_the_likeliest_of_all_readings(blank: int) -> None:
     logs, length = logs_of(5, 2, 3), [5, 3]

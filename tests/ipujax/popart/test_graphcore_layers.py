@@ -44,6 +44,7 @@ def agree(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndar
         np.testing.assert_allclose(gradient, wanted.numpy(), rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("output_full_sequence", [1, 0])
 def test_lstm(output_full_sequence: int) -> None:
     forget, enter, new, out = range(4)

@@ -166,6 +166,7 @@ def test_workers_keep_the_order(mode: DataLoaderMode) -> None:
     loader.terminate()
 
 
+@pytest.mark.exhaustive
 def test_rebatching_loses_no_more_of_a_stream_than_one_rest() -> None:
     def loader(mode: DataLoaderMode, **arguments: Any) -> Any:
         return poptorch.DataLoader(

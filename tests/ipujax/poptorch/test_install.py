@@ -47,6 +47,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.exhaustive
 def test_children_find_it_and_older_calls_are_taken(tmp_path: object) -> None:
     file = f"{tmp_path}/program.py"
     with open(file, "w", encoding="utf-8") as script:
@@ -59,6 +60,7 @@ def test_children_find_it_and_older_calls_are_taken(tmp_path: object) -> None:
     assert lines == ["0 2", "ipujax.poptorch.options", "ipujax.poptorch.options"], run.stderr
 
 
+@pytest.mark.exhaustive
 def test_popdist_is_found_with_poptorch() -> None:
     source = (
         "import ipujax.poptorch; ipujax.poptorch.install()\n"

@@ -143,6 +143,7 @@ def test_a_system_of_the_users_own_stays_and_decides() -> None:
         )
 
 
+@pytest.mark.exhaustive
 def test_an_offline_model_only_compiles() -> None:
     model = poptorch.inferenceModel(Divided(), poptorch.Options().useOfflineIpuTarget())
     model.compile(torch.ones(2))

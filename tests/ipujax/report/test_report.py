@@ -365,6 +365,7 @@ def test_shares_of_overlapping_work_say_so() -> None:
     assert "Shares above 100%" not in page_of[False]
 
 
+@pytest.mark.exhaustive
 def test_pages_of_many_ipus_show_the_fullest() -> None:
     model, args = training(32, 64, width=8)
     program = lower(jax.jit(model).trace(*args).jaxpr, Options(num_ipus=32))

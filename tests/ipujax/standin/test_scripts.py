@@ -19,6 +19,7 @@ def run(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("package", SCRIPTS)
 def test_a_script_finds_our_modules_its_arguments_and_its_neighbours(
     package: str, tmp_path: Path
@@ -35,6 +36,7 @@ def test_a_script_finds_our_modules_its_arguments_and_its_neighbours(
     assert done.stdout.strip() == "True True ['a', '--b'] 7", done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("package", SCRIPTS)
 def test_what_runs_nothing_says_how_to_use_it(package: str) -> None:
     pytest.importorskip(SCRIPTS[package][0])

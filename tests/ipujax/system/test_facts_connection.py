@@ -152,6 +152,7 @@ def test_the_second_process_compiles_nothing(tmp_path: Path, engine: str) -> Non
     assert run_in_a_process(folder, "square", [1, 2], engine=engine) == ([1, 4], 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("connection.cache_reuse")
 def test_another_shape_and_another_program_are_compiled(tmp_path: Path) -> None:
     assert run_in_a_process(tmp_path, "loop", 1) == (4, 1)
@@ -159,6 +160,7 @@ def test_another_shape_and_another_program_are_compiled(tmp_path: Path) -> None:
     assert run_in_a_process(tmp_path, "square", 3) == (9, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("connection.cache_outside")
 def test_programs_with_host_operations_are_kept_too(tmp_path: Path) -> None:
     assert run_in_a_process(tmp_path, "with_host_operations", 1) == (4.0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from lowering import HOST, ir
@@ -65,6 +66,7 @@ class Least:
         self.body(node.body, entering | slices, leaving | stacks, through)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(steps(2))
 def test_random_programs(program):

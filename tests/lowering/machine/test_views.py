@@ -162,6 +162,7 @@ def test_what_only_turns_can_be_turned_back(drawn):
     assert back == ()
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(chains())
 def test_only_what_has_every_element_once_can_be_turned_back(drawn):

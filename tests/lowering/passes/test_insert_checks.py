@@ -245,7 +245,7 @@ def test_a_fault_of_a_micro_batch_names_the_line(schedule, engine):
     assert f"{__file__}:{line_in(last_stage)}" in str(error.value)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("schedule", "engine"), [("grouped", "replay"), ("sequential", "fused"), ("1F1B", "replay")]
 )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from lowering import ir, jaxpr
@@ -37,6 +38,7 @@ def test_a_condition_and_a_loop(golden):
     golden(jaxpr_text(kernel_of(meet_at_collectives(lowered(fn, V, ipus=REPLICAS)))))
 
 
+@pytest.mark.exhaustive
 def test_numbers_stay():
     program = lowered(deciding, V, ipus=REPLICAS)
     before, after = kernel_of(program), kernel_of(meet_at_collectives(program))

@@ -125,6 +125,7 @@ def test_a_part_can_be_drawn(golden: Callable[..., None]) -> None:
     assert grid(schedule, 3, 3) == "tick\n" + "\n".join(f"IPU {i}" for i in range(4))
 
 
+@pytest.mark.exhaustive
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_drawings_fit_the_page(first: int, length: int) -> None:
     drawn = grid(schedules.one_f_one_b(30, 100), first, first + length)

@@ -16,6 +16,7 @@ def deferred() -> Any:
     return keras.Sequential([layers.Dense(2), layers.Dropout(0.3), layers.Dense(2)])
 
 
+@pytest.mark.exhaustive
 def test_build_behavior() -> None:
     """Other sizes of batches run after the one that made the weights."""
     with on_ipus():

@@ -182,6 +182,7 @@ def test_model_checkpoint_with_bad_path_placeholders(tmp_path: Path) -> None:
         model.fit(X, Y, **RUN)
 
 
+@pytest.mark.exhaustive
 def test_backup_and_restore(tmp_path: Path) -> None:
     """A `fit` that ended early goes on where it was."""
 
