@@ -28,6 +28,7 @@ from lowering.passes.number_formats import number_formats
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.plan_pipelines import plan_pipelines
+from lowering.passes.recompute_cheap import recompute_cheap
 from lowering.passes.resolve_draws import resolve_draws
 from lowering.passes.resolve_norms import resolve_norms
 from lowering.passes.resolve_replicas import resolve_replicas
@@ -86,6 +87,9 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("call_once", call_once(closed, replicas))
     closed = show("take_turns", take_turns(closed, replicas))
     closed = show("drop_dead", drop_dead(closed))
+    # After draws are numbered, and of what backward passes do read.
+    if options.allow_recompute:
+        closed = show("recompute_cheap", recompute_cheap(closed))
 
     # Last before placement: it decides which tasks there are, and what passes between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))

@@ -26,7 +26,8 @@ class Options:
       stochastic_rounding: float16 results are rounded at random, where no scope says otherwise.
       partials: the type of partial results of float16 by primitive, "dot_general" and
         "conv_general_dilated", where no scope says otherwise.
-      allow_recompute: let pipelines compute activations again instead of keeping them.
+      allow_recompute: let backward passes compute activations again instead of keeping them: stages
+        of pipelines all, others what is cheap.
       stable_statistics: normalisations subtract the mean before they compute the variance.
       batch_norm_group: how many replicas share the statistics of batch normalisations.
       io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lowering import marks
 from lowering.equations import renamed
 from lowering.jaxpr import (
     Atom,
@@ -12,15 +13,20 @@ from lowering.jaxpr import (
     Jaxpr,
     JaxprEqn,
     Var,
+    call_body,
     fresh_var,
     in_context_of,
     is_dropped,
     map_sub_jaxprs,
+    name_stack,
     sub_jaxprs,
     trace_flat,
     under,
     with_eqns,
 )
+
+JITTED = ("jit", "pjit", "closed_call", "core_call")
+"""Calls that mean nothing but their bodies; others stand for a derivative, or recomputation."""
 
 
 class Anywhere:
@@ -65,6 +71,22 @@ def rewritten(
         else:
             rewriter.keep(eqn)
     return rewriter.closed(closed.consts)
+
+
+def jits_opened(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The function without jitted ones, so that one can choose among the values in them."""
+
+    def open_up(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+        body = call_body(eqn)
+        if body is not None:
+            rewriter.open(eqn, body)
+
+    return rewritten(closed, Anywhere(_is_jitted), open_up)
+
+
+def _is_jitted(eqn: JaxprEqn) -> bool:
+    # An outlined function that must stay on one IPU is one operation for all that follows.
+    return eqn.primitive.name in JITTED and marks.read(name_stack(eqn)).unit is None
 
 
 class Rewriter:

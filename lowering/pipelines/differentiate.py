@@ -15,24 +15,20 @@ from typing import Any
 
 import jax
 
-from lowering import marks
 from lowering.equations import function_of, part_of, renamed, variables
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
     Literal,
     Var,
-    call_body,
     is_dropped,
-    name_stack,
     trace_flat,
     with_eqns,
 )
+from lowering.keeping.choice import just_in_time, run_again
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.pipelines.keeping import just_in_time, run_again
-from lowering.pipelines.marked import JITTED
+from lowering.passes.rewrite import Anywhere, jits_opened
 from lowering.pipelines.slices import dependent, needed_for, read_from_outside, with_actions
 
 
@@ -68,7 +64,7 @@ def differentiate(
       cotangents: the results whose cotangents will be given; the others' are zero.
       constant: the operands that are the same for all micro-batches, as parameters are.
     """
-    joint = _reading_checkpoints(_opened(_joint(stage, gradients, cotangents)))
+    joint = _reading_checkpoints(jits_opened(_joint(stage, gradients, cotangents)))
     jaxpr = joint.jaxpr
     count = len(stage.in_avals)
     operands, given = jaxpr.invars[:count], jaxpr.invars[count:]
@@ -94,22 +90,6 @@ def differentiate(
         kept=tuple(kept),
         residuals=len(residuals),
     )
-
-
-def _opened(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Opens jitted functions, so that one can choose of the values in them what to keep."""
-
-    def open_up(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        body = call_body(eqn)
-        if body is not None:
-            rewriter.open(eqn, body)
-
-    return rewritten(closed, Anywhere(_is_jitted), open_up)
-
-
-def _is_jitted(eqn: JaxprEqn) -> bool:
-    # An outlined function that must stay on one IPU is one operation for all that follows.
-    return eqn.primitive.name in JITTED and marks.read(name_stack(eqn)).unit is None
 
 
 def _reading_checkpoints(closed: ClosedJaxpr) -> ClosedJaxpr:

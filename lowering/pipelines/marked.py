@@ -5,10 +5,7 @@ from __future__ import annotations
 from lowering import marks
 from lowering.equations import walk
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, name_stack, sub_jaxprs
-from lowering.passes.rewrite import Anywhere, Rewriter
-
-JITTED = ("jit", "pjit", "closed_call", "core_call")
-"""Calls that mean nothing but their bodies; others stand for a derivative, or recomputation."""
+from lowering.passes.rewrite import JITTED, Anywhere, Rewriter
 
 
 def marked_stages(eqn: JaxprEqn) -> set[int]:

@@ -1,4 +1,4 @@
-"""Which values a stage keeps for its backward pass, and which it computes again.
+"""Which values are kept for a backward pass, and which are computed again.
 
 A value can be kept, or made again of others that can be had; what is kept in all shall be as few
 bytes as possible. That is a minimum cut: bytes flow from the values that must not be made again,
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from lowering.avals import size_in_bytes
 from lowering.equations import variables
 from lowering.jaxpr import JaxprEqn, Var, call_body
-from lowering.pipelines.minimum_cut import UNBOUNDED, Network
+from lowering.keeping.minimum_cut import UNBOUNDED, Network
 
 # What every element of a result takes of one element of each operand, or that only moves data.
 _ELEMENTWISE = frozenset({

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowering.avals import size_in_bytes
 from lowering.equations import variables
-from lowering.pipelines.keeping import is_cheap, just_in_time, run_again
+from lowering.keeping.choice import is_cheap, just_in_time, run_again
 from lowering.pipelines.slices import read_from_outside
 from tests.lowering.samples import V, trace
 
