@@ -267,7 +267,9 @@ class SystemOptions(ConfigNode):
       select_ipus: Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one
         device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping
-        them: less memory, more time. Operations with state are never repeated.
+        them: less memory, more time. Stages of pipelines keep their inputs and recompute the rest;
+        elsewhere, what elementwise operations give is recomputed, such as norms and activations.
+        Operations with state are never repeated.
       selection_order: In which order a device's IPUs become shards: which ones, and how many IPUs a
         copy between two shards passes on its way, which costs cycles.
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
