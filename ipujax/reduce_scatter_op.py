@@ -78,10 +78,8 @@ def reduce_scatter(
 def _part(array: jax.Array, size: int, op: str) -> jax.Array:
     part = -(-len(array) // size)
     padded = jnp.pad(array, (0, part * size - len(array)))
-    place = ops.replication_index() % size
+    rows = padded.reshape(size, part)
     if op in _BY_SUM:
         before, after = _BY_SUM[op]
-        total = ops.cross_replica_sum(before(padded), size)
-        return after(lax.dynamic_slice_in_dim(total, place * part, part), size)
-    rows = ops.all_to_all(padded.reshape(size, part), size)
-    return _BY_EXCHANGE[op](rows, place)
+        return after(ops.reduce_scatter(before(rows), size), size)
+    return _BY_EXCHANGE[op](ops.all_to_all(rows, size), ops.replication_index() % size)

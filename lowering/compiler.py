@@ -24,6 +24,7 @@ from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.keep_small import keep_small
 from lowering.passes.load_late import load_late
+from lowering.passes.merge_copies import merge_copies
 from lowering.passes.number_formats import number_formats
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
@@ -101,6 +102,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
+    merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
+    program = show("merge_copies", merged)
     program = show("size_fifos", size_fifos(program))
     try:
         verify(program)

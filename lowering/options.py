@@ -32,6 +32,8 @@ class Options:
       batch_norm_group: how many replicas share the statistics of batch normalisations.
       io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.
       minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
+      merged_copy_bytes: up to how many bytes copies between two IPUs go together.
+      merged_host_bytes: the same of copies around calls of the host.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -52,6 +54,8 @@ class Options:
     batch_norm_group: int = 1
     io_tiles: bool = False
     minimum_remote_bytes: int = 0
+    merged_copy_bytes: int = 0
+    merged_host_bytes: int = 0
     on_pass: Callable[[str, str], None] | None = None
 
     @property

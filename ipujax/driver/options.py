@@ -45,6 +45,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     """What the compiler is told of a program and its device."""
     inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
     io_tiles, norms = device.config.io_tiles, device.config.norms
+    optimizations = device.config.optimizations
     return Options(
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
@@ -62,7 +63,9 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         stable_statistics=norms.use_stable_statistics,
         batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
-        minimum_remote_bytes=device.config.optimizations.minimum_remote_tensor_size,
+        minimum_remote_bytes=optimizations.minimum_remote_tensor_size,
+        merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
+        merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
     )
 
 

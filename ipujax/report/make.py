@@ -109,5 +109,9 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         io_tiles=io_tiles.num_io_tiles,
         overlaps_io=io_tiles.place_ops_on_io_tiles,
         merged_bytes=optimizations.maximum_cross_replica_sum_buffer_size,
+        merged_scatter_bytes=optimizations.maximum_reduce_scatter_buffer_size,
+        merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
+        merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
+        merges_infeeds=optimizations.merge_infeed_io_copies,
         synthetic=poplar_flags().made_up,
     )

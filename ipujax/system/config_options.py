@@ -176,8 +176,8 @@ class Norms(ConfigNode):
 class Optimizations(ConfigNode):
     """What the compiler trades against what.
 
-    Those of effect NONE change nothing here: of lookups, multiplications, copies and remote buffers
-    each is modelled by itself, and copies between IPUs in one tick of a pipeline go together.
+    Those of effect NONE change nothing here: of lookups, multiplications and remote buffers each is
+    modelled by itself.
 
     Attributes:
       prefetch_data_streams: Let the host fetch data while the IPUs compute: it always does here.
@@ -185,16 +185,20 @@ class Optimizations(ConfigNode):
       combine_matmuls: Merge multiplications that share their weights or their input.
       enable_graph_outlining: Use the same code for equal operations on different data: less code.
         The copies of data to where the code expects it are not modelled.
-      merge_infeed_io_copies: Merge the copies of an infeed's arrays into one: faster, more memory.
+      merge_infeed_io_copies: Merge the copies of the arrays of an infeed's element into one, which
+        saves a sync for each other array. The memory that this takes is not modelled: an element
+        is on the tiles as a whole in any case.
       maximum_cross_replica_sum_buffer_size: How many bytes may wait for a sum over replicas; 0:
         none waits. More means fewer, larger sums: less code, larger temporaries. Worth setting with
         many trainable arrays.
-      maximum_reduce_scatter_buffer_size: How many bytes may wait for a reduce-scatter; 0: none
-        waits.
-      maximum_inter_ipu_copies_buffer_size: How many bytes may wait for a copy between IPUs; 0: none
-        waits.
-      maximum_send_recv_cluster_size: How many bytes may wait for a transfer to or from the host; 0:
-        none waits.
+      maximum_reduce_scatter_buffer_size: How many bytes may wait for a reduce-scatter over all
+        replicas; 0: none waits. More means fewer, larger ones.
+      maximum_inter_ipu_copies_buffer_size: How many bytes may wait for a copy between two IPUs; 0:
+        none waits. What waits shares an exchange and its syncs, and is on its IPU for longer. In a
+        pipeline, what passes between stages goes together after each tick, whatever this says.
+      maximum_send_recv_cluster_size: How many bytes may wait for a transfer to or from the host,
+        for its calls (`scopes.outside_compilation_scope`) and tables (`HostEmbedding`); 0: none
+        waits. What waits shares a sync.
       minimum_remote_tensor_size: From how many bytes on an array may live in remote memory.
       merge_remote_buffers: Whether remote buffers that differ in nothing but their data become one,
         to share code.
@@ -212,11 +216,11 @@ class Optimizations(ConfigNode):
     combine_embedding_lookups: bool = option(False, effect=Effect.NONE)
     combine_matmuls: bool = option(False, effect=Effect.NONE)
     enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
-    merge_infeed_io_copies: bool = option(False, effect=Effect.NONE)
+    merge_infeed_io_copies: bool = option(False, effect=Effect.MODEL)
     maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
-    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
-    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
-    maximum_send_recv_cluster_size: int = option(0, effect=Effect.NONE, limits=_BYTES)
+    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
+    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
+    maximum_send_recv_cluster_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
     minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL, limits=_BYTES)
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.NONE

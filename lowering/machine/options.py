@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
+from lowering.machine.transfers.exchanges import Host
 from lowering.machine.transfers.links import inter_ipu_cycles, route
 from lowering.ops.tasks import TaskSpec
 
@@ -29,8 +30,17 @@ class ModelOptions:
         (`IPUConfig.scheduling.algorithm`); otherwise in the function's.
       io_tiles: how many tiles of each IPU are set apart for queues; what they hold is not counted.
       overlaps_io: whether these read and feed queues beside the others' compute.
+      merged_copy_bytes: up to how many bytes the arrays of a copy between two IPUs, outside of
+        pipelines, share an exchange
+        (`IPUConfig.optimizations.maximum_inter_ipu_copies_buffer_size`).
+      merged_host_bytes: the same for what goes to and from calls and tables of the host
+        (`IPUConfig.optimizations.maximum_send_recv_cluster_size`).
+      merges_infeeds: whether the arrays of an infeed's element share an exchange
+        (`IPUConfig.optimizations.merge_infeed_io_copies`).
       merged_bytes: up to how many bytes all-reduces are merged
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
+      merged_scatter_bytes: the same of reduce-scatters over all replicas
+        (`IPUConfig.optimizations.maximum_reduce_scatter_buffer_size`).
       ladder: the place of each IPU on the ladder of links (`IPUConfig.selection_order`), those of
         the first replica first; (): as they are numbered.
       synthetic: what is made up on the device instead of passing to or from the host, of "infeed",
@@ -45,6 +55,10 @@ class ModelOptions:
     io_tiles: int = 0
     overlaps_io: bool = False
     merged_bytes: int = 0
+    merged_scatter_bytes: int = 0
+    merged_copy_bytes: int = 0
+    merged_host_bytes: int = 0
+    merges_infeeds: bool = False
     ladder: tuple[int, ...] = ()
     synthetic: frozenset[str] = frozenset()
 
@@ -53,6 +67,15 @@ class ModelOptions:
         """The chip without its I/O tiles."""
         tiles = self.target.tiles_per_ipu - self.io_tiles
         return dc.replace(self.target, tiles_per_ipu=tiles) if self.io_tiles else self.target
+
+    @property
+    def host(self) -> Host:
+        """The host, as this chip sees it."""
+        return Host(
+            target=self.target,
+            asks_tables="hostembedding" not in self.synthetic,
+            merged_bytes=self.merged_host_bytes,
+        )
 
     def between(self, flows: Iterable[tuple[int, int, float]]) -> int:
         """Cycles of an exchange between IPUs, its syncs not counted.

@@ -8,6 +8,7 @@ from lowering.ops.collectives import REPLICAS as REPLICAS
 from lowering.ops.collectives import all_gather as all_gather
 from lowering.ops.collectives import all_to_all as all_to_all
 from lowering.ops.collectives import cross_replica_sum as cross_replica_sum
+from lowering.ops.collectives import reduce_scatter as reduce_scatter
 from lowering.ops.collectives import replica_count as replica_count
 from lowering.ops.collectives import replication_index as replication_index
 from lowering.ops.collectives import sums_in_loops as sums_in_loops

@@ -5,7 +5,8 @@ a whole program has been traced. Until then a collective is a primitive of ours;
 `resolve_replicas` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
 replica, into nothing. Plain `jax.jit` lowers it as with one replica.
 
-Three collectives suffice: every other one is a sum, a gather or an exchange, with local work.
+Four collectives suffice: every other one is a sum, dealt out or not, a gather or an exchange, with
+local work.
 Groups are consecutive replicas; JAX refuses `axis_index_groups` on a vmapped axis, so a group's
 part is selected from the whole.
 """
@@ -38,6 +39,11 @@ def cross_replica_sum(x: Array, group: int | None = None) -> Array:
     return sum_p.bind(x, group=group)
 
 
+def reduce_scatter(x: Array, group: int) -> Array:
+    """Sums `x`, `[group, ...]`, over a group; row i of the sum is left on the group's replica i."""
+    return scatter_p.bind(x, group=group)
+
+
 def all_gather(x: Array, group: int) -> Array:
     """Stacks the `x` of all `group` replicas of a group: `[group, *x.shape]`."""
     return gather_p.bind(x, group=group)
@@ -60,8 +66,9 @@ def replica_count() -> Array:
 
 def sums_in_loops(jaxpr: Jaxpr) -> bool:
     """Whether replicas add something up in a loop, or another body, of a jaxpr."""
+    sums = sum_p, scatter_p
     bodies = (body for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
-    return any(eqn.primitive is sum_p for body in bodies for eqn in walk(body))
+    return any(eqn.primitive in sums for body in bodies for eqn in walk(body))
 
 
 # --- what one replica does, derivatives and vmap ------------------------------------------------
@@ -80,6 +87,22 @@ def _check_group(group: int | None, replicas: int, where: str) -> None:
 def _alone(x: Array, *, group: int | None) -> Array:
     _check_group(group, 1, "")
     return x
+
+
+def _scatter_aval(x: ShapedArray, *, group: int) -> ShapedArray:
+    return ShapedArray(x.shape[1:], x.dtype)
+
+
+def _scatter_alone(x: Array, *, group: int) -> Array:
+    return _alone(x, group=group)[0]
+
+
+def _scatter_transpose(_: Primitive, cotangent: Array, _x: Array, *, group: int) -> Arrays:
+    return [all_gather(cotangent, group)]
+
+
+def _scatter_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, group: int) -> Results:
+    return primitive.bind(jnp.moveaxis(xs[0], dims[0], 1), group=group), 0
 
 
 def _gather_alone(x: Array, *, group: int) -> Array:
@@ -108,6 +131,14 @@ def _number() -> ShapedArray:
 
 
 sum_p = define("ipu_cross_replica_sum", first, _alone, jvp=linear, transpose=itself)
+scatter_p = define(
+    "ipu_reduce_scatter",
+    _scatter_aval,
+    _scatter_alone,
+    jvp=linear,
+    transpose=_scatter_transpose,
+    vmap=_scatter_vmap,
+)
 gather_p = define(
     "ipu_all_gather",
     _gather_aval,
@@ -122,7 +153,7 @@ exchange_p = define(
 index_p = define("ipu_replication_index", _number, lambda: jnp.int32(0))
 count_p = define("ipu_replica_count", _number, lambda: jnp.int32(1))
 
-PRIMITIVES = (sum_p, gather_p, exchange_p, index_p, count_p)
+PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
 
 
 # --- resolution ---------------------------------------------------------------------------------
@@ -153,6 +184,13 @@ def _group_sum(x: Array, group: int, replicas: int) -> Array:
     return jnp.sum(_group_gather(x, group, replicas), axis=0, dtype=x.dtype)
 
 
+def _group_scatter(x: Array, group: int, replicas: int) -> Array:
+    if group == replicas:
+        return lax.psum_scatter(x, REPLICAS)
+    place = lax.rem(lax.axis_index(REPLICAS), jnp.int32(group))
+    return lax.dynamic_index_in_dim(_group_sum(x, group, replicas), place, keepdims=False)
+
+
 def _group_gather(x: Array, group: int, replicas: int) -> Array:
     every = lax.all_gather(x, REPLICAS)
     if group == replicas:
@@ -173,6 +211,7 @@ def _group_exchange(x: Array, group: int, replicas: int) -> Array:
 
 _IN_GROUPS: dict[Primitive, Callable[..., Array]] = {
     sum_p: _group_sum,
+    scatter_p: _group_scatter,
     gather_p: _group_gather,
     exchange_p: _group_exchange,
 }

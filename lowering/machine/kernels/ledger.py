@@ -15,7 +15,7 @@ from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.links import host_cycles
+from lowering.machine.transfers.exchanges import Host
 from lowering.ops import host_tables
 from lowering.ops.user_ops import user_callback_p
 
@@ -33,16 +33,16 @@ class Ledger:
     Args:
       target: the chip.
       collectives: what operations between replicas cost.
-      asks_tables: whether operations on tables of the host go there.
+      host: what going there costs.
     """
 
-    def __init__(self, target: Target, collectives: Collectives, asks_tables: bool) -> None:
+    def __init__(self, target: Target, collectives: Collectives, host: Host) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
         self.totals: dict[object, Total] = {}
         self.assumptions: dict[str, None] = {}
-        self._collectives = collectives
-        self._on_host = _ON_HOST if asks_tables else _ON_HOST - _ON_TABLES
+        self._collectives, self._host = collectives, host
+        self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
 
     def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> None:
         """An item runs, after its operands have been brought together.
@@ -66,7 +66,7 @@ class Ledger:
             if links:
                 self.steps.step("inter_ipu", name, origin, links)
             if primitive in self._on_host:
-                self.steps.step("host", name, origin, host_cycles(self._target, bytes_))
+                self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
         self._add_total((*code, item.backward, origin, item.scope), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in primitive:
@@ -130,6 +130,11 @@ class Ledger:
         self.steps.append(taken.trace, taken.cycles, [node])
         self._include([taken])
         self._hold(inside for inside in costs if inside is not taken)
+
+    def _host_cycles(self, operation: Operation) -> int:
+        """Operands go to the host, and results come from there."""
+        ways = operation.operands, operation.results
+        return sum(self._host.cycles(shape.bytes for shape in shapes) for shapes in ways)
 
     def _include(self, costs: Iterable[KernelCost], times: int = 1) -> None:
         """Bodies run, `times` over; their code is there once."""

@@ -18,6 +18,7 @@ from lowering.machine.mapping import VECTOR_BYTES, linear
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.exchanges import Host
 
 _CATEGORIES = {CONSTANT: "constants"}  # of what all others make: "activations"
 _LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
@@ -37,7 +38,7 @@ def model_kernel(
     target: Target,
     collectives: Collectives,
     *,
-    asks_tables: bool = True,
+    host: Host | None = None,
 ) -> KernelCost:
     """Models one kernel.
 
@@ -46,9 +47,9 @@ def model_kernel(
       given: how its operands lie; None for those that it may lay out.
       target: the chip.
       collectives: what operations between replicas cost.
-      asks_tables: whether lookups in tables of the host go there; else rows are made up.
+      host: what going there costs.
     """
-    return _Kernel(listing, given, target, collectives, asks_tables).run()
+    return _Kernel(listing, given, target, collectives, host or Host(target=target)).run()
 
 
 class _Kernel:
@@ -58,11 +59,11 @@ class _Kernel:
         given: Sequence[Laid | None],
         target: Target,
         collectives: Collectives,
-        asks_tables: bool,
+        host: Host,
     ) -> None:
         self.listing, self.target, self.collectives = listing, target, collectives
-        self.ledger = Ledger(target, collectives, asks_tables)
-        self._asks_tables = asks_tables
+        self.ledger = Ledger(target, collectives, host)
+        self._host = host
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
         self.events: list[Event] = []
@@ -292,9 +293,7 @@ class _Kernel:
             outside.append(value)
             whole = value is not None and self.layouts.is_whole(value)
             laids.append(self.layouts.known(value) if whole else None)
-        inside = model_kernel(
-            body, laids, self.target, self.collectives, asks_tables=self._asks_tables
-        )
+        inside = model_kernel(body, laids, self.target, self.collectives, host=self._host)
         for value, laid in zip(outside, inside.operands, strict=True):
             if value is not None:
                 self.layouts.settle(value, laid)

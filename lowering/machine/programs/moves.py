@@ -21,6 +21,7 @@ from lowering.machine.programs.lines import Makers
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
+from lowering.machine.transfers.exchanges import together
 from lowering.units import HOST, IpuId, ValueId
 
 Clock: TypeAlias = list[int]
@@ -52,7 +53,10 @@ class Moves:
 
     def bytes_of(self, values: Iterable[ValueId]) -> int:
         """Of values of the program together."""
-        return sum(shape(self._program.avals[value]).bytes for value in values)
+        return sum(self._sizes(values))
+
+    def _sizes(self, values: Iterable[ValueId]) -> list[int]:
+        return [shape(self._program.avals[value]).bytes for value in values]
 
     def on_ipu(self, ipu: IpuId, name: str, origin: str, laid: Laid, clock: Clock) -> Part:
         """A tensor moves from tile to tile, to lie like this."""
@@ -89,8 +93,10 @@ class Moves:
         kind: NodeKind = "stream_in" if feeds else "stream_out"
         values = node.writes if feeds else node.reads
         name = f"{kind.replace('_', '-')} {node.queue.name}"
-        bytes_ = self.bytes_of(values) * (node.count or 1)
-        steps: list[_Step] = [("host", name, links.host_cycles(self._target, bytes_), bytes_)]
+        sizes = [size * (node.count or 1) for size in self._sizes(values)]
+        bytes_ = sum(sizes)
+        merged = bytes_ if feeds and self._options.merges_infeeds else 0
+        steps: list[_Step] = [("host", name, self._options.host.cycles(sizes, merged), bytes_)]
         if not self._options.overlaps_io:
             return self._part(kind, name, node.origin, node.ipu, steps, clock)
         io_clock = clock[self._program.ipus :]
@@ -104,12 +110,12 @@ class Moves:
             return self._host_copy(node, clock)
         pair = (node.source, node.target)
         clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
-        name, bytes_ = f"copy {node.source} -> {node.target}", self.bytes_of(node.values)
-        cycles = self._options.between([(node.source, node.target, bytes_)])
-        steps: list[_Step] = [
-            ("sync", f"{name}/sync", self._sync, 0),
-            ("inter_ipu", name, cycles, bytes_),
-        ]
+        name = f"copy {node.source} -> {node.target}"
+        steps: list[_Step] = []
+        for bytes_ in together(self._sizes(node.values), self._options.merged_copy_bytes):
+            cycles = self._options.between([(*pair, bytes_)])
+            steps.append(("sync", f"{name}/sync", self._sync, 0))
+            steps.append(("inter_ipu", name, cycles, bytes_))
         line = self._makers.line(node.values)
         both = joined(self._part("copy", name, line, ipu, steps, clock) for ipu in pair)
         return Part(both.traces, tuple(dc.replace(node, ipu=None) for node in both.nodes[:1]))
@@ -117,11 +123,10 @@ class Moves:
     def _host_copy(self, node: ir.Copy, clock: Clock) -> Part:
         moved = [value for value in node.values if value not in self._resident]
         ipu = node.target if node.source == HOST else node.source
-        bytes_ = self.bytes_of(moved)
         if node.source == HOST:
             clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
-        cycles = links.host_cycles(self._target, bytes_)
-        steps: list[_Step] = [("host", "host copy", cycles, bytes_)]
+        cycles = self._options.host.cycles(self._sizes(moved))
+        steps: list[_Step] = [("host", "host copy", cycles, self.bytes_of(moved))]
         part = self._part("copy", "host copy", self._makers.line(moved), ipu, steps, clock)
         if node.target == HOST:
             self._on_host.update(dict.fromkeys(moved, clock[ipu]))

@@ -25,7 +25,7 @@ from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, run_pipeline
 from lowering.machine.programs.timeline import TaskKind, bodies_of
-from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
+from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
 from lowering.ops.tasks import Kind
 from lowering.schedules import Phase as TaskPhase
 from lowering.structure import structure_key
@@ -98,7 +98,10 @@ class Timer:
                 replicas=program.replicas,
                 ipus_per_replica=program.ipus,
                 instances=program.instances,
-                merged_bytes=min(options.merged_bytes, _all_reduced(program, ipu)),
+                merged_bytes=min(options.merged_bytes, _summed(program, ipu, "all-reduce")),
+                merged_scatter_bytes=min(
+                    options.merged_scatter_bytes, _summed(program, ipu, "reduce-scatter")
+                ),
             )
             for ipu in range(program.ipus)
         ]
@@ -184,7 +187,7 @@ class Timer:
                 operands,
                 self.target,
                 replicas,
-                asks_tables="hostembedding" not in self.options.synthetic,
+                host=self.options.host,
             )
         return self._known[key]
 
@@ -320,9 +323,9 @@ def _between(before: Clock, after: Clock) -> int:
     return max((end for _, end in moved), default=0) - min((start for start, _ in moved), default=0)
 
 
-def _all_reduced(program: ir.Program, ipu: int) -> int:
-    """Bytes of all-reduces in the kernels of an IPU; 0 if there is only one replica."""
+def _summed(program: ir.Program, ipu: int, kind: Sum) -> int:
+    """Bytes of all sums of a kind in the kernels of an IPU; 0 if there is only one replica."""
     if program.replicas == 1:
         return 0
     runs = (node for node in ir.walk(program.body) if isinstance(node, ir.Execute))
-    return sum(all_reduced_bytes(run.kernel.jaxpr.jaxpr) for run in runs if run.ipu == ipu)
+    return sum(summed_bytes(run.kernel.jaxpr.jaxpr, kind) for run in runs if run.ipu == ipu)

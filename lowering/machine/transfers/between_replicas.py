@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import math
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 from lowering.avals import size_in_bytes
 from lowering.jaxpr import Jaxpr, sub_jaxprs
@@ -20,10 +21,20 @@ def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int, instan
     return collectives.all_gather_cycles(target, whole, replicas, ipus, instances)
 
 
+_ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _CYCLES: dict[str, _Cycles] = {
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), collectives.all_reduce_cycles),
+    **dict.fromkeys(_ALL_REDUCES, collectives.all_reduce_cycles),
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gathered),
+    "reduce_scatter": collectives.reduce_scatter_cycles,
     "all_to_all": collectives.all_to_all_cycles,
+}
+
+Sum: TypeAlias = Literal["all-reduce", "reduce-scatter"]
+"""Sums over replicas, which wait for others of their kind."""
+
+_KINDS: dict[str, Sum] = {
+    **dict.fromkeys(_ALL_REDUCES, "all-reduce"),
+    "reduce_scatter": "reduce-scatter",
 }
 
 
@@ -37,6 +48,7 @@ class Collectives:
       ipus_per_replica: how many IPUs each has.
       instances: how many processes, on machines of their own, they are dealt to.
       merged_bytes: all-reduces wait for each other until they have so many bytes, and go as one.
+      merged_scatter_bytes: the same of reduce-scatters.
     """
 
     target: Target
@@ -44,11 +56,12 @@ class Collectives:
     ipus_per_replica: int = 1
     instances: int = 1
     merged_bytes: int = 0
+    merged_scatter_bytes: int = 0
 
     def cycles(self, operation: Operation) -> int:
         """Cycles on the links of an operation; 0 if it is none between replicas.
 
-        A small all-reduce has its share of one of `merged_bytes`.
+        A small sum has its share of one of as many bytes as are merged.
 
         Args:
           operation: any operation of a kernel, after collectives have become JAX's own.
@@ -57,18 +70,28 @@ class Collectives:
         own_bytes = sum(shape.bytes for shape in operation.operands)
         if rule is None or self.replicas == 1 or not own_bytes:
             return 0
-        together = max(own_bytes, self.merged_bytes if rule is collectives.all_reduce_cycles else 0)
+        together = max(own_bytes, self._waiting(operation.name))
         place = self.replicas, self.ipus_per_replica, self.instances
         whole = rule(self.target, together, *place)
         return math.ceil(whole * own_bytes / together)
 
+    def _waiting(self, name: str) -> int:
+        """Up to how many bytes others like this one go with it."""
+        match _KINDS.get(name):
+            case "all-reduce":
+                return self.merged_bytes
+            case "reduce-scatter":
+                return self.merged_scatter_bytes
+            case None:
+                return 0
 
-def all_reduced_bytes(jaxpr: Jaxpr) -> int:
-    """Bytes of the all-reduces in a jaxpr and its bodies, which may go as one."""
+
+def summed_bytes(jaxpr: Jaxpr, kind: Sum) -> int:
+    """Bytes of the sums of a kind in a jaxpr and its bodies, which may go as one."""
     outside = sum(
         size_in_bytes(atom.aval)
         for eqn in jaxpr.eqns
-        if _CYCLES.get(eqn.primitive.name) is collectives.all_reduce_cycles
+        if _KINDS.get(eqn.primitive.name) == kind
         for atom in eqn.invars
     )
-    return outside + sum(all_reduced_bytes(body) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return outside + sum(summed_bytes(body, kind) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))

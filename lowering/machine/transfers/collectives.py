@@ -64,6 +64,13 @@ def all_gather_cycles(
     return inside + _between(target, ipu_bytes / local, instances, ipus, instances - 1)
 
 
+def reduce_scatter_cycles(
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
+) -> int:
+    """An all-gather the other way around; `ipu_bytes` is before it is summed."""
+    return all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica, instances)
+
+
 def all_to_all_cycles(
     target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
 ) -> int:

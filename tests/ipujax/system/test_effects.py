@@ -23,6 +23,7 @@ from ipujax.system.options import SystemOptions
 
 F32 = np.float32
 SQUARE = np.eye(256, dtype=F32)
+TABLE = ipu.embedding_ops.HostEmbedding("effects", SQUARE)
 
 
 def products(x: Any) -> Any:
@@ -74,12 +75,38 @@ def trained(x: Any) -> Any:
     )
 
 
+def sharded(x: Any) -> Any:
+    """Two arrays that go from an IPU to another at once."""
+    with ipu.scopes.ipu_shard(0):
+        one, other = jnp.tanh(x), jnp.exp(x)
+    with ipu.scopes.ipu_shard(1):
+        return one * other
+
+
+def scattered(x: Any) -> Any:
+    """Sums over replicas of which each keeps a part."""
+    scatter = ipu.reduce_scatter_op.reduce_scatter
+    return scatter(x[0], 4) + scatter(x[1] + 1, 4)
+
+
+def hosted(x: Any) -> Any:
+    """A call of the host with two arrays, and a table of it."""
+    one, other = jnp.tanh(x), jnp.exp(x)
+    with ipu.scopes.outside_compilation_scope():
+        y = one * other
+    rows = TABLE.lookup(jnp.arange(4, dtype=jnp.int32))
+    return y + rows.sum()
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "products": products,
     "factors": factors,
     "images": images,
     "fed": fed,
     "trained": trained,
+    "sharded": sharded,
+    "scattered": scattered,
+    "hosted": hosted,
 }
 
 CHANGED: dict[str, Any] = {

@@ -6,6 +6,7 @@ import dataclasses as dc
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
 from lowering.machine.transfers import collectives
-from lowering.machine.transfers.between_replicas import Collectives, all_reduced_bytes
+from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
 from lowering.machine.transfers.links import (
     INTER_IPU_CYCLES,
     Hop,
@@ -161,6 +162,7 @@ COLLECTIVES: dict[str, tuple[Callable[..., int], Callable[[int], int], Callable[
         lambda n: 2 * (n - 1) / n,
     ),
     "all_gather": (collectives.all_gather_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
+    "reduce_scatter": (collectives.reduce_scatter_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
     "all_to_all": (collectives.all_to_all_cycles, lambda n: 1, lambda n: n // 2 * -(-n // 2) / n),
 }
 
@@ -288,17 +290,33 @@ def test_all_to_all_uses_the_links_that_routes_take(replicas: int, ipus: int) ->
 
 
 @pytest.mark.parametrize(("merged_bytes", "together"), [(0, 1), (2000, 2), (1 << 20, 10)])
-def test_small_all_reduces_go_as_one(merged_bytes: int, together: int) -> None:
-    """Ten of 1 000 bytes: ten times alone, five times two, or once ten."""
+@pytest.mark.parametrize(
+    ("kind", "field", "summed", "rule"),
+    [
+        ("all-reduce", "merged_bytes", jax.lax.psum, collectives.all_reduce_cycles),
+        (
+            "reduce-scatter",
+            "merged_scatter_bytes",
+            jax.lax.psum_scatter,
+            collectives.reduce_scatter_cycles,
+        ),
+    ],
+)
+def test_small_sums_go_as_one(
+    kind: Sum, field: str, summed: Any, rule: Any, merged_bytes: int, together: int
+) -> None:
+    """Ten of 1 000 bytes: ten times alone, five times two, or once ten; not with the other kind."""
 
     def fn(x: jax.Array) -> list[jax.Array]:
-        return [jax.lax.psum(x + i, "replicas") for i in range(10)]
+        others = [jax.lax.pmax(x, "r")] if kind == "reduce-scatter" else []
+        return [*others, *(summed(x + i, "r") for i in range(10))]
 
-    jaxpr = jax.make_jaxpr(fn, axis_env=[("replicas", 4)])(jnp.zeros(250)).jaxpr
-    assert all_reduced_bytes(jaxpr) == 10_000
-    whole = Collectives(target=IPU2, replicas=4, merged_bytes=min(merged_bytes, 10_000))
-    psum = Operation("psum", (Shape((250,), "float32"),), (Shape((250,), "float32"),))
-    expected = collectives.all_reduce_cycles(IPU2, 1000 * together, 4) * 10 / together
-    assert 10 * whole.cycles(psum) == pytest.approx(expected, rel=1e-3)
-    alone = Collectives(target=IPU2, replicas=4, merged_bytes=min(merged_bytes, 1000))
-    assert alone.cycles(psum) == collectives.all_reduce_cycles(IPU2, 1000, 4)
+    jaxpr = jax.make_jaxpr(fn, axis_env=[("r", 4)])(jnp.zeros((4, 125), jnp.float16)).jaxpr
+    assert summed_bytes(jaxpr, kind) == 10_000
+    name = jaxpr.eqns[-1].primitive.name
+    operation = Operation(name, (Shape((4, 125), "float16"),), (Shape((125,), "float16"),))
+    whole = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 10_000)})
+    expected = rule(IPU2, 1000 * together, 4) * 10 / together
+    assert 10 * whole.cycles(operation) == pytest.approx(expected, rel=1e-3)
+    alone = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 1000)})
+    assert alone.cycles(operation) == rule(IPU2, 1000, 4)

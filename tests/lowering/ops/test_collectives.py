@@ -21,15 +21,17 @@ def test_one_replica_is_alone(compiled):
             collectives.cross_replica_sum(x, 1),
             collectives.all_gather(x, 1),
             collectives.all_to_all(x[None], 1),
+            collectives.reduce_scatter(x[None], 1),
             collectives.replication_index(),
             collectives.replica_count(),
         )
 
-    total, own, gathered, exchanged, index, count = (jax.jit(fn) if compiled else fn)(X)
+    total, own, gathered, exchanged, part, index, count = (jax.jit(fn) if compiled else fn)(X)
     np.testing.assert_array_equal(total, X)
     np.testing.assert_array_equal(own, X)
     np.testing.assert_array_equal(gathered, X[None])
     np.testing.assert_array_equal(exchanged, X[None])
+    np.testing.assert_array_equal(part, X)
     assert (int(index), int(count)) == (0, 1)
 
 
@@ -40,6 +42,7 @@ def test_types_are_kept(dtype):
         collectives.cross_replica_sum(x),
         collectives.all_gather(x, 1),
         collectives.all_to_all(x[None], 1),
+        collectives.reduce_scatter(x[None], 1),
     ):
         assert value.dtype == dtype
     assert collectives.replication_index().dtype == collectives.replica_count().dtype == jnp.int32
@@ -48,7 +51,7 @@ def test_types_are_kept(dtype):
 def test_derivatives():
     def fn(x):
         exchanged = collectives.all_to_all(0.5 * x[None], 1)
-        gathered = collectives.all_gather(0.5 * x, 1)
+        gathered = collectives.all_gather(0.5 * collectives.reduce_scatter(x[None], 1), 1)
         return collectives.cross_replica_sum(x * x).sum() + (gathered + exchanged).sum()
 
     np.testing.assert_array_equal(jax.grad(fn)(X), 2 * X + 1)
@@ -64,11 +67,18 @@ def test_vmap():
     np.testing.assert_array_equal(gathered, x.T[:, None])
     exchanged = jax.vmap(lambda row: collectives.all_to_all(row[None], 1), in_axes=1)(x)
     np.testing.assert_array_equal(exchanged, x.T[:, None])
+    part = jax.vmap(lambda row: collectives.reduce_scatter(row[None], 1), in_axes=1)(x)
+    np.testing.assert_array_equal(part, x.T)
 
 
 @pytest.mark.parametrize(
     "operation",
-    [collectives.cross_replica_sum, collectives.all_gather, collectives.all_to_all],
+    [
+        collectives.cross_replica_sum,
+        collectives.reduce_scatter,
+        collectives.all_gather,
+        collectives.all_to_all,
+    ],
 )
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rejects_larger_groups(operation, compiled):
