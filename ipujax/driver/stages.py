@@ -226,7 +226,15 @@ class Lowered:
         source = Source(self.traced.jaxpr, self._modelled_options)
         return functools.cache(
             lambda chip: make_report(
-                self.modelled, device.config, chip, places, device.ladder, names, results, source
+                self.modelled,
+                device.config,
+                chip,
+                places,
+                device.ladder,
+                names,
+                results,
+                source,
+                signature.donated,
             )
         )
 

@@ -51,6 +51,7 @@ def make_report(
     names: Mapping[int, str] | None = None,
     results: Sequence[str] = (),
     source: Source | None = None,
+    donated: Sequence[int] = (),
 ) -> Report:
     """Models one call of a program.
 
@@ -63,13 +64,14 @@ def make_report(
       names: what the user's function calls the arguments; as in `arguments` by default.
       results: what the user calls them.
       source: what the program was lowered from, if advice is to be modelled.
+      donated: positions of the arguments that the caller gives away.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
         than there are tiles.
     """
     index = Index(program)
-    options = dc.replace(_options(config, target), ladder=ladder)
+    options = dc.replace(_options(config, target), ladder=ladder, donated=tuple(donated))
     start = time.monotonic()
     profile = machine.model(program, options, arguments if names is None else names, results)
     budget = Budget(time.monotonic() - start)

@@ -11,6 +11,7 @@ from lowering.machine.profile import OperationTotal, Profile
 from lowering.machine.programs.memory import liveness_of, memory_of
 from lowering.machine.programs.residency import reside
 from lowering.machine.programs.timing import Timer, Timing, time_program
+from lowering.machine.programs.updates import updates_of
 from lowering.machine.programs.value_names import value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
@@ -35,11 +36,12 @@ def model(
       Cycles, steps and memory of one replica's IPUs, collectives with the others included.
     """
     options = options or ModelOptions()
-    timer = Timer(program, options)
+    updates = updates_of(program, options.donated)
+    timer = Timer(program, options, updates)
     timing = time_program(timer)
     tiles = options.compute_target.tiles_per_ipu
     names = value_names(program, arguments or {}, results)
-    homes = reside(program, timing.kernels, timer.laid, tiles, names)
+    homes = reside(program, timing.kernels, timer.laid, tiles, names, updates)
     liveness = tuple(liveness_of(home, options.io_tiles) for home in homes)
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():

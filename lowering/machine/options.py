@@ -45,6 +45,8 @@ class ModelOptions:
         the first replica first; (): as they are numbered.
       synthetic: what is made up on the device instead of passing to or from the host, of "infeed",
         "outfeed" and "hostembedding".
+      donated: positions of the arguments that the caller gives away (`donate_argnums`): results of
+        their shape and dtype take their places.
     """
 
     target: Target = IPU2
@@ -61,6 +63,7 @@ class ModelOptions:
     merges_infeeds: bool = False
     ladder: tuple[int, ...] = ()
     synthetic: frozenset[str] = frozenset()
+    donated: tuple[int, ...] = ()
 
     @property
     def compute_target(self) -> Target:

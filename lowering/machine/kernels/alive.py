@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -90,31 +90,6 @@ class Alive:
         return [self.tensors[i] for i in np.flatnonzero(there)]
 
 
-@dc.dataclass(slots=True, eq=False)
-class Event:
-    """One item of a kernel, as memory sees it.
-
-    Attributes:
-      reads: owners of what it reads.
-      births: tensors that it makes, by owner.
-      temporary: work space on each tile that takes part, in bytes.
-      tiles: how many take part.
-      inner: what goes on inside it, one after the other: bodies of a loop, or branches.
-      in_place: owners of operands whose memory its result takes, if they die here, by result.
-      name: what reports call it.
-      origin: the user's line.
-    """
-
-    reads: tuple[int, ...]
-    births: dict[int, Live]
-    temporary: float = 0.0
-    tiles: int = 0
-    inner: Sequence[Alive] = ()
-    in_place: dict[int, tuple[int, ...]] = dc.field(default_factory=dict[int, tuple[int, ...]])
-    name: str = ""
-    origin: str = ""
-
-
 class Memory:
     """A running account of one IPU's tiles.
 
@@ -139,12 +114,14 @@ class Memory:
         self._live += tensor.laid.mapping.bytes_per_tile()
         self._total += tensor.total_bytes
 
-    def drop(self, key: object) -> None:
+    def drop(self, key: object) -> Live | None:
         """A tensor dies, if it was alive."""
-        if key in self._alive:
-            tensor = self._end(key)
-            self._live -= tensor.laid.mapping.bytes_per_tile()
-            self._total -= tensor.total_bytes
+        if key not in self._alive:
+            return None
+        tensor = self._end(key)
+        self._live -= tensor.laid.mapping.bytes_per_tile()
+        self._total -= tensor.total_bytes
+        return tensor
 
     def rename(self, key: object, new: object, tensor: Live) -> None:
         """Another tensor takes over the memory of one, if that was alive.
@@ -220,85 +197,3 @@ class Memory:
         number = self._alive.pop(key)
         self._last[number] = len(self._steps) - 1
         return self._tensors[number]
-
-
-def account(
-    events: Sequence[Event],
-    operands: Iterable[int],
-    results: Iterable[int],
-    tiles: int,
-    given_away: Iterable[int] = (),
-) -> tuple[Alive, dict[int, int]]:
-    """The memory of a kernel, and which operands' memory its results take.
-
-    Args:
-      events: its items, in order.
-      operands: owners that live outside; their memory is not counted.
-      results: owners that live on after the kernel.
-      tiles: how many tiles there are.
-      given_away: those operands that nobody needs after the kernel; others are never written over.
-
-    Returns:
-      What is alive, and for each owner that took over an operand's memory, that operand.
-    """
-    outside, kept = set(operands), set(results)
-    mortal = {owner for event in events for owner in event.births} | set(given_away)
-    last = {owner: i for i, event in enumerate(events) for owner in event.reads}
-    memory = Memory(tiles)
-    taken: dict[int, int] = {}  # from an owner to the one whose memory it has
-    for i, event in enumerate(events):
-        dying = {o for o in event.reads if last[o] == i and o in mortal and o not in kept}
-        for owner, live in event.births.items():
-            heir = next((o for o in event.in_place.get(owner, ()) if o in dying), None)
-            if heir is None:
-                memory.add(owner, live)
-                continue
-            dying.discard(heir)
-            memory.rename(heir, owner, live)
-            if heir in outside or heir in taken:
-                taken[owner] = taken.get(heir, heir)
-        memory.step(event.name, event.origin, event.temporary, event.tiles)
-        for inner in event.inner:
-            memory.steps(inner)
-        unread = {o for o in event.births if o not in last and o not in kept}
-        for owner in dying | unread:
-            memory.drop(owner)
-    return memory.result(), taken
-
-
-class Life:
-    """What a kernel holds beside its operands; it may write over those that are given away.
-
-    Args:
-      events: its items, in order.
-      operands: owners that live outside.
-      results: owners that live on after the kernel, one for each result.
-      tiles: how many tiles there are.
-    """
-
-    def __init__(
-        self, events: Sequence[Event], operands: Sequence[int], results: Sequence[int], tiles: int
-    ) -> None:
-        self._events, self._operands, self.results = events, operands, tuple(results)
-        self._tiles = tiles
-        self._known: dict[frozenset[int], tuple[Alive, tuple[int | None, ...]]] = {}
-
-    def giving(self, away: frozenset[int]) -> tuple[Alive, tuple[int | None, ...]]:
-        """The memory if nobody needs some operands any more.
-
-        Args:
-          away: positions of these operands.
-
-        Returns:
-          What is alive, with `results` as keys of what is left, and for each result the operand
-          whose memory it has: one that was given away, or the one that it is.
-        """
-        if away not in self._known:
-            given_away = [self._operands[i] for i in away]
-            alive, taken = account(
-                self._events, self._operands, self.results, self._tiles, given_away
-            )
-            number = {owner: i for i, owner in enumerate(self._operands)}
-            in_place = tuple(number.get(taken.get(owner, owner)) for owner in self.results)
-            self._known[away] = alive, in_place
-        return self._known[away]

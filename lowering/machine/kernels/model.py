@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.kernels.alive import Event, Life, Live
+from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe, line_of, values
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
+from lowering.machine.kernels.life import Event, Inside, Life
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.kernels.views import shown_of
@@ -146,7 +148,7 @@ class _Kernel:
         self.ledger.run(item, costs, received, self._bytes(item), at_work)
         reads, space = self._owners(item.reads), costs.temporary_bytes + received
         in_place = {v: self._may_take(item, v) for v in births} if costs.in_place else {}
-        event = Event(reads, births, space, max(tiles, 1), (), in_place, item.title, origin)
+        event = Event(reads, births, space, max(tiles, 1), (), in_place, False, item.title, origin)
         self.events.append(event)
 
     def _reading(self, item: Item, costs: Cost) -> int:
@@ -262,9 +264,16 @@ class _Kernel:
             births[value] = Live(describe(shape), name, origin, laid)
         self.ledger.repeat(loop, costs, moved)
         away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
-        lives = [inner.life.giving(away if inner is last else frozenset())[0] for inner in costs]
+        variables = {operand: result for operand, result in loop.carried}
+        successors = frozenset(
+            (i, variables[operand])
+            for i, operand in enumerate(loop.inner[-1])
+            if operand in variables
+        )
+        inner = [Inside(inside.life) for inside in costs[:-1]]
+        inner.append(Inside(last.life, own=away, successors=successors))
         reads = self._owners(loop.reads)
-        self.events.append(Event(reads, births, 0.0, 0, lives, in_place, name, origin))
+        self.events.append(Event(reads, births, 0.0, 0, inner, in_place, False, name, origin))
 
     def _slices(
         self, loop: Loop, last: KernelCost
@@ -300,20 +309,46 @@ class _Kernel:
         return inside
 
     def _choice(self, choice: Choice) -> None:
-        operands = range(len(choice.reads))
-        costs = [self._inside(branch, choice.reads, operands) for branch in choice.branches]
+        costs = self._branches(choice)
         slowest = max(costs, key=lambda inside: inside.cycles)
         births: dict[int, Live] = {}
-        origin = line_of(choice)
-        for value, laid in zip(choice.writes, slowest.results, strict=True):
+        origin, old = line_of(choice), self._handed_on(choice)
+        in_place: dict[int, tuple[int, ...]] = {}
+        for i, (value, laid) in enumerate(zip(choice.writes, slowest.results, strict=True)):
+            source = choice.reads[old[i]] if i in old else None
+            if source is not None and self.layouts.laid(source).room == laid.room:
+                in_place[value] = (self.layouts.owner(source),)
             self.layouts.put(value, laid)
             births[value] = Live(describe(self.shapes[value]), "cond", origin, laid)
         self.ledger.choose(choice, costs, slowest)
-        inner = [inside.life.giving(frozenset())[0] for inside in costs]
+        owners = [None if value is None else self.layouts.owner(value) for value in choice.reads]
+        successors = frozenset((operand, i) for i, operand in old.items())
+        inner = [Inside(inside.life, owners, successors=successors) for inside in costs]
         reads = self._owners(choice.reads)
         # What a branch holds has its result among it, which then goes on.
-        self.events.append(Event(reads, {}, inner=inner, name="cond", origin=origin))
-        self.events.append(Event((), births, name="cond", origin=origin))
+        self.events.append(Event(reads, births, 0.0, 0, inner, in_place, True, "cond", origin))
+
+    def _branches(self, choice: Choice) -> list[KernelCost]:
+        """The branch that does most says how operands lie that nobody has laid out yet."""
+        operands, branches = range(len(choice.reads)), choice.branches
+        order = sorted(range(len(branches)), key=lambda i: -len(branches[i].items))
+        costs = {i: self._inside(branches[i], choice.reads, operands) for i in order}
+        return [costs[i] for i in range(len(branches))]
+
+    def _handed_on(self, choice: Choice) -> dict[int, int]:
+        """By result, the operand that a branch gives back as it is, in memory of its own."""
+        owners = Counter(map(self.layouts.owner, values(choice.reads)))
+        old: dict[int, int] = {}
+        for branch in choice.branches:
+            operands = {value: i for i, value in enumerate(branch.operands)}
+            for i, result in enumerate(branch.results):
+                operand = None if result is None else operands.get(result)
+                source = None if operand is None else choice.reads[operand]
+                if operand is None or source is None or not self.layouts.is_whole(source):
+                    continue
+                if owners[self.layouts.owner(source)] == 1 and operand not in old.values():
+                    old.setdefault(i, operand)
+        return old
 
     def _results(self) -> list[int]:
         """The owners that live on after the kernel, one of its own for each result."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Mapping
 
-from lowering.machine.kernels.alive import Life
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.life import Life
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 

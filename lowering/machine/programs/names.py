@@ -1,9 +1,10 @@
-"""Values that share a layout: the names of one loop variable, and of what is stored and loaded."""
+"""Values that share a layout: the names of a loop variable, what is stored and loaded, updates."""
 
 from __future__ import annotations
 
 from lowering import ir
 from lowering.machine.kernels.layouts import Laid
+from lowering.machine.programs.updates import Updates
 from lowering.units import HOST
 
 
@@ -12,9 +13,10 @@ class SharedLayouts:
 
     Args:
       program: whose values they are.
+      updates: which results go to the places of which arguments.
     """
 
-    def __init__(self, program: ir.Program) -> None:
+    def __init__(self, program: ir.Program, updates: Updates) -> None:
         self._parent: dict[ir.Place, ir.Place] = {}
         self._laid: dict[ir.Place, Laid] = {}
         for node in ir.walk(program.body):
@@ -31,6 +33,8 @@ class SharedLayouts:
                         self._join((value, node.target), (value, node.source))
                 case _:
                     pass
+        for old, new in updates.items():
+            self._join(old, new)
 
     def get(self, place: ir.Place) -> Laid | None:
         """How a value lies; None if nobody has laid it out yet."""

@@ -17,6 +17,7 @@ from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
 from lowering.machine.programs.lines import Makers, makers_of
 from lowering.machine.programs.storing import in_streaming_memory, kept_bytes, only_passing
+from lowering.machine.programs.updates import Updates, in_loops
 from lowering.units import HOST, IpuId, ValueId
 
 _Loop: TypeAlias = ir.Repeat | ir.Pipeline | ir.While
@@ -46,12 +47,15 @@ def reside(
     lies: Lies,
     tiles: int,
     names: Mapping[ValueId, str],
+    updates: Updates,
 ) -> list[Residency]:
     """The memory of each IPU of a replica.
 
     Arguments and constants are there at every step, as the original's variables were; a result
-    takes the place of an argument that nobody needs any more. What is stored remotely is on the
-    tiles only while it is worked on.
+    takes the place of an argument that nobody needs any more. One that is the update of an
+    argument, or of a loop variable, goes to its place as soon as nobody needs the old value: the
+    memory that it has had until then is free again. What is stored remotely is on the tiles only
+    while it is worked on.
 
     Args:
       program: the whole program.
@@ -59,8 +63,9 @@ def reside(
       lies: how values lie.
       tiles: of one IPU.
       names: what the user calls values.
+      updates: which results go to the places of which arguments.
     """
-    walker = _Walker(program, kernels, lies, tiles, names)
+    walker = _Walker(program, kernels, lies, tiles, names, updates)
     walker.body(program.body.steps, set())
     return [
         Residency(
@@ -82,8 +87,12 @@ class _Walker:
         lies: Lies,
         tiles: int,
         names: Mapping[ValueId, str],
+        updates: Updates,
     ) -> None:
         self.names = names
+        self.new = {**updates, **in_loops(program)}
+        self.old = {new: old for old, new in self.new.items()}
+        self.out_of_date: set[ir.Place] = set()
         self.program, self.kernels, self.lies, self.tiles = program, kernels, lies, tiles
         self.memory = [Memory(tiles) for _ in range(program.ipus)]
         self.always: list[dict[ir.Place, Live]] = [{} for _ in range(program.ipus)]
@@ -118,6 +127,10 @@ class _Walker:
             self._node(node, set(dying))
             for place in set(dying) - entering:
                 self._drop(place)
+            self.out_of_date.update(place for place in dying if place in self.new)
+            made = (self.old[place] for place in ir.births(node) if place in self.old)
+            for place in (*dying, *made):
+                self._replace(place)
 
     def _node(self, node: ir.Node, dying: set[ir.Place]) -> None:
         match node:
@@ -149,7 +162,7 @@ class _Walker:
                 self.body(node.condition.steps, {(node.predicate, HOST)})
                 self._iteration(node)
             case ir.Switch():
-                self._switch(node)
+                self._switch(node, dying)
             case _:
                 self._add(ir.births(node), type(node).__name__.lower())
 
@@ -194,6 +207,19 @@ class _Walker:
         self.buffers[heir] = owner
         self.buffers.pop(place, None)
 
+    def _replace(self, old: ir.Place) -> None:
+        """An update goes to the place of the old value, if that is free and it is not there yet."""
+        new, always = self.new.get(old), self.always[old[1]]
+        if new is None or old not in self.out_of_date or self.buffers.get(new) != new:
+            return
+        live = self.memory[old[1]].drop(new)
+        if live is not None and old in self.buffers:
+            self._take(old, new, live)
+        elif live is not None and old in always and old not in self.buffers.values():
+            self.buffers[new] = old
+        elif live is not None:
+            self.memory[old[1]].add(new, live)
+
     # Nodes
 
     def _host_copy(self, node: ir.Copy) -> None:
@@ -213,11 +239,14 @@ class _Walker:
         cost, memory = self.kernels[id(node)], self.memory[node.ipu]
         reads = [(value, node.ipu) for value in node.reads]
         away = frozenset(i for i, read in enumerate(reads) if read in dying)
-        alive, in_place = cost.life.giving(away)
+        places = [(value, node.ipu) for value in node.writes]
+        written = {place: i for i, place in enumerate(places)}
+        pairs = ((i, written.get(self.new.get(reads[i], reads[i]))) for i in away)
+        successors = frozenset((old, new) for old, new in pairs if new is not None)
+        alive, in_place = cost.life.giving(away, successors)
         taking: list[tuple[ir.Place, ir.Place, Live]] = []
         going_on: dict[int, tuple[ir.Place, Live]] = {}
         moved: list[tuple[ir.Place, Live]] = []
-        places = [(value, node.ipu) for value in node.writes]
         owners = zip(in_place, cost.life.results, strict=True)
         results = zip(places, cost.results, owners, makers_of(node.kernel), strict=True)
         for place, laid, (operand, owner), eqn in results:
@@ -241,13 +270,21 @@ class _Walker:
         for place, live in moved:
             self._new(place, live)
 
-    def _switch(self, node: ir.Switch) -> None:
+    def _switch(self, node: ir.Switch, dying: set[ir.Place]) -> None:
         for branch in ir.bodies(node):
             results = set(branch.results)
             self.body(branch.sequence.steps, results)
             for place in results & _born_in(branch):
                 self._drop(place)
-        self._add(ir.births(node), "cond", origin=node.origin)
+        new: list[ir.Place] = []
+        ends = (branch.results for branch in ir.bodies(node))
+        for place, *handed in zip(ir.births(node), *ends, strict=True):
+            old = next((way for way in handed if way in dying and way in self.buffers), None)
+            if old is None:
+                new.append(place)
+            else:
+                self._take(old, place, self._live(place, "cond", origin=node.origin))
+        self._add(new, "cond", origin=node.origin)
 
     def _store(self, node: ir.Store) -> None:
         place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])

@@ -25,6 +25,7 @@ from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, run_pipeline
 from lowering.machine.programs.timeline import TaskKind, bodies_of
+from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
 from lowering.ops.tasks import Kind
 from lowering.schedules import Phase as TaskPhase
@@ -80,9 +81,9 @@ def time_program(timer: Timer) -> Timing:
 class Timer:
     """One walk."""
 
-    def __init__(self, program: ir.Program, options: ModelOptions) -> None:
+    def __init__(self, program: ir.Program, options: ModelOptions, updates: Updates) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
-        self.layouts = SharedLayouts(program)
+        self.layouts = SharedLayouts(program, updates)
         self.kernels: dict[int, KernelCost] = {}
         self.account = Account()
         self.pipeline: PipelineProfile | None = None

@@ -23,6 +23,7 @@ from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.programs.residency import Residency, reside
 from lowering.machine.programs.timing import Timer, time_program
+from lowering.machine.programs.updates import updates_of
 from lowering.machine.transfers.between_replicas import Collectives
 from tests.lowering.pipelines.samples import dense, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, lowered, trace
@@ -86,9 +87,10 @@ def profile(fn: Callable[..., Any], *args: Any, ipus: int = 1, **options: Any) -
 
 def homes(program: ir.Program) -> list[Residency]:
     """What each IPU's memory holds of a program beside code."""
-    timer = Timer(program, ModelOptions(target=CHIP))
+    updates = updates_of(program)
+    timer = Timer(program, ModelOptions(target=CHIP), updates)
     timing = time_program(timer)
-    return reside(program, timing.kernels, timer.laid, TILES, {})
+    return reside(program, timing.kernels, timer.laid, TILES, {}, updates)
 
 
 def held(home: Residency) -> int:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.kernels.alive import Alive, Event, Life, Live, Memory, account
+from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.life import Event, Life, account
 from lowering.machine.mapping import linear
 
 TILES = 5

@@ -22,7 +22,7 @@ def nodes(program, kind):
 
 def test_the_first_to_lay_out_decides():
     program = lowered(lambda x: x * 2, V, ipus=1)
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     place = (program.inputs[0], 0)
     assert names.get(place) is None
     assert names.settle(place, HERE) is HERE
@@ -45,7 +45,7 @@ def test_a_loop_variable_has_one_layout():
     program = lowered(looping, V)
     (loop,) = nodes(program, ir.Repeat)
     (carry,) = loop.carry
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     names.settle((carry.final, carry.ipu), HERE)
     assert names.get((carry.initial, carry.ipu)) is HERE
     assert names.get((carry.entering, carry.ipu)) is HERE
@@ -66,7 +66,7 @@ def test_a_while_loops_variables_too():
 
     program = lowered(fn, V, N)
     (loop,) = nodes(program, ir.While)
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     for carry in loop.carry:
         names.settle((carry.entering, carry.ipu), HERE)
         assert names.get((carry.initial, carry.ipu)) is HERE
@@ -82,7 +82,7 @@ def test_copies_keep_the_tile_of_every_element():
 
     program = lowered(fn, V)
     (copy,) = (n for n in nodes(program, ir.Copy) if (n.source, n.target) == (0, 1))
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     names.settle((copy.values[0], 1), HERE)
     assert names.get((copy.values[0], 0)) is HERE
 
@@ -95,7 +95,7 @@ def test_arguments_on_two_ipus_are_two_tensors():
             return jnp.cos(x), a
 
     program = lowered(fn, V)
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     names.settle((program.inputs[0], 0), HERE)
     assert names.get((program.inputs[0], 1)) is None
 
@@ -108,7 +108,7 @@ def test_what_is_stored_comes_back_as_it_was():
 
     program = lowered(fn, V, ipus=1)
     (stored,), (loaded,) = nodes(program, ir.Store), nodes(program, ir.Load)
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     names.settle((stored.value, 0), HERE)
     assert names.get((loaded.value, 0)) is HERE
 
@@ -122,7 +122,7 @@ def test_long_chains_of_names():
         return x
 
     program = lowered(fn, V)
-    names = SharedLayouts(program)
+    names = SharedLayouts(program, {})
     loops = nodes(program, ir.Repeat)
     assert len(loops) == 60
     names.settle((loops[-1].carry[0].final, loops[-1].carry[0].ipu), HERE)
