@@ -15,6 +15,9 @@ from lowering.jaxpr import ClosedJaxpr
 from lowering.options import Options
 from lowering.passes.call_once import call_once
 from lowering.passes.check_queues import check_queues
+from lowering.passes.combine_lookups import combine_lookups
+from lowering.passes.combine_products import combine_products
+from lowering.passes.combine_updates import combine_updates
 from lowering.passes.discharge_refs import discharge_refs
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.drop_idle_loops import drop_idle_loops
@@ -100,6 +103,12 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     emulates = emulates or bool(faults)
     program = dc.replace(program, instances=options.instances, faults=faults)
     program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
+    # Of kernels: what is in one is of one IPU, one stage and one iteration.
+    if options.combine_lookups:
+        program = show("combine_lookups", combine_lookups(program))
+        program = show("combine_updates", combine_updates(program))
+    if options.combine_products:
+        program = show("combine_products", combine_products(program))
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)

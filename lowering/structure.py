@@ -45,7 +45,7 @@ def structure_key(closed: ClosedJaxpr) -> tuple[Any, ...]:
             eqn.primitive,  # not its name: two libraries may call theirs the same
             eqn.ctx,
             tuple(map(name, eqn.invars)),
-            _parameters_key(eqn),
+            parameters_key(eqn),
             tuple((name(var), var.aval) for var in eqn.outvars),
         )
         for eqn in jaxpr.eqns
@@ -53,7 +53,8 @@ def structure_key(closed: ClosedJaxpr) -> tuple[Any, ...]:
     return invars, eqns, tuple(map(name, jaxpr.outvars)), tuple(map(_Itself, closed.consts))
 
 
-def _parameters_key(eqn: JaxprEqn) -> tuple[Any, ...]:
+def parameters_key(eqn: JaxprEqn) -> tuple[Any, ...]:
+    """Equal for equations whose parameters say that they compute the same."""
     named = sorted(computing_params(eqn).items(), key=lambda item: item[0])
     return tuple((key, _parameter_key(value)) for key, value in named)
 

@@ -181,8 +181,11 @@ class Optimizations(ConfigNode):
 
     Attributes:
       prefetch_data_streams: Let the host fetch data while the IPUs compute: it always does here.
-      combine_embedding_lookups: Look up several indices of one table at once: faster, more memory.
-      combine_matmuls: Merge multiplications that share their weights or their input.
+      combine_embedding_lookups: Look up several indices of one table at once, and have its gradient
+        in one update: fewer steps, more memory. It pays for small lookups; large ones take as long.
+      combine_matmuls: Merge multiplications that share their weights or their input, gradients
+        included: one larger product is faster than several, and takes more memory. Operands are
+        put side by side first, which costs a copy.
       enable_graph_outlining: Use the same code for equal operations on different data: less code.
         The copies of data to where the code expects it are not modelled.
       merge_infeed_io_copies: Merge the copies of the arrays of an infeed's element into one, which
@@ -213,8 +216,8 @@ class Optimizations(ConfigNode):
     """
 
     prefetch_data_streams: bool = option(True, effect=Effect.NONE)
-    combine_embedding_lookups: bool = option(False, effect=Effect.NONE)
-    combine_matmuls: bool = option(False, effect=Effect.NONE)
+    combine_embedding_lookups: bool = option(False, effect=Effect.MODEL)
+    combine_matmuls: bool = option(False, effect=Effect.MODEL)
     enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
     merge_infeed_io_copies: bool = option(False, effect=Effect.MODEL)
     maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
