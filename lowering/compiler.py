@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 from lowering.errors import InternalError, ShardError
@@ -104,11 +105,8 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     program = dc.replace(program, instances=options.instances, faults=faults)
     program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
     # Of kernels: what is in one is of one IPU, one stage and one iteration.
-    if options.combine_lookups:
-        program = show("combine_lookups", combine_lookups(program))
-        program = show("combine_updates", combine_updates(program))
-    if options.combine_products:
-        program = show("combine_products", combine_products(program))
+    for combine in _combining(options):
+        program = show(combine.__name__, combine(program))
     program = show("load_late", load_late(program))
     program = show("insert_copies", insert_copies(program))
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
@@ -120,6 +118,12 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
         broken.add_note(f"after `size_fifos`:\n{to_text(program)}")
         raise
     return program
+
+
+def _combining(options: Options) -> list[Callable[[Program], Program]]:
+    """The passes that make one operation of several, as far as they are asked for."""
+    lookups = [combine_lookups, combine_updates] if options.combine_lookups else []
+    return [*lookups, *([combine_products] if options.combine_products else [])]
 
 
 def _shown(options: Options, name: str, result: _Level) -> _Level:

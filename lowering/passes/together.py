@@ -13,16 +13,13 @@ from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
     Var,
-    call_body,
     in_context_of,
     map_sub_jaxprs,
     name_stack,
     with_eqns,
 )
-from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.passes.rewrite import Anywhere, Rewriter, jits_opened
 from lowering.structure import parameters_key
-
-_CALLS = ("jit", "pjit")  # what `jax.checkpoint` computes again is not to join its first time
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -68,8 +65,9 @@ def in_kernels(
     Args:
       program: any.
       where: those equations.
-      change: gives a jaxpr in which jitted functions that have some are opened in another form, or
-        None for one that stays as it is, calls included.
+      change: gives a jaxpr, whose jitted functions are opened, in another form, or None if it is to
+        stay as it was before. Calls of `jax.checkpoint` are bodies by themselves, so that what they
+        compute again does not join its first time.
     """
     known: dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]] = {}
 
@@ -80,7 +78,7 @@ def in_kernels(
         return known[key][1]
 
     def anew(closed: ClosedJaxpr) -> ClosedJaxpr:
-        whole = change(_opened(closed, where)) or closed
+        whole = change(jits_opened(closed)) or closed
         jaxpr = whole.jaxpr
         eqns = [map_sub_jaxprs(e, changed) if where.inside(e) else e for e in jaxpr.eqns]
         return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), whole.consts)
@@ -91,17 +89,6 @@ def in_kernels(
         return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=changed(node.kernel.jaxpr)))
 
     return dc.replace(program, body=ir.with_nodes(program.body, node))
-
-
-def _opened(closed: ClosedJaxpr, where: Anywhere) -> ClosedJaxpr:
-    rewriter = Rewriter(closed.jaxpr)
-    for eqn in closed.jaxpr.eqns:
-        body = call_body(eqn) if eqn.primitive.name in _CALLS else None
-        if body is None or not where(body.jaxpr):
-            rewriter.keep(eqn)
-        else:
-            rewriter.open(eqn, _opened(body, where))
-    return rewriter.closed(closed.consts)
 
 
 def combine(program: ir.Program, kind: Kind) -> ir.Program:
