@@ -111,19 +111,22 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     program = show("insert_copies", insert_copies(program))
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
     program = show("merge_copies", merged)
-    program = show("size_fifos", size_fifos(program))
-    try:
-        verify(program)
-    except InternalError as broken:
-        broken.add_note(f"after `size_fifos`:\n{to_text(program)}")
-        raise
-    return program
+    return _verified(show("size_fifos", size_fifos(program)))
 
 
 def _combining(options: Options) -> list[Callable[[Program], Program]]:
     """The passes that make one operation of several, as far as they are asked for."""
     lookups = [combine_lookups, combine_updates] if options.combine_lookups else []
     return [*lookups, *([combine_products] if options.combine_products else [])]
+
+
+def _verified(program: Program) -> Program:
+    try:
+        verify(program)
+    except InternalError as broken:
+        broken.add_note(f"after `size_fifos`:\n{to_text(program)}")
+        raise
+    return program
 
 
 def _shown(options: Options, name: str, result: _Level) -> _Level:
