@@ -208,10 +208,10 @@ class Optimizations(ConfigNode):
       enable_gather_simplifier: Optimise embedding lookups more aggressively.
       triangular_solve_expander_block_size: Size of the blocks, one tile each, in which triangular
         systems are solved; 0 leaves the choice to the compiler. With N rows there are log2(N /
-        size) unrolled steps, so small blocks are more parallel and large ones need less code.
+        size) unrolled steps: small blocks are more parallel, large ones need less control code.
       cholesky_block_size: Size of the blocks, one tile each, in which Cholesky factors are
         computed; 0 leaves the choice to the compiler. With N rows there are N / size unrolled
-        steps, so small blocks are more parallel and large ones need less code.
+        steps: small blocks are more parallel, large ones need less control code.
       enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy.
     """
 

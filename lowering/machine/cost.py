@@ -92,13 +92,22 @@ class Phase:
       name: what happens, in the original's words ("Convolve", "Reduce", "OnTileCopy", ...).
       compute: cycles of the compute set.
       exchange_bytes: bytes that the busiest tile receives (or sends) before it.
-      times: how often it runs, one after the other; its code is there once.
+      times: how often it runs, one after the other.
+      unrolled: whether each of these times has code of its own; else it is there once.
+      receivers: how many tiles receive data, others each time if it is unrolled; None: all may.
     """
 
     name: str
     compute: float = 0.0
     exchange_bytes: float = 0.0
     times: int = 1
+    unrolled: bool = False
+    receivers: int | None = None
+
+    @property
+    def copies(self) -> int:
+        """How often its code is there."""
+        return self.times if self.unrolled else 1
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -109,11 +118,13 @@ class Vertices:
       kind: the name, with the types that it is compiled for, such as "popops::Add<half>".
       per_tile: how many the busiest tile has.
       tiles: how many tiles have any.
+      copies: how many supersteps have as many, of their own.
     """
 
     kind: str
     per_tile: int
     tiles: int
+    copies: int = 1
 
 
 @dc.dataclass(frozen=True, slots=True)

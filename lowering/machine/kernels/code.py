@@ -22,7 +22,8 @@ class CodeUse:
       vertices: kinds and numbers.
       phases: its supersteps.
       exchanges: how many of these exchange data.
-      exchange_bytes: that the busiest tile receives, over all of them.
+      exchange_bytes: that the busiest tile receives, over those in which all may.
+      received: of every other exchange how many tiles receive, and the bytes of each.
       runs: how often the program calls it.
     """
 
@@ -30,6 +31,7 @@ class CodeUse:
     phases: int
     exchanges: int
     exchange_bytes: float
+    received: tuple[tuple[int, float], ...] = ()
     runs: int = 1
 
     def again(self, runs: int) -> CodeUse:
@@ -73,11 +75,13 @@ def code_bytes(
         copies = 1 if outlines else use.runs
         for vertices in use.vertices:
             widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
-            state[: vertices.tiles] += copies * vertices.per_tile * BYTES_PER_VERTEX
+            there = copies * vertices.copies * vertices.per_tile
+            state[: vertices.tiles] += there * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
         control += use.runs * BYTES_PER_CALL if outlines else 0
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
-        exchange += copies * round(use.exchange_bytes / EXCHANGED_BYTES_PER_CODE_BYTE)
+        for receivers, received in ((tiles, use.exchange_bytes), *use.received):
+            exchange[:receivers] += copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)
     code = np.zeros(tiles, dtype=np.int64)
     for used in widest.values():
         code[:used] += BYTES_PER_VERTEX_KIND

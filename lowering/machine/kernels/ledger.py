@@ -168,7 +168,16 @@ def _dtype(operation: Operation) -> str:
 
 
 def _code_of(costs: Cost, received: float) -> CodeUse:
-    exchanged = [phase.exchange_bytes for phase in costs.phases if phase.exchange_bytes]
-    exchanged += [received] if received else []
-    phases = len(costs.phases) + bool(received)
-    return CodeUse(costs.vertices, phases, len(exchanged), sum(exchanged))
+    exchanging = [phase for phase in costs.phases if phase.exchange_bytes]
+    by_all = (phase for phase in exchanging if phase.receivers is None)
+    return CodeUse(
+        vertices=costs.vertices,
+        phases=sum(phase.copies for phase in costs.phases) + bool(received),
+        exchanges=sum(phase.copies for phase in exchanging) + bool(received),
+        exchange_bytes=sum(phase.exchange_bytes * phase.copies for phase in by_all) + received,
+        received=tuple(
+            (phase.receivers * phase.copies, phase.exchange_bytes)
+            for phase in exchanging
+            if phase.receivers is not None
+        ),
+    )

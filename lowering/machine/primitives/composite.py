@@ -17,17 +17,26 @@ Part: TypeAlias = tuple[int, Cost]
 """How often something runs, and what it costs: of shapes that are means, where they differ."""
 
 
-def assembled(parts: Iterable[Part]) -> Cost:
+def assembled(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
     """All parts one after the other; nothing overlaps.
 
     The supersteps of a part stand together, even where they take turns with those of others.
+
+    Args:
+      parts: what runs.
+      unrolled: whether every time that a part runs has code of its own.
     """
     phases, vertices = list[Phase](), list[Vertices]()
     flops = temporary = 0.0
     for times, cost in parts:
         runs = times * cost.repeats
-        phases += [dc.replace(phase, times=phase.times * runs) for phase in cost.phases if runs]
-        vertices += cost.vertices if runs else ()
+        copies = runs if unrolled else min(runs, 1)
+        phases += [
+            dc.replace(phase, times=phase.times * runs, unrolled=unrolled)
+            for phase in cost.phases
+            if runs
+        ]
+        vertices += [dc.replace(v, copies=v.copies * copies) for v in cost.vertices if copies]
         flops += cost.flops * times
         temporary = max(temporary, cost.temporary_bytes)
     if not phases:

@@ -1,7 +1,8 @@
 """Cholesky, LU and triangular systems, in blocks: vertices on the diagonal, products beside it.
 
 The original's blocks are 128 wide, as XLA's (tensorflow: `triangular_solve_expander_block_size` and
-`cholesky_block_size` of 0), each on one tile.
+`cholesky_block_size` of 0), each on one tile. With N rows there is code for the N / size blocks of
+a Cholesky factor, and for the log2(N / size) sizes of squares of a triangular system.
 
 * Cholesky (poplibs: lib/poplin/Cholesky.cpp): a block is factorized, its inverse multiplied with
   the panel below, and the product of that with itself taken from what is left.
@@ -54,8 +55,10 @@ def _on_a_tile(a: Matrices, name: str, cycles: float, block: int) -> Cost:
     tiles = a.target.tiles_per_ipu
     turns = ceil_div(a.batch, tiles)
     received = float(turns * block * block * Shape((), a.dtype).element_bytes)
-    on, flops = (a.dtype, min(a.batch, tiles)), float(a.batch * block**3) / 3
-    return superstep(f"poplin::{name}", on, turns * a.products * cycles, received, flops)
+    used, flops = min(a.batch, tiles), float(a.batch * block**3) / 3
+    compute = turns * a.products * cycles
+    cost = superstep(f"poplin::{name}", (a.dtype, used), compute, received, flops)
+    return dc.replace(cost, phases=tuple(dc.replace(p, receivers=used) for p in cost.phases))
 
 
 def cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:
@@ -76,9 +79,11 @@ def cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:
 
 
 def factorized(op: Operation, target: Target) -> Cost:
-    """Cholesky's factors, in blocks as wide as the operation says."""
+    """Cholesky's factors, in blocks as wide as the operation says; each has code of its own."""
     matrix, block = op.operands[0], op.param("block", BLOCK)
-    return assembled(cholesky(Matrices.of(matrix, target), block)) if matrix.elements else FREE
+    if not matrix.elements:
+        return FREE
+    return assembled(cholesky(Matrices.of(matrix, target), block), unrolled=True)
 
 
 def triangular_solve(op: Operation, target: Target) -> Cost:

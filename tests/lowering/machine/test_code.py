@@ -48,6 +48,12 @@ def test_calls_phases_and_exchanges():
     assert per_tile(use)["exchange_code"] == per_tile(again)["exchange_code"] == [want] * 6
 
 
+def test_what_few_tiles_receive_is_code_of_theirs():
+    use = CodeUse((), phases=1, exchanges=1, exchange_bytes=0, received=((2, 320.0),))
+    want = code.BYTES_PER_EXCHANGE
+    assert per_tile(use)["exchange_code"] == [want + 10] * 2 + [want] * 4
+
+
 # --- programs -------------------------------------------------------------------------------------
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from lowering import machine
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.primitives import RULES, cost
 from lowering.machine.primitives.composite import assembled, chain
 from lowering.machine.primitives.eigen import sweeps
 from lowering.machine.target import IPU2
+from tests.lowering.samples import lowered
 
 
 def cycles(found: Cost) -> float:
@@ -73,6 +78,38 @@ def test_blocks_of_cholesky_are_the_originals() -> None:
     assert names["TriangularInverse"] == 3
 
 
+def code(name: str, n: int, **blocks: int) -> dict[str, int]:
+    """Bytes on all tiles of the code of one operation, by category."""
+    solve = {
+        "cholesky_block": jnp.linalg.cholesky,
+        "triangular_block": lambda x: jax.scipy.linalg.solve_triangular(x, x, lower=True),
+    }[name]
+    program = lowered(solve, jax.ShapeDtypeStruct((n, n), jnp.float32), ipus=1)
+    options = machine.ModelOptions(plans=machine.PlanOptions(**{name: blocks["block"]}))
+    found = machine.model(program, options).memory.tile_categories
+    return {name: int(found[name].sum()) for name in found}
+
+
+def test_steps_of_cholesky_are_unrolled() -> None:
+    """With N rows there is code for N / size steps: less in large blocks."""
+    by_size = [code("cholesky_block", 1024, block=size) for size in (32, 64, 128, 256)]
+    for category in ("control_code", "exchange_code", "vertex_state"):
+        bytes_ = [found[category] for found in by_size]
+        assert bytes_ == sorted(bytes_, reverse=True)
+    control = [found["control_code"] for found in by_size]
+    for smaller, larger in itertools.pairwise(control):
+        assert smaller == pytest.approx(2 * larger, rel=0.2)
+
+
+def test_steps_of_triangular_systems_are_unrolled() -> None:
+    """With N rows there is code for log2(N / size) steps: as much more each time."""
+    sizes = (32, 64, 128, 256)
+    control = [code("triangular_block", 1024, block=size)["control_code"] for size in sizes]
+    fewer = [smaller - larger for smaller, larger in itertools.pairwise(control)]
+    assert min(fewer) > 0
+    assert max(fewer) <= 1.5 * min(fewer)
+
+
 def test_a_triangular_system_is_halved_down_to_blocks() -> None:
     phases = {phase.name: phase.times for phase in square("triangular_solve", 512).phases}
     assert phases["TriangularSolve"] == 4
@@ -107,6 +144,10 @@ def test_parts_run_as_often_as_they_are_asked_to() -> None:
     assert cycles(found) == 4 * cycles(part)
     assert found.flops == 28
     assert assembled([]).moves_nothing
+    assert [phase.copies for phase in found.phases] == [1, 1]
+    unrolled = assembled([(4, part)], unrolled=True)
+    assert [phase.copies for phase in unrolled.phases] == [12, 12]
+    assert cycles(unrolled) == cycles(found)
 
 
 def test_nothing_is_factorized_for_nothing() -> None:
