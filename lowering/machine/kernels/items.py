@@ -9,6 +9,7 @@ from typing import TypeAlias
 from lowering import marks
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
+from lowering.machine.kernels.iterations import Turns
 from lowering.ops import user_ops
 
 
@@ -81,12 +82,21 @@ class Loop:
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Branches inside a kernel, of which one runs; all read the same."""
+    """Branches inside a kernel, of which one runs; all read the same.
+
+    Attributes:
+      turns: the branch that each iteration of the loop around it takes; None if values tell.
+    """
 
     branches: tuple[Listing, ...]
     reads: tuple[int | None, ...]
     writes: tuple[int, ...]
     eqn: JaxprEqn
+    turns: Turns | None = None
+
+    def taken(self, turn: int | None) -> int | None:
+        """The branch of one iteration; None if only values tell."""
+        return None if turn is None or self.turns is None else int(self.turns[turn])
 
 
 Entry: TypeAlias = Item | Loop | Choice

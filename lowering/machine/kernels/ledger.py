@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from lowering.machine import trace as tr
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Choice, Entry, Item, Loop, line_of
+from lowering.machine.kernels.iterations import Iterations, Ran, looped
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
@@ -84,29 +84,38 @@ class Ledger:
             steps.run(name, origin, (phase,))
         self._add_total((title, origin), total, times)
 
-    def repeat(self, loop: Loop, costs: Sequence[KernelCost], moved: Sequence[Share]) -> None:
-        """A loop runs: its bodies, and in every iteration shares of tensors move."""
+    def repeat(
+        self,
+        loop: Loop,
+        kinds: Iterations,
+        ways: Sequence[Sequence[KernelCost]],
+        moved: Sequence[Share],
+    ) -> None:
+        """A loop runs: its bodies, and in every iteration shares of tensors move.
+
+        Args:
+          loop: whatever it is.
+          kinds: of its iterations.
+          ways: the bodies of one of each kind.
+          moved: what is sliced and stacked.
+        """
         if loop.trips is None:
             self._assume(loop, "only values tell how often it runs; taken as once")
-        name, origin, body = loop.eqn.primitive.name, line_of(loop), Supersteps(self._target)
-        for inside in costs:
-            body.append(inside.trace, inside.cycles, inside.nodes)
-        if moved:
-            most = sum(mapping.most_bytes * share for mapping, share in moved)
-            bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
-            phase = Phase("slices", most / VECTOR_BYTES, most)
-            self.move(name, origin, phase, bytes_, body, loop.turns)
-        node = ProgramNode(
-            kind="while" if loop.trips is None else "repeat",
-            name=name,
-            origin=origin,
-            cycles=body.clock,
-            count=loop.turns,
-            children=tuple(body.nodes),
-        )
-        trace = tr.loop(body.trace(), loop.turns, body.clock)
-        self.steps.append(trace, body.clock * loop.turns, [node])
-        self._include(costs, loop.turns)
+        name, origin, ran = loop.eqn.primitive.name, line_of(loop), list[Ran]()
+        most = sum(mapping.most_bytes * share for mapping, share in moved)
+        bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
+        slices = Phase("slices", most / VECTOR_BYTES, most)
+        for costs, (_, times) in zip(ways, kinds.kinds, strict=True):
+            body = Supersteps(self._target)
+            for inside in costs:
+                body.append(inside.trace, inside.cycles, inside.nodes)
+            if moved:
+                self.move(name, origin, slices, bytes_, body, times)
+            ran.append(Ran(body.trace(), body.clock, tuple(body.nodes)))
+            self._include(costs, times)
+        kind = "while" if loop.trips is None else "repeat"
+        whole = looped(kinds, ran, ProgramNode(kind=kind, name=name, origin=origin, cycles=0))
+        self.steps.append(whole.trace, whole.cycles, whole.nodes)
 
     def choose(self, choice: Choice, costs: Sequence[KernelCost], taken: KernelCost) -> None:
         """One of several branches runs; the others are there all the same."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lowering import marks
@@ -24,6 +25,7 @@ from lowering.jaxpr import (
 )
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.items import Choice, Entry, Item, Listing, Loop, belonging
+from lowering.machine.kernels.iterations import Turns
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
@@ -90,7 +92,10 @@ def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
 
 
 def list_operations(
-    closed: ClosedJaxpr, options: PlanOptions, around: JaxprEqn | None = None
+    closed: ClosedJaxpr,
+    options: PlanOptions,
+    around: JaxprEqn | None = None,
+    turns: Mapping[int, Turns] = MappingProxyType({}),
 ) -> Listing:
     """The operations of a jaxpr in order, calls opened up.
 
@@ -99,8 +104,9 @@ def list_operations(
       options: what the planner is told.
       around: the equation whose body it is; its line is that of equations which have none of the
         user's, since a library has made them.
+      turns: the branches that iterations of loops take, by the identity of the equation.
     """
-    lister = _Lister(options)
+    lister = _Lister(options, turns)
     known: dict[Any, int | None] = {}
     lister.constants(known, closed.jaxpr.constvars)
     operands = tuple(lister.number(known, var) for var in closed.jaxpr.invars)
@@ -109,8 +115,8 @@ def list_operations(
 
 
 class _Lister:
-    def __init__(self, options: PlanOptions) -> None:
-        self._options = options
+    def __init__(self, options: PlanOptions, turns: Mapping[int, Turns]) -> None:
+        self._options, self._turns = options, turns
         self.shapes: list[Shape] = []
         self.items: list[Entry] = []
         self._literals: dict[Any, float | None] = {}
@@ -159,11 +165,33 @@ class _Lister:
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self.number(known, var) for var in eqn.outvars)
             if is_control_flow(eqn):
-                entry = _control_flow(eqn, reads, writes, self._options)
+                turns = self._turns.get(id(inner))
+                entry = self._control_flow(eqn, reads, writes, turns)
             else:
                 entry = Item((self._operation(eqn),), reads, writes, eqn)
             self.items.append(belonging(entry, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
+
+    def _control_flow(
+        self,
+        eqn: JaxprEqn,
+        reads: tuple[int | None, ...],
+        writes: tuple[int, ...],
+        turns: Turns | None,
+    ) -> Loop | Choice:
+        flow = ControlFlow.of(eqn)
+        bodies = tuple(
+            list_operations(body, self._options, eqn, self._turns) for body in flow.bodies
+        )
+        first = flow.constants[0].start
+        if not flow.is_loop:
+            return Choice(bodies, reads[first:], writes, eqn, turns)
+        numbers = range(-first, len(reads) - first)
+        inner = (flow.arguments(number, numbers) for number in range(len(bodies)))
+        carried = ((operand, i) for i, operand in enumerate(numbers[flow.carried]))
+        return Loop(
+            bodies, flow.trips, reads[first:], tuple(map(tuple, inner)), tuple(carried), writes, eqn
+        )
 
     def _literal(self, atom: Atom) -> float | None:
         """The number that a value is everywhere, if the jaxpr says so."""
@@ -221,19 +249,3 @@ def _is_plain(value: Any) -> bool:
     except TypeError:
         return False
     return not (isinstance(value, tuple) and any(map(is_jaxpr, value)))
-
-
-def _control_flow(
-    eqn: JaxprEqn, reads: tuple[int | None, ...], writes: tuple[int, ...], options: PlanOptions
-) -> Loop | Choice:
-    flow = ControlFlow.of(eqn)
-    bodies = tuple(list_operations(body, options, eqn) for body in flow.bodies)
-    first = flow.constants[0].start
-    if not flow.is_loop:
-        return Choice(bodies, reads[first:], writes, eqn)
-    numbers = range(-first, len(reads) - first)
-    inner = (flow.arguments(number, numbers) for number in range(len(bodies)))
-    carried = ((operand, i) for i, operand in enumerate(numbers[flow.carried]))
-    return Loop(
-        bodies, flow.trips, reads[first:], tuple(map(tuple, inner)), tuple(carried), writes, eqn
-    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Live
+from lowering.machine.kernels.branches import handed_on
 from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe, line_of, values
+from lowering.machine.kernels.iterations import iterations
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.ledger import Ledger, Share
 from lowering.machine.kernels.life import Event, Inside, Life
@@ -41,6 +42,7 @@ def model_kernel(
     collectives: Collectives,
     *,
     host: Host | None = None,
+    turn: int | None = None,
 ) -> KernelCost:
     """Models one kernel.
 
@@ -50,8 +52,9 @@ def model_kernel(
       target: the chip.
       collectives: what operations between replicas cost.
       host: what going there costs.
+      turn: the iteration of the loop whose body it is; None if that does not matter.
     """
-    return _Kernel(listing, given, target, collectives, host or Host(target=target)).run()
+    return _Kernel(listing, given, target, collectives, host or Host(target=target), turn).run()
 
 
 class _Kernel:
@@ -62,10 +65,11 @@ class _Kernel:
         target: Target,
         collectives: Collectives,
         host: Host,
+        turn: int | None,
     ) -> None:
         self.listing, self.target, self.collectives = listing, target, collectives
         self.ledger = Ledger(target, collectives, host)
-        self._host = host
+        self._host, self._turn = host, turn
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
         self.events: list[Event] = []
@@ -236,10 +240,17 @@ class _Kernel:
         return tuple(map(self.layouts.owner, values(reads)))
 
     def _loop(self, loop: Loop) -> None:
-        costs = [
-            self._inside(body, loop.reads, operands)
-            for body, operands in zip(loop.bodies, loop.inner, strict=True)
+        choices = [entry for entry in loop.bodies[-1].items if isinstance(entry, Choice)]
+        known = [choice.turns for choice in choices if choice.turns is not None]
+        kinds = iterations(known, loop.turns)
+        ways = [
+            [
+                self._inside(body, loop.reads, operands, turn)
+                for body, operands in zip(loop.bodies, loop.inner, strict=True)
+            ]
+            for turn, _ in kinds.kinds
         ]
+        costs = ways[0]
         last = costs[-1]
         entering = {result: loop.reads[operand] for operand, result in loop.carried}
         births, moved, sliced = self._slices(loop, last)
@@ -262,7 +273,7 @@ class _Kernel:
                     moved.append((laid.mapping, 1.0))
             self.layouts.put(value, laid)
             births[value] = Live(describe(shape), name, origin, laid)
-        self.ledger.repeat(loop, costs, moved)
+        self.ledger.repeat(loop, kinds, ways, moved)
         away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
         variables = {operand: result for operand, result in loop.carried}
         successors = frozenset(
@@ -291,7 +302,11 @@ class _Kernel:
         return births, moved, sliced
 
     def _inside(
-        self, body: Listing, reads: Sequence[int | None], operands: Sequence[int]
+        self,
+        body: Listing,
+        reads: Sequence[int | None],
+        operands: Sequence[int],
+        turn: int | None = None,
     ) -> KernelCost:
         """Models a body, whose i-th operand is the `operands[i]`-th that is read here."""
         outside: list[int | None] = []  # None for literals, and for those of which it gets slices
@@ -302,7 +317,9 @@ class _Kernel:
             outside.append(value)
             whole = value is not None and self.layouts.is_whole(value)
             laids.append(self.layouts.known(value) if whole else None)
-        inside = model_kernel(body, laids, self.target, self.collectives, host=self._host)
+        inside = model_kernel(
+            body, laids, self.target, self.collectives, host=self._host, turn=turn
+        )
         for value, laid in zip(outside, inside.operands, strict=True):
             if value is not None:
                 self.layouts.settle(value, laid)
@@ -312,7 +329,7 @@ class _Kernel:
         costs = self._branches(choice)
         slowest = max(costs, key=lambda inside: inside.cycles)
         births: dict[int, Live] = {}
-        origin, old = line_of(choice), self._handed_on(choice)
+        origin, old = line_of(choice), handed_on(choice, self.layouts)
         in_place: dict[int, tuple[int, ...]] = {}
         for i, (value, laid) in enumerate(zip(choice.writes, slowest.results, strict=True)):
             source = choice.reads[old[i]] if i in old else None
@@ -320,7 +337,8 @@ class _Kernel:
                 in_place[value] = (self.layouts.owner(source),)
             self.layouts.put(value, laid)
             births[value] = Live(describe(self.shapes[value]), "cond", origin, laid)
-        self.ledger.choose(choice, costs, slowest)
+        taken = choice.taken(self._turn)
+        self.ledger.choose(choice, costs, slowest if taken is None else costs[taken])
         owners = [None if value is None else self.layouts.owner(value) for value in choice.reads]
         successors = frozenset((operand, i) for i, operand in old.items())
         inner = [Inside(inside.life, owners, successors=successors) for inside in costs]
@@ -334,21 +352,6 @@ class _Kernel:
         order = sorted(range(len(branches)), key=lambda i: -len(branches[i].items))
         costs = {i: self._inside(branches[i], choice.reads, operands) for i in order}
         return [costs[i] for i in range(len(branches))]
-
-    def _handed_on(self, choice: Choice) -> dict[int, int]:
-        """By result, the operand that a branch gives back as it is, in memory of its own."""
-        owners = Counter(map(self.layouts.owner, values(choice.reads)))
-        old: dict[int, int] = {}
-        for branch in choice.branches:
-            operands = {value: i for i, value in enumerate(branch.operands)}
-            for i, result in enumerate(branch.results):
-                operand = None if result is None else operands.get(result)
-                source = None if operand is None else choice.reads[operand]
-                if operand is None or source is None or not self.layouts.is_whole(source):
-                    continue
-                if owners[self.layouts.owner(source)] == 1 and operand not in old.values():
-                    old.setdefault(i, operand)
-        return old
 
     def _results(self) -> list[int]:
         """The owners that live on after the kernel, one of its own for each result."""

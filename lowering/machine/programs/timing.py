@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from lowering import ir
+from lowering.equations import walk
 from lowering.errors import InternalError
 from lowering.machine import trace as tr
 from lowering.machine.kernels.fusing import fused
+from lowering.machine.kernels.iterations import Ran, iterations, looped
 from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import list_operations, marks_of, shape
 from lowering.machine.kernels.model import model_kernel
@@ -19,6 +22,7 @@ from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.account import Account, Totals
+from lowering.machine.programs.counters import counted
 from lowering.machine.programs.lines import lines_of
 from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
@@ -90,6 +94,8 @@ class Timer:
         self.assumptions: dict[str, None] = {}
         self._moves = Moves(program, options, self.account)
         self._known: dict[object, KernelCost] = {}
+        self._counted = counted(program)
+        self._turn: int | None = None
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -178,9 +184,13 @@ class Timer:
         closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
         alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
-        key = (*alike, operands, plans, replicas)
+        turns = self._counted.turns
+        deciding = tuple(turns[id(e)].tobytes() for e in walk(closed) if id(e) in turns)
+        turn = self._turn if deciding else None
+        key = (*alike, operands, plans, replicas, deciding, turn)
         if key not in self._known:
-            listing = fused(list_operations(closed, plans), ELEMENTWISE.__contains__)
+            listing = list_operations(closed, plans, turns=turns)
+            listing = fused(listing, ELEMENTWISE.__contains__)
             if self.options.reorders:
                 listing = scheduled(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(
@@ -189,6 +199,7 @@ class Timer:
                 self.target,
                 replicas,
                 host=self.options.host,
+                turn=turn,
             )
         return self._known[key]
 
@@ -211,13 +222,24 @@ class Timer:
         if count is None:
             self._assume(node.origin, "only values tell how often it runs; taken as once")
             count = 1
-        inside = self.new_clock()
-        with self.account.repeated(count):
-            body = self._iteration(node, inside)
-        period = max(inside)
-        start = _together(clock, period * count)
-        ran = Part(((start, tr.loop(tr.group(body.traces), count, period)),), body.nodes)
-        return ran.under("repeat", "repeat", node.origin, period).times(count)
+        kinds = iterations(self._counted.loops.get(id(node), ()), count)
+        ran: list[Ran] = []
+        for turn, times in kinds.kinds:
+            inside = self.new_clock()
+            with self.account.repeated(times), self._in_turn(turn):
+                body = self._iteration(node, inside)
+            ran.append(Ran(tr.group(body.traces), max(inside), body.nodes))
+        sign = ProgramNode(kind="repeat", name="repeat", origin=node.origin, cycles=0)
+        whole = looped(kinds, ran, sign)
+        start = _together(clock, whole.cycles)
+        return Part(((start, whole.trace),), whole.nodes)
+
+    @contextlib.contextmanager
+    def _in_turn(self, turn: int | None) -> Generator[None]:
+        """What is modelled inside is in this iteration of the innermost loop."""
+        before, self._turn = self._turn, turn
+        yield
+        self._turn = before
 
     def _iteration(self, node: ir.Repeat, clock: Clock) -> Part:
         """The body of a loop, and what its slices, stacks and variables need beside it."""
@@ -239,7 +261,7 @@ class Timer:
         return once.under("while", "while", node.origin, _between(before, clock))
 
     def _switch(self, node: ir.Switch, clock: Clock) -> Part:
-        """The slowest branch."""
+        """The branch that is due, or if only values tell the slowest one."""
         before = list(clock)
         ways: list[tuple[Clock, Part, Totals]] = []
         for branch in node.branches:
@@ -247,6 +269,9 @@ class Timer:
             with self.account.apart() as totals:
                 ways.append((after, self.sequence(branch.body, after), totals))
         taken = max(range(len(ways)), key=lambda i: max(ways[i][0]))
+        turns = self._counted.turns.get(id(node))
+        if turns is not None and self._turn is not None:
+            taken = int(turns[self._turn])
         clock[:], part, totals = ways[taken]
         self.account.include(totals)
         branches = joined(

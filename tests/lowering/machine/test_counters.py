@@ -1,0 +1,127 @@
+"""Branches that counters decide on cost as often as they are taken."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+from ipujax.optimizers import CrossReplicaGradientAccumulationOptimizerV2
+from lowering import Options, lower
+from lowering.machine.programs.counters import counted
+from tests.lowering.machine.samples import M, check_liveness, end, modelled, overlaps
+from tests.lowering.samples import N, lowered, shard, trace
+
+LENGTH = 12
+
+
+def loop(step, start, length=LENGTH, spread=False):
+    """`step(counter, x) -> (counter, predicate or index)` decides what happens to a matrix."""
+
+    def fn(x, n):
+        def body(carry, _):
+            counter, y = carry
+            counter, index = step(counter, y)
+            ways = [lambda y: y, lambda y: y @ y, lambda y: jnp.sin(y @ y @ y)]
+            y = lax.switch(index, ways, y) if not isinstance(index, tuple) else y
+            if spread:  # another IPU, so that the loop is one of the program
+                with shard(1):
+                    s = jnp.sum(y)
+                with shard(0):
+                    y = y + s
+            return (counter, y), None
+
+        begin = n if start is None else jnp.int32(start)
+        with shard(0):
+            return lax.scan(body, (begin, x), None, length=length)[0][1]
+
+    return lowered(fn, M, N, ipus=2 if spread else 1)
+
+
+def every(count):
+    return lambda i, _: ((i + 1) % count, ((i + 1) % count == 0).astype(jnp.int32))
+
+
+def taken(program):
+    turns = [found.tolist() for found in counted(program).turns.values()]
+    assert all(found == turns[0] for found in turns)
+    return turns[0] if turns else None
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize(
+    ("step", "start", "expected"),
+    [
+        (every(4), 0, [0, 0, 0, 1] * 3),
+        (every(4), None, [0, 0, 0, 1] * 3),  # from outside: taken as 0
+        (lambda i, _: (i + 1, (i > 9).astype(jnp.int32)), 0, [0] * 10 + [1] * 2),
+        (lambda i, _: (jnp.minimum(i + 1, 3), i), 0, [0, 1, 2, 2] + [2] * 8),
+        (lambda i, _: (i + 1, (i % 2) * 2), 0, [0, 2] * 6),
+        (lambda i, y: (i + 1, (y[0, 0] > 0).astype(jnp.int32)), 0, None),
+        (lambda i, y: (i + y[0, 0].astype(jnp.int32), i % 2), 0, None),
+    ],
+)
+def test_which_branch_is_taken(step, start, expected, spread):
+    assert taken(loop(step, start, spread=spread)) == expected
+
+
+def test_what_begins_elsewhere():
+    assert taken(loop(every(4), 2)) == [0, 1, 0, 0] * 3
+
+
+def test_long_loops_end_where_the_counter_comes_round():
+    turns = taken(loop(every(4), 0, length=100_000))
+    assert len(turns) == 100_000
+    assert sum(turns) == 25_000
+    never = loop(lambda i, _: (i + 1, (i > 5).astype(jnp.int32)), 0, length=100_000)
+    assert taken(never) is None
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_branch_costs_as_often_as_it_runs(spread):
+    """Three of twelve iterations take the product, none, or all of them."""
+
+    def below(most):
+        def step(i, _):
+            following = (i + 1) % 4
+            return following, (following < most).astype(jnp.int32)
+
+        return modelled(loop(step, 0, spread=spread))
+
+    never, profile, always = map(below, (0, 1, 4))
+    assert profile.cycles - never.cycles == (always.cycles - never.cycles) // 4 > 0
+    assert end(profile.steps) <= profile.cycles
+    assert not overlaps(profile.steps)
+    check_liveness(profile)
+    (product,) = [op for op in profile.operations if op.name.startswith("dot_general")]
+    assert product.runs == 3
+
+
+def test_optimizers_that_accumulate_exchange_once_per_update():
+    """Two weights, twelve mini-batches, four of them per update: three updates."""
+    optimizer = CrossReplicaGradientAccumulationOptimizerV2(optax.sgd(0.1), 4)
+
+    def fn(a, b):
+        def step(carry, _):
+            weights, state = carry
+            gradients = [w * 0.5 for w in weights]
+            updates, state = optimizer.update(gradients, state, weights)
+            return (optax.apply_updates(weights, updates), state), None
+
+        weights = [a, b]
+        state = optimizer.init(weights)
+        return lax.scan(step, (weights, state), None, length=LENGTH)[0][0]
+
+    program = lower(trace(fn, M, M), Options(num_ipus=2, replicas=2))
+    assert program.replicas == 2
+    profile = modelled(program)
+    sums = [op for op in profile.operations if op.name.startswith("psum")]
+    assert sum(op.runs for op in sums) == 2 * 3
+    each = {step.cycles for step in profile.steps if step.kind == "inter_ipu"}
+    links = [step for step in profile.steps if step.kind == "inter_ipu"]
+    assert (len(links), len(each)) == (6, 1)
+    starts = np.diff(sorted(step.start_cycle for step in links))
+    assert starts[1] == starts[3]  # the updates are equally far from each other
+    assert starts[1] > 3 * starts[0]
