@@ -1,10 +1,10 @@
 """All that ipujax may use of the compiler, once: `__init__.py` reads this list, too.
 
-Nine namespaces, where a family of names is used together and its prefix says what they belong to:
+Ten namespaces, where a family of names is used together and its prefix says what they belong to:
 `ir` the Program's nodes, `jaxpr` what JAX has of functions, `marks` the texts of named scopes,
-`ops` the primitives of ours, `pipelines` tasks and derivatives of stages, `schedules`, `variants`
-of traced functions, and of the machine model `machine` and `trace`. All else is functions and types
-of their own.
+`ops` the primitives of ours, `pipelines` tasks and derivatives of stages, `schedules`, `serialized`
+products, `variants` of traced functions, and of the machine model `machine` and `trace`. All else
+is functions and types of their own.
 """
 
 from lowering import ir as ir
@@ -14,6 +14,7 @@ from lowering import marks as marks
 from lowering import ops as ops
 from lowering import pipelines as pipelines
 from lowering import schedules as schedules
+from lowering import serialized as serialized
 from lowering import variants as variants
 from lowering.avals import dtype_name as dtype_name
 from lowering.avals import is_number as is_number

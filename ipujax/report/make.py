@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import time
 from collections.abc import Mapping, Sequence
 
 from ipujax.errors import ConfigError
@@ -12,7 +11,6 @@ from ipujax.report.advice.costs import costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
-from ipujax.report.advice.trials import Budget
 from ipujax.report.report import Report
 from ipujax.system.config_enums import SchedulingAlgorithm
 from ipujax.system.config_schema import assigned_names
@@ -72,11 +70,9 @@ def make_report(
     """
     index = Index(program)
     options = dc.replace(_options(config, target), ladder=ladder, donated=tuple(donated))
-    start = time.monotonic()
     profile = machine.model(program, options, arguments if names is None else names, results)
-    budget = Budget(time.monotonic() - start)
     facts = Facts(index, profile, options)
-    helps = () if profile.memory.fits else advice(facts, source, budget)
+    helps = () if profile.memory.fits else advice(facts, source)
     return Report(
         profile=profile,
         elements=index.elements * program.replicas,

@@ -49,32 +49,38 @@ class Case:
       program: as it was lowered.
       source: from what; None if nobody knows, and then nothing changes but the model's options.
       options: of the model.
+      changed: whether the source is another one than that of the program.
     """
 
     program: ir.Program
     source: Source | None
     options: machine.ModelOptions
+    changed: bool = False
 
     def profile(self) -> machine.Profile | None:
         """What the model says; None where the program cannot be lowered like that."""
+        if self.source is None or not self.changed:
+            return machine.model(self.program, self.options)
         try:
-            program = lower(self.source.closed, self.source.options) if self.source else None
+            program = lower(self.source.closed, self.source.options)
         except LoweringError:
             return None
-        return machine.model(program or self.program, self.options)
+        return machine.model(program, self.options)
 
     def traced(self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]) -> Case:
         """With a change of the function."""
         if self.source is None:
             return self
-        return dc.replace(self, source=dc.replace(self.source, closed=change(self.source.closed)))
+        source = dc.replace(self.source, closed=change(self.source.closed))
+        return dc.replace(self, source=source, changed=True)
 
     def compiled(self, **options: Any) -> Case:
         """With other options of the compiler."""
         if self.source is None:
             return self
         options_then = dc.replace(self.source.options, **options)
-        return dc.replace(self, source=dc.replace(self.source, options=options_then))
+        source = dc.replace(self.source, options=options_then)
+        return dc.replace(self, source=source, changed=True)
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class Change:
       apply: what is modelled then.
       first: whether that must come before other changes.
       ipus: how many it shares the whole out to; None if it is about something else.
+      line: of the user's, if it is about that alone.
     """
 
     rule: str
@@ -96,10 +103,12 @@ class Change:
     apply: Callable[[Case], Case]
     first: bool = False
     ipus: int | None = None
+    line: str = ""
 
     def excludes(self, other: Change) -> bool:
         """Whether only one of the two can be made: both cut the model, or are one rule's."""
-        return self.rule == other.rule or (self.first and other.first)
+        same = (self.rule, self.line) == (other.rule, other.line)
+        return same or (self.first and other.first)
 
 
 def changes(case: Case, profile: machine.Profile, worst: Evidence, least: float) -> list[Change]:
@@ -118,9 +127,22 @@ def changes(case: Case, profile: machine.Profile, worst: Evidence, least: float)
     if worst.held["temporaries"] >= least:
         found += _of_plans(case, profile)
     if case.source is not None:
+        found += _of_recomputation(case.source, worst, least)
         found += _of_pipelines(case.source, profile, worst, least)
     # Recomputation leaves the others that are about activations little to do.
     return sorted(found, key=lambda change: change.rule != "recompute")
+
+
+def _of_recomputation(source: Source, worst: Evidence, least: float) -> Iterator[Change]:
+    """What backward passes compute again, in pipelines and outside."""
+    waiting = min(worst.held["fifos"], worst.room_bytes) if worst.training else worst.kept_bytes
+    if waiting >= least and not source.options.allow_recompute:
+        yield Change(
+            "recompute",
+            "recompute activations instead of keeping them: IPUConfig.allow_recompute = True",
+            "recompute (IPUConfig.allow_recompute)",
+            lambda case: case.compiled(allow_recompute=True),
+        )
 
 
 def _of_pipelines(
@@ -130,13 +152,6 @@ def _of_pipelines(
     specs = [spec for spec in variants.pipelines_of(source.closed) if spec.training]
     if not specs or min(worst.held["fifos"], worst.room_bytes) < least:
         return
-    if not source.options.allow_recompute:
-        yield Change(
-            "recompute",
-            "recompute activations instead of keeping them: IPUConfig.allow_recompute = True",
-            "recompute (IPUConfig.allow_recompute)",
-            lambda case: case.compiled(allow_recompute=True),
-        )
     if any(spec.schedule is schedules.grouped for spec in specs):
         yield Change(
             "schedule",
@@ -240,10 +255,10 @@ def _cut_again(recut: variants.Recut, ipus: int) -> Change:
 
 def _cut(recut: variants.Recut, case: Case) -> Case:
     replicas = case.program.replicas // (case.source.options.instances if case.source else 1)
-    changed = case.traced(lambda _: recut.closed)
+    cut = case.traced(lambda _: recut.closed)
     if recut.ipus > case.program.ipus:  # where more of them would be, nobody knows
-        changed = dc.replace(changed, options=dc.replace(changed.options, ladder=()))
-    return changed.compiled(num_ipus=recut.ipus * replicas, replicas=replicas)
+        cut = dc.replace(cut, options=dc.replace(cut.options, ladder=()))
+    return cut.compiled(num_ipus=recut.ipus * replicas, replicas=replicas)
 
 
 def _of_plans(case: Case, profile: machine.Profile) -> Iterator[Change]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses as dc
 from collections.abc import Collection, Iterable
 
@@ -10,7 +9,7 @@ from ipujax.report.advice.derivatives import Derivatives
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import need_bytes
 from ipujax.report.advice.index import Index
-from lowering import HOST, dtype_name, ir, jaxpr, machine, pipelines, size_in_bytes
+from lowering import HOST, ir, machine, pipelines
 
 DATA = ("variables", "constants", "activations", "fifos")
 """The categories that are the model's own data; the others come with the operations."""
@@ -84,7 +83,7 @@ def _of(
         kept_bytes=0 if index.pipelines or derivatives.recomputes else derivatives.kept_bytes,
         state_bytes=index.bytes(_state(index, updates, remote, ipu)),
         accumulator_bytes=_spared(index, remote, ipu),
-        single_share=_single_share(index.program),
+        single_share=_single_share(facts),
     )
 
 
@@ -157,16 +156,8 @@ def _spared(index: Index, remote: set[ir.ValueId], ipu: int) -> int:
     return spared
 
 
-def _single_share(program: ir.Program) -> float:
-    given = _by_dtype(program.avals[value] for value in program.inputs)
-    if given["float32"] <= given["float16"] + given["bfloat16"]:
+def _single_share(facts: Facts) -> float:
+    if not facts.given_single:
         return 0.0
-    made = _by_dtype(program.avals)
+    made = facts.index.bytes_by_dtype(range(len(facts.program.avals)))
     return made["float32"] / max(made.total(), 1)
-
-
-def _by_dtype(avals: Iterable[jaxpr.Aval]) -> collections.Counter[str]:
-    sizes: collections.Counter[str] = collections.Counter()
-    for aval in avals:
-        sizes[dtype_name(aval)] += size_in_bytes(aval)
-    return sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -40,6 +40,11 @@ class Facts:
         self._host = busy[:, _HOST_KIND]
         self._rest = busy.sum(axis=1) - self._host
         self._tally = tally(profile.steps.trace)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is enough memory: nobody needs to know what would be faster otherwise."""
+        return self.profile.memory.fits
 
     def changed(self, change: Callable[[ir.Node], ir.Node]) -> machine.Profile:
         """What the model finds for the program with other nodes."""
@@ -95,6 +100,20 @@ class Facts:
             operands.update(dtype_name(atom.aval) for atom in eqn.invars)
         return dtypes
 
+    @functools.cached_property
+    def given_single(self) -> bool:
+        """Whether the user gives the program more bytes of float32 than of halves.
+
+        Where he gives halves, what is float32 is so for a reason: sums, statistics, losses.
+        """
+        fed = [value for node in self.index.of(ir.StreamIn) for value in node.writes]
+        given = self.index.bytes_by_dtype([*self.program.inputs, *fed])
+        return given["float32"] > given["float16"] + given["bfloat16"]
+
+    def could_be_half(self, dtypes: Collection[str]) -> bool:
+        """Whether some of these are float32, and the user has chosen that."""
+        return "float32" in dtypes and self.given_single
+
     @property
     def merged_sums(self) -> int:
         """All-reduces that could go as one: the most of one IPU in one step of the program."""
@@ -103,13 +122,13 @@ class Facts:
 
     @functools.cached_property
     def other_schedule(self) -> Alternative | None:
-        """One that makes the program faster, if the model finds one."""
-        old = self.waiting.schedule
+        """One that makes the program faster, if the model finds one and it fits."""
+        old = self.waiting.schedule if self.fits else None
         return old and other_schedule(self, old)
 
     def more_micro_batches(self, times: int) -> Alternative | None:
-        """The program with more of them, of the same size, if that makes it faster."""
-        old = self.waiting.schedule
+        """The program with more of them, of the same size, if that makes it faster and it fits."""
+        old = self.waiting.schedule if self.fits else None
         return old and more_micro_batches(self, old, times)
 
     @property

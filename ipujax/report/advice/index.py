@@ -73,6 +73,14 @@ class Index:
         """What values take together."""
         return sum(size_in_bytes(self.program.avals[value]) for value in values)
 
+    def bytes_by_dtype(self, values: Iterable[int]) -> collections.Counter[str]:
+        """What values of each dtype take together."""
+        sizes: collections.Counter[str] = collections.Counter()
+        for value in values:
+            aval = self.program.avals[value]
+            sizes[dtype_name(aval)] += size_in_bytes(aval)
+        return sizes
+
     def dtypes(self, values: Iterable[ir.ValueId]) -> set[str]:
         """Of values."""
         return {dtype_name(self.program.avals[value]) for value in values}

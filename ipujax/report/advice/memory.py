@@ -6,13 +6,15 @@ numbers say how much it can take off the IPU with the fullest tile at most.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
+from ipujax.report.advice import products
 from ipujax.report.advice.changes import Case, Source, changes
 from ipujax.report.advice.evidence import DATA, Evidence, gather
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, need_bytes
-from ipujax.report.advice.trials import Budget, Trial, trials
+from ipujax.report.advice.trials import Trial, trials
 from ipujax.report.advice.waiting import waiting
 from ipujax.report.words import size
 from lowering import machine
@@ -22,13 +24,12 @@ _MOST_IPUS = 64
 _CODE = ("vertex_code", "vertex_state", "control_code", "exchange_code")
 
 
-def advice(facts: Facts, source: Source | None, budget: Budget) -> tuple[Advice, ...]:
+def advice(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
     """What would help: what is enough first, then the largest effect.
 
     Args:
       facts: what was modelled, and what came of it.
       source: what the program was lowered from; without, only the model's options are tried.
-      budget: how long modelling it again may take.
     """
     profile = facts.profile
     evidence = gather(facts)
@@ -37,9 +38,12 @@ def advice(facts: Facts, source: Source | None, budget: Budget) -> tuple[Advice,
         return tuple(_about_code(worst))  # only the instructions are too many
     least = _LEAST_SHARE * worst.peak_bytes
     case = Case(facts.program, source, facts.options)
-    found = trials(case, profile, changes(case, profile, worst, least), budget)
+    further = functools.partial(products.changes, case)
+    found = trials(case, profile, changes(case, profile, worst, least), further)
     several = [trial for trial in found.done if len(trial.changes) > 1][-1:]
     alone = [trial for trial in found.done if len(trial.changes) == 1]
+    if any(trial.profile.memory.fits for trial in alone):
+        several = []  # of them, all but one would be for nothing
     entries = [_modelled(profile, trial) for trial in (*several, *alone)]
     entries = [entry for entry in entries if entry.about_bytes > 0]
     rules = {entry.rule for entry in entries}
@@ -48,7 +52,7 @@ def advice(facts: Facts, source: Source | None, budget: Budget) -> tuple[Advice,
     entries.sort(key=lambda entry: (not entry.enough, -entry.about_bytes))
     if found.untried:
         names = "; ".join(change.short for change in found.untried)
-        entries.append(Advice("untried", f"not tried, for want of time: {names}", 0))
+        entries.append(Advice("untried", f"not tried, to make no more models: {names}", 0))
     return tuple(entries)
 
 

@@ -17,6 +17,7 @@ _WORTH = 0.1  # of the cost; a remedy that takes less off it is none
 _GAIN = 0.01  # of a call; less is not worth another schedule
 _SMALL_PRODUCT = 0.05  # of the peak; below, a product waits more than it multiplies
 _SMALL_STEPS = 10  # x a sync
+_FIRST = "other schedules, and more micro-batches, once the program fits: they are not modelled yet"
 _HALVES = "float16 where its precision is enough"
 
 
@@ -27,6 +28,8 @@ def times(ratio: float) -> str:
 
 def about_bubble(facts: Facts) -> str:
     """More micro-batches: what a schedule idles at its ends stays, and what lies between grows."""
+    if not facts.fits:
+        return _FIRST
     ways = [_by_other_schedule(facts)]
     lines, more = facts.profile.pipeline, facts.more_micro_batches(_TIMES)
     if more is not None and lines is not None:
@@ -47,6 +50,8 @@ def _more(lines: machine.PipelineProfile) -> str:
 
 def about_sharing(facts: Facts) -> str:
     """A schedule whose IPUs do the same in each tick."""
+    if not facts.fits:
+        return _FIRST
     none = "none by the schedule alone: no other that fits is modelled faster"
     return _by_other_schedule(facts) or f"{none}; fewer stages wait less for one another"
 
@@ -114,7 +119,7 @@ def about_exchange(facts: Facts, steps: Total) -> str:
     if steps.average < _SMALL * fixed:
         why = f"{fixed} cycles of each exchange are fixed, so a larger batch costs little more"
         return f"fewer, larger operations: {why}"
-    if "float32" in facts.dtypes(steps):
+    if facts.could_be_half(facts.dtypes(steps)):
         return f"{_HALVES}: half the bytes to exchange"
     if steps.name in PRODUCTS:
         return "a larger batch: products grow with it, and weights are exchanged once all the same"
@@ -130,7 +135,7 @@ def about_sync(facts: Facts) -> str:
 
 def about_copies(facts: Facts) -> str:
     """Values that pass from IPU to IPU."""
-    if "float32" in facts.copied_dtypes:
+    if facts.could_be_half(facts.copied_dtypes):
         return f"{_HALVES}: half the bytes to copy"
     if facts.profile.pipeline:
         return "cut the stages where fewer bytes pass from one to the next"
@@ -198,7 +203,7 @@ def about_compute(facts: Facts, steps: Total) -> str:
         return f"larger operands, or a batch of them: {busy}"
     if small:
         return "larger batches, or several of these operations as one: each has little to do"
-    if not product and "float32" in facts.dtypes(steps):
+    if not product and facts.could_be_half(facts.dtypes(steps)):
         return f"{_HALVES}: tiles load and store 64 bits at a time"
     return "share it out: over more replicas, or more stages of a pipeline"
 
@@ -217,7 +222,7 @@ def _faster_product(facts: Facts, steps: Total) -> str:
     dtypes = facts.dtypes(steps)
     single, half = rates["float32", "float32"], rates["float16", "float32"]
     quick = rates["float16", "float16"]
-    if "float32" in dtypes and max(half, quick) > single:
+    if facts.could_be_half(dtypes) and max(half, quick) > single:
         quicker = f", and {quick} with partials of float16" if quick > half else ""
         return f"{_HALVES}: a tile does {half} products a cycle instead of {single}{quicker}"
     if dtypes == {"float16"} and not facts.half_sums and quick > half:

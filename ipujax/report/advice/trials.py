@@ -1,13 +1,12 @@
-"""Applies changes, alone and together, and models the program again, for as long as there is time.
+"""Applies changes, alone and together, and models the program again, as often as is worth it.
 
-What costs a user least comes first. The first changes are added up until the program fits; what
-time is left goes to each change alone.
+What costs a user least comes first. The first changes are added up until the program fits; the
+models that are left go to each change alone.
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
-import time
 from collections.abc import Callable, Sequence
 
 from ipujax.report.advice.changes import Case, Change
@@ -15,9 +14,9 @@ from ipujax.report.advice.findings import need_bytes
 from ipujax.system.log import get_logger
 from lowering import machine
 
-_LEAST_SECONDS, _MOST_SECONDS = 5.0, 40.0
-_TIMES = 5.0  # as long as the model of the program itself took
-_SLOW = 1.0  # seconds; what takes longer is logged
+_MOST_STEPS = 120_000  # of all models together
+_LEAST_MODELS, _MOST_MODELS = 6, 10
+_SLOW = 10_000  # steps; a model of more is logged
 _HELPS = 0.95  # of what is too much is left at most, after a change that helps
 
 
@@ -35,102 +34,106 @@ class Trials:
 
     Attributes:
       done: what helps, in the order in which it was tried.
-      untried: changes for which, alone or with others, there was no time.
+      untried: changes that, alone or with others, the budget did not allow.
     """
 
     done: tuple[Trial, ...]
     untried: tuple[Change, ...]
 
 
-class Budget:
-    """The time that trials may take, from the first one on, which may take any.
-
-    Args:
-      one: seconds that the model of the program itself took.
-      clock: in seconds.
-    """
-
-    def __init__(self, one: float, clock: Callable[[], float] = time.monotonic):
-        self.one, self.clock = one, clock
-        self.seconds = min(max(_TIMES * one, _LEAST_SECONDS), _MOST_SECONDS)
-        self.end: float | None = None
-
-    def allows_another(self) -> bool:
-        """Whether a trial that begins now ends in time, if it takes as long as the longest yet."""
-        now = self.clock()
-        if self.end is None:
-            self.end = now + self.seconds
-            return True
-        return now + self.one <= self.end
-
-    def spend(self, work: Callable[[], machine.Profile | None]) -> machine.Profile | None:
-        """Does some work, to know how long the next will take."""
-        start = self.clock()
-        result = work()
-        self.one = max(self.one, self.clock() - start)
-        return result
+def budget(profile: machine.Profile) -> int:
+    """How many models of a program may be made: fewer of longer ones, on all machines alike."""
+    return min(max(_MOST_STEPS // max(_steps(profile), 1), _LEAST_MODELS), _MOST_MODELS)
 
 
-def trials(case: Case, profile: machine.Profile, found: Sequence[Change], budget: Budget) -> Trials:
+def _steps(profile: machine.Profile) -> int:
+    return sum(len(liveness.names) for liveness in profile.liveness)
+
+
+def trials(
+    case: Case,
+    profile: machine.Profile,
+    found: Sequence[Change],
+    further: Callable[[machine.Profile], Sequence[Change]] = lambda _: (),
+) -> Trials:
     """Tries changes.
 
     Args:
       case: the program as it is.
       profile: what the model says of it.
       found: changes, those to try first at the beginning.
-      budget: how long that may take.
+      further: those that depend on what a profile says, such as that after other changes.
     """
-    return _Search(case, profile, found, budget).run()
+    return _Search(case, profile, found, further).run()
 
 
 class _Search:
     """One search, and how far it is."""
 
     def __init__(
-        self, case: Case, profile: machine.Profile, found: Sequence[Change], budget: Budget
+        self,
+        case: Case,
+        profile: machine.Profile,
+        found: Sequence[Change],
+        further: Callable[[machine.Profile], Sequence[Change]],
     ):
-        self.case, self.profile, self.found, self.budget = case, profile, found, budget
+        self.case, self.profile, self.further = case, profile, further
+        self.found = list(found)
+        self.left = budget(profile)
         self.done: list[Trial] = []
         self.tried: set[tuple[int, ...]] = set()
 
     def run(self) -> Trials:
         """Adds changes up until the program fits, then tries each alone."""
-        together: tuple[Change, ...] = ()
-        now = self.profile
-        for change in self.found:
-            several = (*(c for c in together if not c.excludes(change)), change)
-            trial = self.model(several, now)
-            if trial is None or not _helps(trial.profile, now):
-                continue
-            together, now = several, trial.profile
-            self.done.append(trial)
-            if trial.profile.memory.fits:
-                break
+        self.add_up()
         alone = [trial for change in self.found if (trial := self.model((change,), self.profile))]
         self.done += [trial for trial in alone if _helps(trial.profile, self.profile)]
         known = {number for key in self.tried for number in key}
         untried = [change for change in self.found if id(change) not in known]
         return Trials(tuple(self.done), tuple(untried))
 
+    def add_up(self) -> None:
+        """Keeps each change that helps beside those before it."""
+        together: tuple[Change, ...] = ()
+        now = self.profile
+        waiting = self.asked(now, self.found)
+        while waiting and not now.memory.fits:
+            change = waiting.pop(0)
+            several = (*(c for c in together if not c.excludes(change)), change)
+            trial = self.model(several, now)
+            if trial is None or not _helps(trial.profile, now):
+                continue
+            together, now = several, trial.profile
+            self.done.append(trial)
+            waiting = self.asked(now, waiting)
+
+    def asked(self, now: machine.Profile, waiting: Sequence[Change]) -> list[Change]:
+        """What is still to be tried, with what a profile adds to that at the end."""
+        known = {(change.rule, change.text) for change in self.found}
+        new = [c for c in self.further(now) if (c.rule, c.text) not in known]
+        self.found += new
+        return [*waiting, *new]
+
     def model(self, several: tuple[Change, ...], now: machine.Profile) -> Trial | None:
         """The program after some changes, the last one of them new to `now`.
 
-        None for want of time, if it was modelled before, or if there is no hope.
+        None if the budget is spent, if it was modelled before, or if there is no hope.
         """
         key = tuple(sorted(map(id, several)))
         if _is_hopeless(several[-1], now):
             self.tried.add(key)
             return None
-        if key in self.tried or not self.budget.allows_another():
+        if key in self.tried or not self.left:
             return None
+        self.left -= 1
         self.tried.add(key)
-        if self.budget.one > _SLOW:
+        if _steps(self.profile) > _SLOW:
             words = " + ".join(change.short for change in several)
             get_logger().info(f"`{self.profile.name}` does not fit; modelling it with {words}")
         changed = self.case
         for change in sorted(several, key=lambda change: not change.first):
             changed = change.apply(changed)
-        profile = self.budget.spend(changed.profile)
+        profile = changed.profile()
         return None if profile is None else Trial(several, profile)
 
 

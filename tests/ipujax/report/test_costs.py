@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,42 @@ def test_remedies_that_are_in_force_are_not_advised() -> None:
     assert "float16" not in cost.remedy
     on_ipu1 = ipu.compile(lambda x, y: x @ y).lower(*[struct(512, 512, dtype=f16)] * 2)
     assert "partialsType" not in biggest(on_ipu1.report("ipu1")).remedy  # it gains nothing there
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_float16_is_no_remedy_for_statistics_of_halves(dtype: Any) -> None:
+    """What is float32 in a program of halves is so for a reason; in one of singles, by choice."""
+    configured()
+
+    def exps(x: Any) -> Any:
+        wide = x.astype(np.float32)
+        return jnp.exp(wide - wide.max(-1, keepdims=True)).sum(-1).astype(dtype)
+
+    remedies = [cost.remedy for cost in report_of(exps, struct(2000, 4000, dtype=dtype)).costs]
+    assert any("float16" in remedy for remedy in remedies) == (dtype is np.float32)
+
+
+def test_elements_of_queues_tell_what_numbers_the_user_chose() -> None:
+    """One half as an argument, and elements of float32."""
+    configured()
+    elements = infeed(lambda: itertools.repeat(np.zeros((1000, 2000), np.float32)))
+
+    def body(total: Any, x: Any) -> Any:
+        return total + jnp.exp(jnp.exp(jnp.exp(x))).sum().astype(f16)
+
+    report = report_of(lambda x: ipu.loops.repeat(4, body, [x], elements), struct(dtype=f16))
+    assert any("float16" in cost.remedy for cost in report.costs)
+
+
+def test_programs_that_do_not_fit_are_not_modelled_for_speed() -> None:
+    configured(4, ipu_model__tiles_per_ipu=2)
+    model, args = training(4, 8, width=256)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ipujax.report.advice.alternatives._modelled", None)
+        report = report_of(model, *args)
+    assert not report.memory.fits
+    (bubble,) = (cost for cost in report.costs if "bubble" in cost.title)
+    assert "once the program fits" in bubble.remedy
 
 
 def test_few_tiles_at_work_are_named() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.math_ops import serialized_matmul
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 from ipujax.report.advice.changes import Case, Change
 from ipujax.report.advice.findings import Advice
-from ipujax.report.advice.trials import Budget, trials
+from ipujax.report.advice.trials import budget, trials
 from ipujax.report.report import Report
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros
@@ -127,20 +133,130 @@ def change(name: str) -> Change:
     return Change(name, name, name, lambda case: case)
 
 
-def test_searches_end_in_time_and_say_what_is_left() -> None:
-    report = modelled(**WAITING)
+def test_searches_end_after_as_many_models_on_all_machines() -> None:
+    left, report = 3, of_layers((1, 1), 1)
     case = Case(None, None, None)  # type: ignore[arg-type]
     asked: list[Case] = []
 
     def profile(self: Case) -> Any:
-        asked.append(self)  # four seconds each, where ten are allowed
+        asked.append(self)
         return report.profile
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Case, "profile", profile)
-        given = [change(name) for name in "abc"]
-        budget = Budget(2, lambda: 4.0 * len(asked))
-        found = trials(case, report.profile, given, budget)
-    assert len(asked) == 2
-    assert [each.rule for each in found.untried] == ["c"]
+        patch.setattr("ipujax.report.advice.trials.budget", lambda _: left)
+        found = trials(case, report.profile, [change(name) for name in "abcd"])
+    assert len(asked) == left
+    assert [each.rule for each in found.untried] == list("abcd"[left:])
     assert found.done == ()
+
+
+def test_long_programs_are_modelled_less_often() -> None:
+    profile = of_layers((1, 1), 100).profile
+    (one, *_), times = profile.liveness, 1000
+    long = dc.replace(profile, liveness=[one] * times)
+    assert budget(profile) > budget(long) >= 6
+
+
+def classified(product: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer, and a large product whose work space sets the peak, with its gradients."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        return jax.nn.logsumexp(product(jnp.tanh(x @ weights[0]), weights[1]), -1).mean()
+
+    return jax.value_and_grad(loss)
+
+
+def tied(product: Callable[..., Any]) -> Callable[..., Any]:
+    """A table for lookups, and for what is made of them."""
+
+    def loss(table: Any, numbers: Any) -> Any:
+        logits = product(jnp.tanh(table[numbers]), table.T)
+        return jax.nn.logsumexp(logits, -1).mean()
+
+    return jax.value_and_grad(loss)
+
+
+def by_parts(advice: Advice) -> Callable[..., Any]:
+    """The product that advice asks for."""
+    found = re.search(r'factor=(\d+), serialization_dimension="(\w+)"', advice.text)
+    assert found is not None
+    factor, dimension = int(found[1]), found[2]
+    return lambda a, b: serialized_matmul(a, b, factor, dimension)
+
+
+SHAPES: dict[str, Sequence[Any]] = {
+    "columns": (classified, [struct(64, 64), struct(64, 8192)], struct(256, 64)),
+    "halves": (
+        classified,
+        [struct(64, 64, dtype=np.float16), struct(64, 8192, dtype=np.float16)],
+        struct(256, 64, dtype=np.float16),
+    ),
+    "rows": (classified, [struct(64, 64), struct(64, 256)], struct(8192, 64)),
+    "inner": (classified, [struct(64, 8192), struct(8192, 128)], struct(128, 64)),
+    "table": (tied, struct(8192, 64), struct(256, dtype=np.int32)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_large_products_are_made_in_parts_as_advised(name: str) -> None:
+    configured(ipu_model__tiles_per_ipu=16)
+    made, *args = SHAPES[name]
+    whole: Any = made(operator.matmul)
+    report = ipu.compile(whole).lower(*args).report()
+    given = [entry for entry in report.advice if entry.rule == "serialized_matmul"]
+    assert given
+    for entry in given:
+        assert "in 8 parts" in entry.text or "in 2 parts" in entry.text
+        assert f"{__file__}:" in entry.text
+        after = ipu.compile(made(by_parts(entry))).lower(*args).report()
+        assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.03)
+        assert entry.enough == after.memory.fits
+        assert fullest(after) < fullest(report)
+
+
+def test_products_that_do_not_set_the_peak_stay_whole() -> None:
+    configured(ipu_model__tiles_per_ipu=4)
+    def function(x: Any, w: Any) -> Any:
+        return jnp.sort(x, -1) + (x[:8, :8] @ w).sum())
+    report = ipu.compile(function).lower(struct(1000, 2000), struct(8, 8)).report()
+    assert not report.memory.fits
+    assert not any(entry.rule == "serialized_matmul" for entry in report.advice)
+
+
+def normed_layers(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = x @ w
+        x = x - x.mean(-1, keepdims=True)
+        x = jax.nn.gelu(x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-5))
+    return jnp.sum(x**2)
+
+
+def test_recomputation_outside_pipelines_gives_what_its_advice_says() -> None:
+    args = [struct(64, 64)] * 8, struct(8000, 64)
+    reports: list[Report] = []
+    for allowed in (False, True):
+        configured(ipu_model__tiles_per_ipu=96, allow_recompute=allowed)
+        reports.append(ipu.compile(jax.grad(normed_layers)).lower(*args).report())
+    before, after = reports
+    entry = only(before, "recompute")
+    assert "IPUConfig.allow_recompute" in entry.text
+    assert entry.fullest_bytes == fullest(after) < fullest(before)
+    assert entry.enough == after.memory.fits
+    assert not any(each.rule == "recompute" for each in after.advice)
+
+
+def test_a_combination_is_not_advised_where_one_change_does() -> None:
+    report = of_layers((6, 2), 10)
+    enough = [entry.rule for entry in report.advice if entry.enough]
+    assert "split_stages" in enough
+    assert "combination" not in enough
+
+
+def test_numbers_of_ipus_that_are_no_bound_are_not_given_as_one() -> None:
+    """Other changes take less: here the same IPUs do, with more equal stages."""
+    for report in (of_layers((6, 2), 10), of_layers((4, 4), 4)):
+        texts = [entry.text for entry in report.advice]
+        assert not any(re.search(r"at least \d+ IPU", text) for text in texts)
+        guessed = [text for text in texts if "about" in text and "IPUs" in text]
+        assert all("not modelled" in text for text in guessed if "split the model" in text)
