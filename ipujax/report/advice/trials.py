@@ -15,7 +15,7 @@ from ipujax.system.log import get_logger
 from lowering import machine
 
 _MOST_STEPS = 120_000  # of all models together
-_LEAST_MODELS, _MOST_MODELS = 6, 10
+_LEAST_MODELS, _MOST_MODELS = 6, 12
 _SLOW = 10_000  # steps; a model of more is logged
 _HELPS = 0.95  # of what is too much is left at most, after a change that helps
 

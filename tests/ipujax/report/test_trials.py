@@ -202,14 +202,15 @@ SHAPES: dict[str, Sequence[Any]] = {
 def test_large_products_are_made_in_parts_as_advised(name: str) -> None:
     configured(ipu_model__tiles_per_ipu=16)
     made, *args = SHAPES[name]
-    whole: Any = made(operator.matmul)
+    whole: Callable[..., Any] = made(operator.matmul)
     report = ipu.compile(whole).lower(*args).report()
     given = [entry for entry in report.advice if entry.rule == "serialized_matmul"]
     assert given
     for entry in given:
         assert "in 8 parts" in entry.text or "in 2 parts" in entry.text
         assert f"{__file__}:" in entry.text
-        after = ipu.compile(made(by_parts(entry))).lower(*args).report()
+        followed: Callable[..., Any] = made(by_parts(entry))
+        after = ipu.compile(followed).lower(*args).report()
         assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.03)
         assert entry.enough == after.memory.fits
         assert fullest(after) < fullest(report)
@@ -217,8 +218,10 @@ def test_large_products_are_made_in_parts_as_advised(name: str) -> None:
 
 def test_products_that_do_not_set_the_peak_stay_whole() -> None:
     configured(ipu_model__tiles_per_ipu=4)
+
     def function(x: Any, w: Any) -> Any:
-        return jnp.sort(x, -1) + (x[:8, :8] @ w).sum())
+        return jnp.sort(x, -1) + (x[:8, :8] @ w).sum()
+
     report = ipu.compile(function).lower(struct(1000, 2000), struct(8, 8)).report()
     assert not report.memory.fits
     assert not any(entry.rule == "serialized_matmul" for entry in report.advice)
