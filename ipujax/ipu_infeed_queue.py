@@ -60,6 +60,7 @@ class IPUInfeedQueue(Queue):
                 f"{type(dataset).__name__}"
             )
         self.prefetch_depth = _checked_depth(prefetch_depth)
+        self.fetches_ahead = True
         super().__init__(feed_name, device_ordinal)
         self._elements = Elements(self.name, dataset)
         self._replicas: int | None = None

@@ -98,6 +98,8 @@ def check_queues(program: ir.Program, device: LogicalDevice, replicas: int) -> N
     """
     for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
         queue.check_device(device.ordinal)
+    for queue in ir.queues(program, ir.StreamIn):
+        queue.fetches_ahead = device.config.optimizations.prefetch_data_streams
     for queue in ir.queues(program, ir.StreamOut):
         queue.expect(replicas)
 

@@ -211,6 +211,10 @@ class _Run:
         self.capacity = fitting[0] if fitting else loop.capacities[-1]
         # A short loop that is run again needs no small chunks to find out how long it takes.
         self.size = loop.fitting if loop.fitting >= self.count else 1
+        # Without prefetching, an element is asked for when all results before it are there.
+        self.ahead = 2 if all(feeder.queue.fetches_ahead for feeder in self.feeders) else 0
+        if not self.ahead:
+            self.size = 1
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
@@ -221,7 +225,9 @@ class _Run:
         """Runs all iterations."""
         self.request()
         while self.done < self.count:
-            if len(self.planned) < 2:  # a chunk may run in several pieces, as its elements come
+            if len(self.planned) < max(
+                1, self.ahead
+            ):  # a chunk may run in several pieces, as its elements come
                 self.request()
             waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
@@ -282,8 +288,11 @@ class _Run:
 
     def adapt(self, ready: int) -> None:
         """Waits for an earlier chunk, and sizes the next for about `CHUNK_SECONDS`."""
-        while len(self.running) > 2:
+        while len(self.running) > self.ahead:
             self.running.popleft().block_until_ready()
+        if not self.ahead:
+            self.session.deliver()
+            return
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now
         fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))

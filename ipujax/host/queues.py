@@ -42,7 +42,14 @@ class _Used(ops.Stream, Protocol):
 
 
 class Infeed(_Used, ops.Infeed, Protocol):
-    """What a run needs of an infeed."""
+    """What a run needs of an infeed.
+
+    Attributes:
+      fetches_ahead: whether elements are fetched while devices compute
+        (`IPUConfig.optimizations.prefetch_data_streams`).
+    """
+
+    fetches_ahead: bool
 
     @property
     def avals(self) -> list[jaxpr.Aval]:

@@ -158,7 +158,8 @@ class Session:
 
     def expect(self, queue: ops.Infeed, count: int) -> None:
         """So many single elements will be asked for: some of them may be read ahead."""
-        self._expected[queue] = count
+        if self._infeeds[queue].fetches_ahead:
+            self._expected[queue] = count
 
     def element(self, queue: ops.Infeed, count: int | None) -> list[np.ndarray]:
         """The next element of an infeed for every replica, `[(count,) (replicas,) *shape]`."""

@@ -180,7 +180,9 @@ class Optimizations(ConfigNode):
     modelled by itself.
 
     Attributes:
-      prefetch_data_streams: Let the host fetch data while the IPUs compute: it always does here.
+      prefetch_data_streams: Let the host fetch data while the IPUs compute. Without it, an element
+        of an infeed is fetched when the step comes that takes it; reports do not count the host's
+        own work in either case.
       combine_embedding_lookups: Look up several indices of one table at once, and have its gradient
         in one update: fewer steps, more memory. It pays for small lookups; large ones take as long.
       combine_matmuls: Merge multiplications that share their weights or their input, gradients
@@ -215,7 +217,7 @@ class Optimizations(ConfigNode):
       enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy.
     """
 
-    prefetch_data_streams: bool = option(True, effect=Effect.NONE)
+    prefetch_data_streams: bool = option(True, effect=Effect.HOST)
     combine_embedding_lookups: bool = option(False, effect=Effect.MODEL)
     combine_matmuls: bool = option(False, effect=Effect.MODEL)
     enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
