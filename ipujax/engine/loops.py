@@ -225,9 +225,8 @@ class _Run:
         """Runs all iterations."""
         self.request()
         while self.done < self.count:
-            if len(self.planned) < max(
-                1, self.ahead
-            ):  # a chunk may run in several pieces, as its elements come
+            # A chunk may run in several pieces, as its elements come.
+            if len(self.planned) < max(1, self.ahead):
                 self.request()
             waited = [feeder.wait() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
@@ -291,7 +290,7 @@ class _Run:
         while len(self.running) > self.ahead:
             self.running.popleft().block_until_ready()
         if not self.ahead:
-            self.session.deliver()
+            self.session.flush()
             return
         now = time.perf_counter()
         elapsed, self.clock = now - self.clock, now

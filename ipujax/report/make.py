@@ -12,7 +12,7 @@ from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
 from ipujax.report.report import Report
-from ipujax.system.config_enums import SchedulingAlgorithm
+from ipujax.system.config_enums import MergeRemoteBuffersBehaviour, SchedulingAlgorithm
 from ipujax.system.config_schema import assigned_names
 from ipujax.system.flags import poplar_flags
 from ipujax.system.options import SystemOptions
@@ -90,6 +90,7 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
             f"{target.tiles_per_ipu} tiles; none would be left to compute"
         )
     optimizations = config.optimizations
+    remote = optimizations.merge_remote_buffers
     blocks = machine.PlanOptions(
         cholesky_block=optimizations.cholesky_block_size or None,
         triangular_block=optimizations.triangular_solve_expander_block_size or None,
@@ -106,10 +107,12 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         reorders=config.scheduling.algorithm is not SchedulingAlgorithm.POST_ORDER,
         io_tiles=io_tiles.num_io_tiles,
         overlaps_io=io_tiles.place_ops_on_io_tiles,
+        io_proportion=io_tiles.available_memory_proportion,
         merged_bytes=optimizations.maximum_cross_replica_sum_buffer_size,
         merged_scatter_bytes=optimizations.maximum_reduce_scatter_buffer_size,
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
+        merges_remote=remote is not MergeRemoteBuffersBehaviour.NO_MERGING,
         merges_infeeds=optimizations.merge_infeed_io_copies,
         synthetic=poplar_flags().made_up,
     )

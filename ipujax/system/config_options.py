@@ -112,12 +112,13 @@ class IoTiles(ConfigNode):
       num_io_tiles: How many tiles of each IPU to set apart.
       place_ops_on_io_tiles: Place operations of input and output on those tiles.
       available_memory_proportion: The share of those tiles' memory, from 0 to 1, that data may
-        fill; code has the rest. It changes nothing here: what these tiles hold is not modelled.
+        fill; code has the rest. Where an IPU's queues pass more at once, a report says so, and they
+        go without these tiles.
     """
 
     num_io_tiles: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     place_ops_on_io_tiles: bool = option(False, effect=Effect.MODEL)
-    available_memory_proportion: float = option(0.9, effect=Effect.NONE, limits=(0, 1))
+    available_memory_proportion: float = option(0.9, effect=Effect.MODEL, limits=(0, 1))
 
 
 class IpuModel(ConfigNode):
@@ -206,7 +207,8 @@ class Optimizations(ConfigNode):
         waits. What waits shares a sync.
       minimum_remote_tensor_size: From how many bytes on an array may live in remote memory.
       merge_remote_buffers: Whether remote buffers that differ in nothing but their data become one,
-        to share code.
+        to share the code of their transfers. That is always beneficial here, so that only
+        NO_MERGING differs.
       enable_gather_simplifier: Optimise embedding lookups more aggressively.
       triangular_solve_expander_block_size: Size of the blocks, one tile each, in which triangular
         systems are solved; 0 leaves the choice to the compiler. With N rows there are log2(N /
@@ -228,7 +230,7 @@ class Optimizations(ConfigNode):
     maximum_send_recv_cluster_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
     minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL, limits=_BYTES)
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
-        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.NONE
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.MODEL
     )
     enable_gather_simplifier: bool = option(True, effect=Effect.NONE)
     triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from collections.abc import Iterable, Mapping
 
 from lowering.machine.kernels.listing import PlanOptions
@@ -30,6 +31,9 @@ class ModelOptions:
         (`IPUConfig.scheduling.algorithm`); otherwise in the function's.
       io_tiles: how many tiles of each IPU are set apart for queues; what they hold is not counted.
       overlaps_io: whether these read and feed queues beside the others' compute.
+      io_proportion: the share of their memory that elements may fill
+        (`IPUConfig.io_tiles.available_memory_proportion`); where they need more, an IPU's queues go
+        without these tiles. None: they always fit.
       merged_copy_bytes: up to how many bytes the arrays of a copy between two IPUs, outside of
         pipelines, share an exchange
         (`IPUConfig.optimizations.maximum_inter_ipu_copies_buffer_size`).
@@ -37,6 +41,8 @@ class ModelOptions:
         (`IPUConfig.optimizations.maximum_send_recv_cluster_size`).
       merges_infeeds: whether the arrays of an infeed's element share an exchange
         (`IPUConfig.optimizations.merge_infeed_io_copies`).
+      merges_remote: whether remote buffers of one shape share the code of their transfers
+        (`IPUConfig.optimizations.merge_remote_buffers`).
       merged_bytes: up to how many bytes all-reduces are merged
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
       merged_scatter_bytes: the same of reduce-scatters over all replicas
@@ -56,6 +62,8 @@ class ModelOptions:
     reorders: bool = True
     io_tiles: int = 0
     overlaps_io: bool = False
+    io_proportion: float | None = None
+    merges_remote: bool = True
     merged_bytes: int = 0
     merged_scatter_bytes: int = 0
     merged_copy_bytes: int = 0
@@ -70,6 +78,13 @@ class ModelOptions:
         """The chip without its I/O tiles."""
         tiles = self.target.tiles_per_ipu - self.io_tiles
         return dc.replace(self.target, tiles_per_ipu=tiles) if self.io_tiles else self.target
+
+    @property
+    def io_bytes(self) -> float:
+        """How much of elements an IPU's I/O tiles may hold."""
+        if self.io_proportion is None:
+            return math.inf
+        return self.io_proportion * self.io_tiles * self.target.bytes_per_tile
 
     @property
     def host(self) -> Host:

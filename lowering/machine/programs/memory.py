@@ -9,12 +9,14 @@ import numpy as np
 from lowering import ir
 from lowering.machine.kernels.alive import Live
 from lowering.machine.kernels.code import CodeUse, code_bytes
+from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.liveness import Lifetime, Liveness, OnTiles, TileBytes
 from lowering.machine.mapping import TileMapping
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import CATEGORIES, FETCHED, Memory, Tensor
 from lowering.machine.programs.residency import Residency
+from lowering.machine.programs.storing import kept_bytes, only_passing
 
 _BIGGEST = 10  # tensors that a report names
 
@@ -79,14 +81,14 @@ def memory_of(
       liveness: the same in plain data.
       options: the chip, and whether code counts.
     """
-    shape = (program.ipus, options.compute_target.tiles_per_ipu)
-    categories = {name: np.zeros(shape, dtype=np.int64) for name in CATEGORIES}
-    always = np.zeros(shape, dtype=np.int64)
-    for ipu, uses in enumerate(_code_of(program, kernels)):
+    tiles = (program.ipus, options.compute_target.tiles_per_ipu)
+    categories = {name: np.zeros(tiles, dtype=np.int64) for name in CATEGORIES}
+    always = np.zeros(tiles, dtype=np.int64)
+    for ipu, uses in enumerate(_code_of(program, kernels, options)):
         home, alive = homes[ipu], homes[ipu].alive
         held = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
-            code = code_bytes(uses.values(), shape[1], outlines=options.outlines)
+            code = code_bytes(uses.values(), tiles[1], outlines=options.outlines)
             for name, bytes_ in code.items():
                 held[name] += bytes_
         _lay(home.always, held)
@@ -96,8 +98,8 @@ def memory_of(
             used = alive.space_tiles[alive.worst]
             held["temporaries"][:used] += alive.space[alive.worst]
     peaks = always + np.stack([home.alive.tile_peak_bytes for home in homes])
-    ipu, tile = divmod(int(peaks.argmax()), shape[1])
-    fetched = sum((categories[name] for name in FETCHED), np.zeros(shape, dtype=np.int64))
+    ipu, tile = divmod(int(peaks.argmax()), tiles[1])
+    fetched = sum((categories[name] for name in FETCHED), np.zeros(tiles, dtype=np.int64))
     io_tiles = ((0, 0), (0, options.io_tiles))
     return Memory(
         tile_peak_bytes=np.pad(peaks, io_tiles),
@@ -118,15 +120,37 @@ def _lay(tensors: Iterable[Live], held: dict[str, np.ndarray]) -> None:
         held[tensor.category] += tensor.laid.mapping.bytes_per_tile()
 
 
-def _code_of(program: ir.Program, kernels: Mapping[int, KernelCost]) -> list[dict[object, CodeUse]]:
+def _code_of(
+    program: ir.Program, kernels: Mapping[int, KernelCost], options: ModelOptions
+) -> list[dict[object, CodeUse]]:
     """What each IPU's programs need, every signature once."""
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
+    passing = only_passing(program)
     for node in ir.walk(program.body):
-        if isinstance(node, ir.Execute):
-            known = uses[node.ipu]
-            for signature, use in kernels[id(node)].code.items():
-                known[signature] = known[signature].again(use.runs) if signature in known else use
+        match node:
+            case ir.Execute():
+                code = kernels[id(node)].code
+            case ir.Load() | ir.Store() if (node.value, node.ipu) not in passing:
+                code = _remote_code(program, node, options)
+            case _:
+                continue
+        known = uses[node.ipu]
+        for signature, use in code.items():
+            known[signature] = known[signature].again(use.runs) if signature in known else use
     return uses
+
+
+def _remote_code(
+    program: ir.Program, node: ir.Load | ir.Store, options: ModelOptions
+) -> Mapping[object, CodeUse]:
+    """An exchange with streaming memory; buffers that are merged and alike share its code."""
+    if not node.storage.remote:
+        return {}
+    whole = shape(program.avals[node.value])
+    kept = kept_bytes(whole, node.storage, program.local_replicas)
+    most = -(-kept // options.compute_target.tiles_per_ipu)
+    buffer = whole if options.merges_remote else node
+    return {(type(node), node.storage, buffer): CodeUse((), 1, 1, most)}
 
 
 def _biggest(liveness: Liveness, ipu: int, tile: int) -> tuple[Tensor, ...]:

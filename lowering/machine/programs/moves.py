@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering import ir
@@ -49,7 +50,25 @@ class Moves:
         called = {value for node in calls for value in (*node.reads, *node.writes)}
         constants = (value for value, _ in program.constants)
         self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
+        self._element_bytes = [0] * program.ipus
+        for node in ir.walk(program.body):
+            if isinstance(node, (ir.StreamIn, ir.StreamOut)):
+                self._element_bytes[node.ipu] += sum(self._passing(node))
         self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
+
+    @property
+    def overfull(self) -> Mapping[int, int]:
+        """The IPUs whose queues pass more at once than I/O tiles may hold, and how many bytes."""
+        limit = self._options.io_bytes if self._options.overlaps_io else math.inf
+        return {ipu: held for ipu, held in enumerate(self._element_bytes) if held > limit}
+
+    def _passing(self, node: ir.StreamIn | ir.StreamOut) -> list[int]:
+        """Bytes of each array that goes through a queue at once; none where it is made up."""
+        feeds = isinstance(node, ir.StreamIn)
+        if ("infeed" if feeds else "outfeed") in self._options.synthetic:
+            return []
+        sizes = self._sizes(node.writes if feeds else node.reads)
+        return [size * (node.count or 1) for size in sizes]
 
     def bytes_of(self, values: Iterable[ValueId]) -> int:
         """Of values of the program together."""
@@ -85,19 +104,17 @@ class Moves:
     def stream(self, node: ir.StreamIn | ir.StreamOut, clock: Clock) -> Part:
         """A queue: I/O tiles take elements early and send them late, beside the others' compute.
 
+        Where they cannot hold the elements of all queues of an IPU, they do neither.
         Synthetic elements go nowhere.
         """
         feeds = isinstance(node, ir.StreamIn)
-        if ("infeed" if feeds else "outfeed") in self._options.synthetic:
-            return Part()
         kind: NodeKind = "stream_in" if feeds else "stream_out"
-        values = node.writes if feeds else node.reads
         name = f"{kind.replace('_', '-')} {node.queue.name}"
-        sizes = [size * (node.count or 1) for size in self._sizes(values)]
+        sizes = self._passing(node)
         bytes_ = sum(sizes)
         merged = bytes_ if feeds and self._options.merges_infeeds else 0
         steps: list[_Step] = [("host", name, self._options.host.cycles(sizes, merged), bytes_)]
-        if not self._options.overlaps_io:
+        if not self._options.overlaps_io or node.ipu in self.overfull:
             return self._part(kind, name, node.origin, node.ipu, steps, clock)
         io_clock = clock[self._program.ipus :]
         part = self._part(kind, name, node.origin, node.ipu, steps, io_clock)

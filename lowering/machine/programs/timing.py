@@ -78,8 +78,18 @@ def time_program(timer: Timer) -> Timing:
         kernels=timer.kernels,
         totals=timer.account.totals,
         pipeline=timer.pipeline,
-        assumptions=tuple(timer.assumptions),
+        assumptions=(*_of_io_tiles(timer), *timer.assumptions),
     )
+
+
+def _of_io_tiles(timer: Timer) -> list[str]:
+    """On which IPUs queues do without I/O tiles, which cannot hold so much."""
+    options = timer.options
+    return [
+        f"IPU {ipu}: its queues pass {held} bytes at once and go without its {options.io_tiles} "
+        f"I/O tiles, which may hold {options.io_bytes:.0f} (io_tiles.available_memory_proportion)"
+        for ipu, held in timer.moves.overfull.items()
+    ]
 
 
 class Timer:
@@ -92,7 +102,7 @@ class Timer:
         self.account = Account()
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
-        self._moves = Moves(program, options, self.account)
+        self.moves = Moves(program, options, self.account)
         self._known: dict[object, KernelCost] = {}
         self._counted = counted(program)
         self._turn: int | None = None
@@ -126,14 +136,14 @@ class Timer:
             case ir.Execute():
                 return self._execute(node, clock)
             case ir.Copy():
-                return self._moves.copy(node, clock)
+                return self.moves.copy(node, clock)
             case ir.Load() | ir.Store():
-                return self._moves.storage(node, clock)
+                return self.moves.storage(node, clock)
             case ir.StreamIn() | ir.StreamOut():
-                return self._moves.stream(node, clock)
+                return self.moves.stream(node, clock)
             case ir.HostCall():
                 self._assume(node.kernel.origin, f"the host's `{node.name}` takes no time")
-                return self._moves.call(node)
+                return self.moves.call(node)
             case ir.Task():
                 return self._task(node, clock)
             case ir.Pipeline():
@@ -173,9 +183,9 @@ class Timer:
                 kept = self.layouts.settle((value, node.ipu), laid)
             moves = kept.order != laid.order
             if is_output:
-                parts.append(self._moves.output(node.ipu, value, kept, moves, clock))
+                parts.append(self.moves.output(node.ipu, value, kept, moves, clock))
             elif moves:
-                parts.append(self._moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
+                parts.append(self.moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
         return joined(parts)
 
     def _kernel_cost(self, node: ir.Execute, operands: tuple[Laid | None, ...]) -> KernelCost:
@@ -251,7 +261,7 @@ class Timer:
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
                 moves.append(("rearrange loop variable", carry.ipu, entering))
         origin = node.origin
-        on_ipu = (self._moves.on_ipu(ipu, name, origin, laid, clock) for name, ipu, laid in moves)
+        on_ipu = (self.moves.on_ipu(ipu, name, origin, laid, clock) for name, ipu, laid in moves)
         return joined([body, *on_ipu])
 
     def _while(self, node: ir.While, clock: Clock) -> Part:
@@ -311,7 +321,7 @@ class Timer:
                     with self.account.repeated(schedule.micro_batches):
                         bodies[key] = self._task_body(step)
                 case ir.Copy() if key is not None and HOST not in (step.source, step.target):
-                    flow = (step.source, step.target, self._moves.bytes_of(step.values))
+                    flow = (step.source, step.target, self.moves.bytes_of(step.values))
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._node(step, clock))

@@ -22,11 +22,10 @@ def ahead(prefetches: bool) -> tuple[list[int], list[float]]:
     configured(optimizations__prefetch_data_streams=prefetches)
     sink, results, seen = outfeed(), [], []
 
-    def elements() -> Iterator[np.ndarray]:
+    def elements() -> Iterator[np.float32]:
         for number in range(STEPS):
-            results.extend(
-                sink.dequeue().tolist() if number else []
-            )  # the first one tells the form
+            if number:  # the first one tells what elements look like
+                results.extend(sink.dequeue().tolist())
             seen.append(len(results))
             yield np.float32(number)
 

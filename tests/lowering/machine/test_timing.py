@@ -319,6 +319,21 @@ def test_io_tiles_feed_beside_the_compute(elements):
     assert busy(beside).tolist() == busy(alone).tolist()
 
 
+@pytest.mark.parametrize(("proportion", "fits"), [(1.0, True), (0.5, True), (0.49, False)])
+def test_queues_go_without_io_tiles_that_cannot_hold_their_elements(proportion, fits):
+    """Half of the memory of the four tiles, to the byte."""
+    elements = 4 * CHIP.bytes_per_tile // 8
+    program = fed(jnp.sqrt, elements)
+    beside = modelled(program, overlaps_io=True, io_tiles=4, io_proportion=proportion)
+    alone = modelled(program, io_tiles=4, io_proportion=proportion)
+    assert (beside.cycles < alone.cycles) == fits
+    assert (beside.cycles == alone.cycles) != fits
+    said = [text for text in beside.assumptions if "I/O tiles" in text]
+    assert len(said) == int(not fits)
+    assert fits or f"{elements * 4} bytes" in said[0]
+    assert not alone.assumptions
+
+
 def test_io_tiles_do_nothing_else():
     """A quarter of the tiles set apart: the rest is a smaller chip."""
     found = profile(jnp.exp, A, io_tiles=4)
