@@ -38,6 +38,7 @@ from lowering.passes.resolve_draws import resolve_draws
 from lowering.passes.resolve_norms import resolve_norms
 from lowering.passes.resolve_replicas import resolve_replicas
 from lowering.passes.scalar_predicates import scalar_predicates
+from lowering.passes.simplify_gathers import simplify_gathers
 from lowering.passes.size_fifos import size_fifos
 from lowering.passes.take_turns import take_turns
 
@@ -86,6 +87,9 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     # After all that draws, rounding included.
     closed, draws = resolve_draws(closed, replicas)
     closed = show("resolve_draws", closed)
+    # Before replicas take turns at counters, and before what made the indices is dropped.
+    if options.simplify_gathers:
+        closed = show("simplify_gathers", simplify_gathers(closed))
     # After all that can remove or double an equation.
     closed = show("check_queues", check_queues(closed))
     # After all that must see the operations themselves.

@@ -43,6 +43,14 @@ def walk(
             yield from walk(inner, enters)
 
 
+def fills_with_zeros(eqn: JaxprEqn) -> bool:
+    """Whether an equation makes an array of zeros of a literal one."""
+    if eqn.primitive.name != "broadcast_in_dim":
+        return False
+    filled = eqn.invars[0]
+    return isinstance(filled, Literal) and not filled.val
+
+
 def sliced(
     jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[JaxprEqn]
 ) -> ClosedJaxpr:

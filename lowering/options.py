@@ -34,6 +34,7 @@ class Options:
       minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
       merged_copy_bytes: up to how many bytes copies between two IPUs go together.
       merged_host_bytes: the same of copies around calls of the host.
+      simplify_gathers: have lookups be slices where indices are known.
       combine_products: make one product of those that share an operand.
       combine_lookups: make one lookup, and one update, of those of one table.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
@@ -58,6 +59,7 @@ class Options:
     minimum_remote_bytes: int = 0
     merged_copy_bytes: int = 0
     merged_host_bytes: int = 0
+    simplify_gathers: bool = False
     combine_products: bool = False
     combine_lookups: bool = False
     on_pass: Callable[[str, str], None] | None = None

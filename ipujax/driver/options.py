@@ -66,6 +66,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         minimum_remote_bytes=optimizations.minimum_remote_tensor_size,
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
+        simplify_gathers=optimizations.enable_gather_simplifier,
         combine_products=optimizations.combine_matmuls,
         combine_lookups=optimizations.combine_embedding_lookups,
     )

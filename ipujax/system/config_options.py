@@ -209,7 +209,8 @@ class Optimizations(ConfigNode):
       merge_remote_buffers: Whether remote buffers that differ in nothing but their data become one,
         to share the code of their transfers. That is always beneficial here, so that only
         NO_MERGING differs.
-      enable_gather_simplifier: Optimise embedding lookups more aggressively.
+      enable_gather_simplifier: Optimise embedding lookups more aggressively: one whose indices are
+        known when the program is compiled, and in even steps, is a slice, which moves nothing.
       triangular_solve_expander_block_size: Size of the blocks, one tile each, in which triangular
         systems are solved; 0 leaves the choice to the compiler. With N rows there are log2(N /
         size) unrolled steps: small blocks are more parallel, large ones need less control code.
@@ -232,7 +233,7 @@ class Optimizations(ConfigNode):
     merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.MODEL
     )
-    enable_gather_simplifier: bool = option(True, effect=Effect.NONE)
+    enable_gather_simplifier: bool = option(True, effect=Effect.MODEL)
     triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     cholesky_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
     enable_fast_math: bool = option(False, effect=Effect.NONE)

@@ -12,6 +12,7 @@ from jax import lax
 
 from lowering import ir
 from lowering.avals import dtype_name, shape_of
+from lowering.equations import fills_with_zeros
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var
 from lowering.passes.rewrite import Anywhere, Rewriter
 from lowering.passes.together import in_kernels, settings_of
@@ -169,10 +170,7 @@ class _Sums:
         """Whether an equation adds rows to nothing."""
         table = eqn.invars[0] if _is_update(eqn) else None
         maker = self._made.get(table) if isinstance(table, Var) else None
-        if maker is None or maker.primitive is not lax.broadcast_in_dim_p:
-            return False
-        filled = maker.invars[0]
-        return isinstance(filled, Literal) and not filled.val
+        return maker is not None and fills_with_zeros(maker)
 
 
 def _key(eqn: JaxprEqn) -> Hashable:

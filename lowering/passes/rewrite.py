@@ -89,6 +89,37 @@ def _is_jitted(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in JITTED and marks.read(name_stack(eqn)).unit is None
 
 
+class InBodies:
+    """Changes jaxprs in which certain equations occur, and the bodies inside that have some.
+
+    Bodies are remembered, so that equations that share one go on sharing it.
+
+    Args:
+      where: those equations.
+      change: gives a jaxpr, whose jitted functions are opened, in another form, or None if it is to
+        stay as it was before. Calls of `jax.checkpoint` are bodies by themselves: what they compute
+        again never meets its first time.
+    """
+
+    def __init__(self, where: Anywhere, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]):
+        self._where, self._change = where, change
+        self._known: dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]] = {}
+
+    def __call__(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """The jaxpr in its other form."""
+        key = id(closed.jaxpr), *map(id, closed.consts)
+        if key not in self._known:
+            has_some = self._where(closed.jaxpr)
+            self._known[key] = closed, self._changed(closed) if has_some else closed
+        return self._known[key][1]
+
+    def _changed(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        whole = self._change(jits_opened(closed)) or closed
+        jaxpr, inside = whole.jaxpr, self._where.inside
+        eqns = [map_sub_jaxprs(eqn, self) if inside(eqn) else eqn for eqn in jaxpr.eqns]
+        return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), whole.consts)
+
+
 class Rewriter:
     """Copies equations one by one, and puts whole bodies in the place of single ones.
 

@@ -14,11 +14,9 @@ from lowering.jaxpr import (
     JaxprEqn,
     Var,
     in_context_of,
-    map_sub_jaxprs,
     name_stack,
-    with_eqns,
 )
-from lowering.passes.rewrite import Anywhere, Rewriter, jits_opened
+from lowering.passes.rewrite import Anywhere, InBodies, Rewriter
 from lowering.structure import parameters_key
 
 
@@ -60,28 +58,8 @@ def settings_of(eqn: JaxprEqn) -> Hashable:
 def in_kernels(
     program: ir.Program, where: Anywhere, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
 ) -> ir.Program:
-    """Changes the kernels that have certain equations, and the bodies inside that have some.
-
-    Args:
-      program: any.
-      where: those equations.
-      change: gives a jaxpr, whose jitted functions are opened, in another form, or None if it is to
-        stay as it was before. Calls of `jax.checkpoint` are bodies by themselves, so that what they
-        compute again does not join its first time.
-    """
-    known: dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]] = {}
-
-    def changed(closed: ClosedJaxpr) -> ClosedJaxpr:
-        key = id(closed.jaxpr), *map(id, closed.consts)
-        if key not in known:  # equations that share a body go on sharing it
-            known[key] = closed, anew(closed) if where(closed.jaxpr) else closed
-        return known[key][1]
-
-    def anew(closed: ClosedJaxpr) -> ClosedJaxpr:
-        whole = change(jits_opened(closed)) or closed
-        jaxpr = whole.jaxpr
-        eqns = [map_sub_jaxprs(e, changed) if where.inside(e) else e for e in jaxpr.eqns]
-        return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), whole.consts)
+    """The program with its kernels, and the bodies inside, changed as by `rewrite.InBodies`."""
+    changed = InBodies(where, change)
 
     def node(node: ir.Node) -> ir.Node:
         if not isinstance(node, ir.Execute) or not where(node.kernel.jaxpr.jaxpr):
