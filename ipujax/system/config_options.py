@@ -15,6 +15,13 @@ from ipujax.system.config_enums import (
     SelectionOrder,
 )
 from ipujax.system.config_schema import ConfigNode, Effect, category, option
+from ipujax.system.poplar_options import (
+    check_compilation_options,
+    check_convolution_options,
+    check_matmul_options,
+    log_collective_options,
+    log_pooling_options,
+)
 
 _MOST = 2**31 - 1
 _COUNT = 0, _MOST
@@ -29,10 +36,12 @@ class Convolutions(ConfigNode):
         "availableMemoryProportion" is the share of a tile's memory, from 0 to 1, that the
         temporaries of one convolution may take: less makes it slower and can need more code, which
         the planner does not count. "partialsType", "half" or "float", acts as
-        `scopes.partials_type`, on numbers too.
+        `scopes.partials_type`, on numbers too. Others change nothing and are logged.
     """
 
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    poplar_options: dict[Any, Any] = option(
+        {}, effect=Effect.MODEL, check=check_convolution_options
+    )
 
 
 class DeviceConnection(ConfigNode):
@@ -64,7 +73,7 @@ class MultiReplicaDistribution(ConfigNode):
     """
 
     process_index: int = option(0, effect=Effect.SYSTEM)
-    process_count: int = option(0, effect=Effect.SYSTEM)
+    process_count: int = option(0, effect=Effect.SYSTEM, limits=_COUNT)
 
 
 class Experimental(ConfigNode):
@@ -146,7 +155,7 @@ class Matmuls(ConfigNode):
     """
 
     clear_pass_type: bool = option(False, effect=Effect.NONE)
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=check_matmul_options)
 
 
 class NormsExperimental(ConfigNode):
@@ -244,10 +253,10 @@ class Pooling(ConfigNode):
 
     Attributes:
       poplar_options: Options of the pooling planner, for all pooling operations. They change
-        nothing here: pooling is modelled without a plan.
+        nothing here, which is logged: pooling is modelled without a plan.
     """
 
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE)
+    poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE, check=log_pooling_options)
 
 
 class Scheduling(ConfigNode):
@@ -288,16 +297,22 @@ class SystemOptions(ConfigNode):
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
       gcl_poplar_options: Options of the communication library, for all collectives. They change
-        nothing here.
+        nothing here, which is logged: of the ways around a ring the model takes the faster one.
     """
 
-    auto_select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM)
-    select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM)
+    auto_select_ipus: int | list[int] | tuple[int, ...] = option(
+        [], effect=Effect.SYSTEM, limits=_COUNT
+    )
+    select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM, limits=_COUNT)
     allow_recompute: bool = option(False, effect=Effect.MODEL)
     selection_order: SelectionOrder = option(SelectionOrder.AUTO, effect=Effect.SYSTEM)
     serialization_output_folder: str = option("", effect=Effect.HOST)
-    compilation_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL)
-    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE)
+    compilation_poplar_options: dict[Any, Any] = option(
+        {}, effect=Effect.MODEL, check=check_compilation_options
+    )
+    gcl_poplar_options: dict[Any, Any] = option(
+        {}, effect=Effect.NONE, check=log_collective_options
+    )
     convolutions: Convolutions = category()
     device_connection: DeviceConnection = category()
     experimental: Experimental = category()

@@ -28,7 +28,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
@@ -168,6 +168,7 @@ class Member:
     effect: Effect | None = None
     deprecated: str | None = None
     limits: tuple[float, float] | None = None
+    check: Callable[[Any], object] | None = None
     name: str = ""
     hint: Any = None
 
@@ -186,16 +187,22 @@ class Option(Member):
                 "assign to your own config and configure the system again"
             )
         metadata.check_type(value)
-        if self.limits is not None:
-            least, most = self.limits
-            number = cast(float, value)
-            if not least <= number <= most:  # so is not-a-number refused
-                raise ConfigError(
-                    f"'{metadata.name}' is {number}, but must be a number from {least} to {most}"
-                )
+        self._check_limits(metadata.name, value)
+        if self.check is not None:
+            self.check(value)
         metadata.warn_if_deprecated()
         node._values[self.name] = value
         node._assigned.add(self.name)
+
+    def _check_limits(self, name: str, value: object) -> None:
+        if self.limits is None:
+            return
+        least, most = self.limits
+        several = isinstance(value, (list, tuple))
+        numbers = cast(Sequence[float], value if several else [value])
+        if not all(least <= number <= most for number in numbers):  # so is not-a-number refused
+            wanted = f"{'numbers' if several else 'a number'} from {least} to {most}"
+            raise ConfigError(f"'{name}' is {value}, but must be {wanted}")
 
 
 class Category(Member):
@@ -215,6 +222,7 @@ def option(
     effect: Effect = Effect.NONE,
     deprecated: str | None = None,
     limits: tuple[float, float] | None = None,
+    check: Callable[[Any], object] | None = None,
 ) -> Any:
     """Declares an option; its type is the annotation beside it.
 
@@ -223,9 +231,10 @@ def option(
       doc: what it does; by default, what the docstring of the class says of it.
       effect: what it changes here.
       deprecated: why it should no longer be used.
-      limits: the least and the greatest number that it may be.
+      limits: the least and the greatest number that it, or each number in it, may be.
+      check: raises on values that it cannot have; logs what one should know of the others.
     """
-    return Option(default, doc, effect, deprecated, limits)
+    return Option(default, doc, effect, deprecated, limits, check)
 
 
 def category(*, deprecated: str | None = None) -> Any:

@@ -101,8 +101,6 @@ def _check_processes(config: SystemOptions, on_ipu_model: bool, running: int) ->
     processes = config.experimental.multi_replica_distribution
     prefix = "experimental.multi_replica_distribution"
     count, index = processes.process_count, processes.process_index
-    if count < 0:
-        raise ConfigError(f"{prefix}.process_count is {count}, but cannot be negative")
     if count == 0 and index != 0:
         raise ConfigError(
             f"{prefix}.process_index is {index}, but process_count is 0: without processes there "

@@ -6,13 +6,15 @@ import dataclasses as dc
 import difflib
 import functools
 import json
+import logging
 import os
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipujax.errors import ConfigError
 from ipujax.system import log
+from ipujax.system import poplar_names as names
 
 PROPORTION = "availableMemoryProportion"
 PARTIALS = "partialsType"
@@ -21,7 +23,8 @@ ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
 VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _CONFIG = "compilation_poplar_options"
 
-_ALIKE = 0.85  # of difflib; Poplar's own names for other options are less alike
+_REPORTS = "autoreport."  # names that `report.auto_report` checks
+_ALIKE = 0.85  # of difflib
 _SHOWN = 200  # characters of a value that is wrong
 _DTYPES = ("half", "float", "float16", "float32")
 
@@ -30,15 +33,15 @@ def planner_options(options: Mapping[Any, Any], where: str) -> dict[str, str]:
     """The options of a planner, as text.
 
     Args:
-      options: names to values; those that ipujax does not know pass unchecked, with a
-        warning if they look like a misspelt one.
+      options: names to values; those that change nothing here pass unchecked, and are logged.
       where: who gave them, for errors.
 
     Raises:
       ConfigError: (a `ValueError`) a value that the planner cannot work with.
     """
     texts = {str(name): str(value) for name, value in options.items()}
-    _look_for_slips(texts, (PROPORTION, PARTIALS), where)
+    kind = names.CONVOLUTIONS if "convolution" in where else names.MATMULS
+    _log_idle(texts, (PROPORTION, PARTIALS), kind, where)
     if PROPORTION in texts:
         _check_proportion(texts[PROPORTION], where)
     if PARTIALS in texts and texts[PARTIALS] not in _DTYPES:
@@ -138,8 +141,9 @@ def may_run_out_of_memory(options: EngineOptions) -> bool:
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
     """
-    for names, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
-        _look_for_slips(names, (ALLOW_OUT_OF_MEMORY,), where)
+    for given, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
+        others = [name for name in given if not name.lower().startswith(_REPORTS)]
+        _log_idle(others, (ALLOW_OUT_OF_MEMORY,), names.ENGINE, where)
     return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
 
 
@@ -152,16 +156,46 @@ def check_compilation_options(options: Mapping[Any, Any]) -> None:
     may_run_out_of_memory(EngineOptions(_named(options), {}))
 
 
-def _look_for_slips(names: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Names that Poplar alone knows are right here; one that is nearly ours is a slip."""
-    for name in names:
-        for meant in known:
-            alike = difflib.SequenceMatcher(None, name.lower(), meant.lower()).ratio()
-            if name != meant and alike >= _ALIKE:
-                _warn(f"{where}[{name!r}] changes nothing; did you mean {meant!r}?")
+def check_matmul_options(options: Mapping[Any, Any]) -> None:
+    """Checks what `matmuls.poplar_options` holds, as `planner_options` does."""
+    planner_options(options, "matmuls.poplar_options")
+
+
+def check_convolution_options(options: Mapping[Any, Any]) -> None:
+    """Checks what `convolutions.poplar_options` holds, as `planner_options` does."""
+    planner_options(options, "convolutions.poplar_options")
+
+
+def log_pooling_options(options: Mapping[Any, Any]) -> None:
+    """Logs that options of pooling change nothing."""
+    _log_idle(map(str, options), (), names.POOLING, "pooling.poplar_options")
+
+
+def log_collective_options(options: Mapping[Any, Any]) -> None:
+    """Logs that options of the communication library change nothing."""
+    _log_idle(map(str, options), (), names.COLLECTIVES, "gcl_poplar_options")
+
+
+def _log_idle(
+    given: Iterable[str], acting: Sequence[str], idle: Mapping[str, str], where: str
+) -> None:
+    """Logs options that change nothing: known ones with the reason, others as a warning."""
+    for name in given:
+        if name in acting:
+            continue
+        if name in idle:
+            _log(logging.INFO, f"{where}[{name!r}] changes nothing here: {idle[name]}")
+            continue
+        meant = [other for other in (*acting, *idle) if _are_alike(name, other)]
+        hint = f"did you mean {meant[0]!r}?" if meant else "ipujax knows no such option"
+        _log(logging.WARNING, f"{where}[{name!r}] changes nothing; {hint}")
+
+
+def _are_alike(name: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, name.lower(), other.lower()).ratio() >= _ALIKE
 
 
 @functools.cache
-def _warn(text: str) -> None:
-    """Logs a warning, once in a process."""
-    log.get_logger().warning(text)
+def _log(level: int, text: str) -> None:
+    """Logs a line, once in a process."""
+    log.get_logger().log(level, text)

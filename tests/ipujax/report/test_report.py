@@ -294,11 +294,40 @@ def test_slips_in_names_of_options_are_logged_once(
     assert warnings == [f"{where}['{slip}'] changes nothing; did you mean '{meant}'?"]
 
 
-def test_other_options_of_poplar_pass(caplog: pytest.LogCaptureFixture) -> None:
-    names = ("fullyConnectedPass", "interTilePartialsType", "partialsType.interIPU", "numIOTiles")
-    options = dict.fromkeys(names, "x")
-    configured(matmuls__poplar_options=options, compilation_poplar_options=options)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+@pytest.mark.parametrize(
+    ("attribute", "known", "why"),
+    [
+        ("matmuls__poplar_options", "fullyConnectedPass", "plans here go by shapes alone"),
+        ("convolutions__poplar_options", "interTilePartialsType", "one type here, partialsType"),
+        ("pooling__poplar_options", "optimizeForSpeed", "which has no plan here"),
+        ("gcl_poplar_options", "method", "the model takes the faster one"),
+        ("compilation_poplar_options", "prng.enable", "random numbers have keys of JAX"),
+    ],
+)
+def test_options_of_poplar_that_change_nothing_are_logged_once(
+    attribute: str, known: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ipujax")
+    for _ in range(2):
+        configured(**{attribute: {known: "x", "ofNoLibrary": "x"}})
+    where = attribute.replace("__", ".")
+    lines = [r for r in caplog.records if r.getMessage().startswith(where)]
+    (told,) = [r.getMessage() for r in lines if r.levelname == "INFO"]
+    assert told.startswith(f"{where}['{known}'] changes nothing here: ")
+    assert why in told
+    (unknown,) = [r.getMessage() for r in lines if r.levelname == "WARNING"]
+    assert unknown == f"{where}['ofNoLibrary'] changes nothing; ipujax knows no such option"
+
+
+def test_options_that_act_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    planner = {"availableMemoryProportion": "0.3", "partialsType": "half"}
+    engine = {"debug.allowOutOfMemory": "true", "autoReport.directory": ""}
+    configured(
+        matmuls__poplar_options=planner,
+        convolutions__poplar_options=planner,
+        compilation_poplar_options=engine,
+    )
+    assert not [r for r in caplog.records if "changes nothing" in r.getMessage()]
 
 
 def test_lower_proportions_leave_less_for_temporaries() -> None:

@@ -263,7 +263,6 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
             id="config.dbn_io_tiles",
         ),
         pytest.param({"io_tiles__place_ops_on_io_tiles": True}, "num_io_tiles", id="no_io_tiles"),
-        pytest.param({f"{DISTRIBUTION}count": -1}, "negative", id="negative_processes"),
         pytest.param({f"{DISTRIBUTION}index": 1}, "no process to number", id="index_of_no_process"),
         pytest.param(
             {f"{DISTRIBUTION}count": 2, f"{DISTRIBUTION}index": 1},

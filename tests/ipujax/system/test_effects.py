@@ -210,15 +210,37 @@ def test_an_option_changes_what_it_says(name: str, unchanged: dict[str, str]) ->
 
 
 NUMBERS = [name for name in OPTIONS if type(value_of(name)) in (int, float)]
-NOT_ALONE = "experimental.multi_replica_distribution."  # what these may be depends on each other
+# What it may be depends on another one, and is looked at when both are known: fact
+# config.process_index_range.
+NOT_ALONE = {"experimental.multi_replica_distribution.process_index"}
 
 
-@pytest.mark.parametrize("name", sorted(n for n in NUMBERS if not n.startswith(NOT_ALONE)))
+@pytest.mark.parametrize("name", sorted({*NUMBERS} - NOT_ALONE))
 def test_numbers_out_of_range_are_refused_when_set(name: str) -> None:
     kind = type(value_of(name))
     for wrong in (kind(-1), kind(10**30), *([float("nan")] if kind is float else [])):
         with pytest.raises(ConfigError, match=rf"'{name}' is .*, but must be a number from"):
             assign(IPUConfig(), name, wrong)
+
+
+@pytest.mark.parametrize("name", ["auto_select_ipus", "select_ipus"])
+@pytest.mark.parametrize("wrong", [-1, [1, -1], (10**30,)])
+def test_wrong_ipus_are_refused_when_set(name: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"'{name}' is .*, but must be (a number|numbers) from"):
+        assign(IPUConfig(), name, wrong)
+
+
+@pytest.mark.parametrize("name", ["matmuls", "convolutions"])
+@pytest.mark.parametrize("wrong", [-1, "nan", float("inf"), 10**30, "half"])
+def test_wrong_proportions_are_refused_when_set(name: str, wrong: Any) -> None:
+    message = rf"{name}.poplar_options\['availableMemoryProportion'\] .* from 0 to 1"
+    with pytest.raises(ConfigError, match=message):
+        assign(IPUConfig(), f"{name}.poplar_options", {"availableMemoryProportion": wrong})
+
+
+def test_wrong_options_of_the_engine_are_refused_when_set() -> None:
+    with pytest.raises(ConfigError, match=r"allowOutOfMemory.* but must be the text"):
+        IPUConfig().compilation_poplar_options = {"debug.allowOutOfMemory": -1}
 
 
 def test_every_option_of_the_model_is_tried() -> None:
