@@ -99,7 +99,8 @@ def pipeline(
       backward_propagation_stages_poplar_options: the same for backward tasks.
       weight_update_poplar_options: the same for the weight update.
       offload_weight_update_variables: keep the optimizer's state in remote memory between updates;
-        None means no, unless it is sharded. Whatever the argument, arrays under
+        None takes what is fastest, the tiles' own memory, unless it is sharded; where that is too
+        small, the report says what offloading gives. Whatever the argument, arrays under
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are not offloaded or sharded.
       replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
         must be the same on all of them, as with a `CrossReplicaOptimizer`.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from ipujax.driver.arguments import Settings
-from ipujax.errors import DeviceError
+from ipujax.errors import ConfigError, DeviceError
+from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
 from ipujax.system.flags import poplar_flags
 from ipujax.system.log import get_logger
@@ -84,6 +85,28 @@ def _partials(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
         for name, where, node in given
     )
     return tuple((name, _DTYPES.get(text, text)) for name, text in asked if text is not None)
+
+
+def check_storage(program: ir.Program, device: LogicalDevice) -> None:
+    """Looks whether what a program keeps in remote memory can be kept there.
+
+    Raises:
+      ConfigError: (a `ValueError`) a program with remote buffers for a system that has none, as
+        `device_connection.enable_remote_buffers` says; with ALWAYS it is the one attached to.
+    """
+    connection = device.config.device_connection
+    if connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers:
+        return
+    stores = (node for node in ir.walk(program.body) if isinstance(node, ir.Store))
+    if any(node.storage.remote for node in stores):
+        raise ConfigError(
+            f"program `{program.name}` keeps values in remote memory, and the system that it is "
+            f"compiled for has none: device_connection.type is {connection.type.name}, and "
+            "device_connection.enable_remote_buffers is False",
+            fix="set enable_remote_buffers = True if that system has remote buffers "
+            "(`gc-info -d 0 -I`); or offload nothing (offload_weight_update_variables=None, and "
+            "its like, of pipelines and optimizers)",
+        )
 
 
 def is_logging_cycles(device: LogicalDevice) -> bool:

@@ -17,6 +17,7 @@ from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.options import (
     check_queues,
+    check_storage,
     device_of,
     is_logging_cycles,
     options_for,
@@ -99,6 +100,7 @@ class Traced:
             program = lower(watch.over(self.jaxpr), options)
             replicas = program.replicas // options.instances
             check_queues(program, device, replicas)
+            check_storage(program, device)
         if replicas > 1 and self.settings.replicas is None:
             now = SYSTEM.generation
             tell_replicas(self.settings, now, device, program.ipus, replicas)

@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import ipujax as ipu
 from ipujax.config import DeviceConnectionType, IPUConfig
-from ipujax.errors import ConnectionTypeError, IPUError
+from ipujax.errors import ConfigError, ConnectionTypeError, IPUError
 from tests.harness import ROOT
 from tests.ipujax.feeding import compilations, executions, infeed, outfeed
 
@@ -243,3 +244,44 @@ def test_another_host_operation_is_another_program(
             return float(ipu.compile(program)(np.float32(1))), compilations(trace)
 
     assert [factor(2.0), factor(3.0), factor(2.0)] == [(3, 1), (4, 1), (3, 0)]
+
+
+# --- remote buffers -------------------------------------------------------------------------------
+
+
+def offloading(offload: bool | None) -> Any:
+    """A pipeline over two IPUs that may keep its optimizer's state in remote memory."""
+
+    def train(x: jax.Array) -> Any:
+        return ipu.pipelining_ops.pipeline(
+            [lambda v: v[0] @ v[0], lambda v, y: jax.numpy.sum((y @ v[1]) ** 2)],
+            4,
+            variables=(x, x + 1),
+            outfeed_queue=outfeed(),
+            optimizer_function=lambda loss, *_: ipu.pipelining_ops.OptimizerFunctionOutput(
+                optax.adam(0.1), loss
+            ),
+            offload_weight_update_variables=offload,
+        )
+
+    return ipu.compile(train).lower(np.eye(32, dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", list(DeviceConnectionType))
+@pytest.mark.parametrize("enabled", [False, True])
+def test_offloading_needs_remote_buffers(kind: DeviceConnectionType, enabled: bool) -> None:
+    """What the attached system has is known; of any other the configuration must say so."""
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.device_connection.type = kind
+    config.device_connection.version = "ipu2"
+    config.device_connection.enable_remote_buffers = enabled
+    config.configure_ipu_system()
+    assert "store" not in offloading(None).as_text()
+    if enabled or kind is DeviceConnectionType.ALWAYS:
+        assert "store" in offloading(True).as_text()
+        return
+    message = rf"keeps values in remote memory.* {kind.name}, and"
+    with pytest.raises(ConfigError, match=message) as refused:
+        offloading(True)
+    assert "enable_remote_buffers = True" in str(refused.value)
