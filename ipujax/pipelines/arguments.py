@@ -91,7 +91,9 @@ class OptimizerFunctionOutput:
       opt: an optax `GradientTransformation`, or one of `ipujax.optimizers`.
       loss: a floating-point scalar, the loss of one micro-batch.
       compute_gradients_args: further positional arguments of the optimizer's `compute_gradients`,
-        which maps the gradients of each micro-batch.
+        which maps the gradients of each micro-batch, all stages' at once and in the structure of
+        the variables; zeros stand for those of variables that are not trained. A gradient that is
+        made of those of earlier stages, as in a norm over all, waits for them and meets them there.
       compute_gradients_kwargs: the same by keyword.
       apply_gradients_args: further positional arguments of the weight update.
       apply_gradients_kwargs: the same by keyword; an optax transformation takes them as extra

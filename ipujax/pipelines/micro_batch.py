@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers.accumulation import added
+from ipujax.pipelines.gradient_mapping import GradientMapping
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value
@@ -27,6 +28,8 @@ class MicroBatch:
 
     Attributes:
       accumulators: of gradients, for each trainable variable that a stage reads.
+      mapping: what the optimizer makes of gradients before they are added up; None for nothing.
+      adding: for each of these variables the stage whose backward task adds to the accumulator.
       counters: of a running mean, by stage.
       sums: of outfeed leaves.
       state: for each leaf of the untrained state that a stage changes.
@@ -37,6 +40,8 @@ class MicroBatch:
         request = model.request
         self.model, self.request, self.kept = model, request, list(kept)
         self.owners = model.owners if request.training else {}
+        self.mapping = GradientMapping(model) if model.maps else None
+        self.adding = self.owners if self.mapping is None else self.mapping.stages
         self.accumulators = {
             v: _buffer(v.aval, request.accumulation_dtype, request.accumulator_storage)
             for v in self.owners
@@ -44,7 +49,7 @@ class MicroBatch:
         running = request.reduction is Reduction.RUNNING_MEAN
         self.counters = {
             stage: Value(jax.ShapeDtypeStruct((), jnp.float32))
-            for stage in (sorted(set(self.owners.values())) if running else ())
+            for stage in (sorted(set(self.adding.values())) if running else ())
         }
         summed = model.sent_leaves if request.accumulate_outfeed else []
         self.sums = [_buffer(v.aval, request.outfeed_dtype) for v in summed]
@@ -59,6 +64,7 @@ class MicroBatch:
         }
         self.arrays: dict[Value, jax.Array] = {}
         self.cotangents: dict[Value, list[Value]] = {}
+        self.waiting: dict[Value, Value] = {}  # gradients that earlier stages' mapping reads
 
     def _halves(self, stage: Stage) -> pipelines.Halves | None:
         if not self.request.training:
@@ -103,7 +109,7 @@ class MicroBatch:
     def __call__(self, *flat: jax.Array) -> list[jax.Array]:
         """One micro-batch: constants and loop variables -> loop variables."""
         self.arrays = dict(zip([*self.model.constants, *self.variables], flat, strict=True))
-        self.cotangents = {}
+        self.cotangents, self.waiting = {}, {}
         for stage in self.model.stages:
             self.forward(stage)
         if self.request.training:
@@ -211,15 +217,16 @@ class MicroBatch:
         halves = self.halves[stage.number]
         if halves is None:
             return
-        model = self.model
         seeds = [v for v in stage.results if self.is_sought(v)]
         wanted = [v for v in stage.operands if v.trainable]
         owned = [v for v in wanted if self.owners.get(v) == stage.number]
         passed = {v: Value(v.aval, stage.number) for v in wanted if v not in owned}
         halves_reads = [*(stage.operands[i] for i in halves.kept), *self.residuals[stage.number]]
-        hook_reads = [*model.output_leaves, *owned] if model.maps and owned else []
+        due = [v for v, number in self.adding.items() if number == stage.number]
         given_back = [v for value in (*seeds, *owned) for v in self.cotangents.get(value, ())]
-        counters = [self.counters[stage.number]] if owned and self.counters else []
+        counters = [self.counters[stage.number]] if due and self.counters else []
+        awaited = () if self.mapping is None else self.mapping.awaited
+        left = {v: Value(v.aval, stage.number) for v in owned if v in awaited}
 
         def function(array_of: Lookup) -> Arrays:
             with stage.on_its_ipu():
@@ -231,15 +238,38 @@ class MicroBatch:
                 for v in owned:
                     for other in self.cotangents.get(v, ()):
                         gradients[v] = gradients[v] + array_of(other)
-                mapped = model.mapped({v: gradients[v] for v in owned}, array_of)
-                sums = self.accumulated(mapped, array_of, counters)
-            return {**{to: gradients[v] for v, to in passed.items()}, **sums}
+                mapped = self.mapped(stage, gradients, array_of)
+                sums = self.accumulated({v: mapped[v] for v in due}, array_of, counters)
+            on = {**passed, **left}
+            return {**{to: gradients[v] for v, to in on.items()}, **sums}
 
-        reads = [*halves_reads, *hook_reads, *given_back]
-        updates = [*(self.accumulators[v] for v in owned), *counters]
+        reads = [*halves_reads, *self.mapping_reads(stage), *given_back]
+        updates = [*(self.accumulators[v] for v in due), *counters]
         self.task(stage, pipelines.Kind.BACKWARD, function, reads, updates)
+        self.waiting.update(left)
         for value, cotangent in passed.items():
             self.cotangents.setdefault(value, []).append(cotangent)
+
+    def mapping_reads(self, stage: Stage) -> list[Value]:
+        """What a stage's part of the mapping reads beside the gradients that it has itself."""
+        if self.mapping is None:
+            return []
+        gradients = self.mapping.gradients(stage.number)
+        return [
+            *self.mapping.others(stage.number),
+            *(self.waiting[v] for v in gradients if v in self.waiting),
+        ]
+
+    def mapped(self, stage: Stage, gradients: Arrays, array_of: Lookup) -> Arrays:
+        """What is added up, as far as a stage makes it."""
+        if self.mapping is None:
+            return gradients
+        waited = {
+            v: array_of(self.waiting[v])
+            for v in self.mapping.gradients(stage.number)
+            if v in self.waiting
+        }
+        return self.mapping.mapped(stage.number, array_of, {**gradients, **waited})
 
     def seed(self, value: Value, array_of: Lookup) -> jax.Array:
         """The cotangent of a value: the sum of what its readers gave back; 1 for the loss."""
@@ -257,8 +287,9 @@ class MicroBatch:
         made: dict[Value, jax.Array] = {}
         for value, gradient in gradients.items():
             buffer = self.accumulators[value]
-            total = added(array_of(buffer), gradient, method, count, done)
-            made[buffer] = ops.store(total, buffer.storage)
+            with self.model.stages[self.owners[value]].on_its_ipu():
+                total = added(array_of(buffer), gradient, method, count, done)
+                made[buffer] = ops.store(total, buffer.storage)
         if done is not None:
             made[counters[0]] = done + 1
         return made

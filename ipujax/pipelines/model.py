@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -179,18 +179,9 @@ class Model:
         jax.eval_shape(function, *(v.aval for v in self.output_leaves))
         return made[0]
 
-    def mapped(self, gradients: Arrays, array_of: Callable[[Value], jax.Array]) -> Arrays:
-        """The gradients of one micro-batch as the optimizer wants them."""
-        if not gradients or not self.maps:
-            return gradients
-        output, names = self.optimizer([*map(array_of, self.output_leaves)]), self.variables
-        named = {names[v]: gradient for v, gradient in gradients.items()}
-        mapped = mapped_by(output, named, {names[v]: array_of(v) for v in gradients})
-        return {v: mapped[names[v]] for v in gradients}
 
-
-def mapped_by(output: OptimizerFunctionOutput, gradients: Named, variables: Named) -> Named:
-    """The first moment of an optimizer's step, on gradients and variables by name."""
+def mapped_by(output: OptimizerFunctionOutput, gradients: Pytree, variables: Pytree) -> Pytree:
+    """The first moment of an optimizer's step, on gradients in the structure of the variables."""
     args, kwargs = output.compute_gradients_args, output.compute_gradients_kwargs
     return compute_gradients(output.opt, gradients, variables, *args, **kwargs)
 

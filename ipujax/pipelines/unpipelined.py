@@ -138,8 +138,13 @@ class Unpipelined:
         trained = {name: leaves[index] for name, index in self.trained.items()}
         (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
         outputs, after = others
-        mapped = mapped_by(self.request.optimizer(*pipelined), gradients, trained)
-        return Step(loss, outputs, mapped, after)
+        by_place = {self.trained[name]: gradient for name, gradient in gradients.items()}
+        zeros = [jnp.zeros_like(leaf) for leaf in leaves]
+        tree = structure.unflatten([by_place.get(i, zero) for i, zero in enumerate(zeros)])
+        output = self.request.optimizer(*pipelined)
+        mapped = structure.flatten_up_to(mapped_by(output, tree, variables))
+        by_name = {name: mapped[index] for name, index in self.trained.items()}
+        return Step(loss, outputs, by_name, after)
 
     def results(
         self, variables: Pytree, untrained: Pytree, arguments: Arguments
