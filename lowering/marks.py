@@ -28,6 +28,9 @@ EACH = "each_replica"
 PARTIALS_TYPE = "partials_type"
 STOCHASTIC_ROUNDING = "stochastic_rounding"
 
+# Under this attribute, convolutions run at the same time; its options are "multi_conv.<option>".
+MULTI_CONV = "multi_conv"
+
 # Under this attribute with this value, convolutions may add up their products in any order.
 CONVOLUTIONS = "convolutions"
 PRODUCTS = "products"
@@ -80,6 +83,16 @@ class Marks:
     def convolutions(self) -> str | None:
         """What convolutions may become on CPUs (see `passes.as_products`)."""
         return dict(self.attributes).get(CONVOLUTIONS)
+
+    @property
+    def multi_conv(self) -> tuple[tuple[str, str], ...] | None:
+        """The options of the multi-convolution around it, and its number if it has one."""
+        named = dict(self.attributes)
+        if MULTI_CONV not in named:
+            return None
+        prefix = f"{MULTI_CONV}."
+        options = ((n.removeprefix(prefix), v) for n, v in self.attributes if n.startswith(prefix))
+        return (("number", named[MULTI_CONV]), *options)
 
     @property
     def stochastic_rounding(self) -> bool | None:

@@ -27,8 +27,8 @@ class MultiConv:
     """A scope whose convolutions are one: none depends on another, and they may run in parallel.
 
     Operators carry the frontend attribute `multi_conv`, and what is set here, as
-    `nn_ops.multi_conv` has them. The machine model plans each convolution by itself and reads none
-    of it.
+    `nn_ops.multi_conv` has them. In reports they run at the same time, under `planType`,
+    `perConvReservedTiles` and `cycleBackOff`; the others change nothing.
     """
 
     _numbers = itertools.count()

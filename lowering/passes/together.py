@@ -16,6 +16,7 @@ from lowering.jaxpr import (
     in_context_of,
     name_stack,
 )
+from lowering.order import in_order
 from lowering.passes.rewrite import Anywhere, InBodies, Rewriter
 from lowering.structure import parameters_key
 
@@ -154,17 +155,7 @@ def _merged(units: Sequence[_Unit], levels: Sequence[int]) -> list[_Unit]:
 
 def _in_order(units: Sequence[_Unit]) -> list[_Unit]:
     """The units in their order, but for what others in front of them need, which goes first."""
-    needs = _needs(units)
-    placed: dict[int, _Unit] = {}
-    waiting = list(reversed(range(len(units))))
-    while waiting:
-        number = waiting[-1]
-        missing = [need for need in needs[number] if need not in placed]
-        if missing and number not in placed:
-            waiting.extend(reversed(missing))
-        else:
-            placed.setdefault(waiting.pop(), units[number])
-    return list(placed.values())
+    return [units[number] for number in in_order(_needs(units))]
 
 
 def _combined(closed: ClosedJaxpr, units: Sequence[_Unit], kind: Kind) -> ClosedJaxpr:

@@ -13,7 +13,7 @@ from ipujax.errors import IPUError
 from ipujax.system.config_schema import did_you_mean
 from lowering import jaxpr, marks
 
-_ATTRIBUTE = "multi_conv"
+_ATTRIBUTE = marks.MULTI_CONV
 _PLAN_TYPES = ("parallel", "serial")
 
 
@@ -26,15 +26,21 @@ def multi_conv(
     as one operation). Each call traces the function once.
     Numbers are those of the function itself (fact nn.multi_conv_equal). All its operations, and
     those of its gradient, carry the frontend attributes `multi_conv` and, for each option,
-    `multi_conv.<option>`. These are in the program for whoever maps it to tiles; the machine
-    model plans every convolution by itself, on all tiles, and does not read them.
+    `multi_conv.<option>`.
+
+    The machine model runs them at the same time, each on tiles of its own, for as long as the
+    slowest takes; so it does their gradients. Those inside of jitted functions and loops are
+    planned by themselves.
 
     Args:
       func: takes positional arguments only, all of them (pytrees of) arrays; returns at least one
         array.
       options: Poplar's options of multi-convolutions: "planType" ("parallel" or "serial"),
         "perConvReservedTiles" (a whole number) and "cycleBackOff" (a number from 0 to 1). Values
-        may be text.
+        may be text. They act on reports: "serial" has convolutions follow each other, each on all
+        tiles; each convolution but the last has its tiles while so many (50) are kept for every
+        smaller one, and gives back what it can without taking longer by more than that share (0.1)
+        for each of these.
 
     Returns:
       A function with the results of `func`; without `func`, a decorator that makes one.

@@ -26,6 +26,7 @@ from lowering.jaxpr import (
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.items import Choice, Entry, Item, Listing, Loop, belonging
 from lowering.machine.kernels.iterations import Turns
+from lowering.machine.planner.side_by_side import MULTI_CONV
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
@@ -79,13 +80,13 @@ def shape(aval: Aval) -> Shape:
     return Shape(shape_of(aval), dtype_name(aval))
 
 
-def marks_of(jaxpr: Jaxpr) -> tuple[tuple[str | None, bool], ...]:
-    """Partials and direction of the products in a jaxpr, which its structure does not tell."""
-    products: list[tuple[str | None, bool]] = []
+def marks_of(jaxpr: Jaxpr) -> tuple[tuple[Any, ...], ...]:
+    """What scopes say of the products in a jaxpr, which its structure does not tell."""
+    products: list[tuple[Any, ...]] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in PLANNED:
             mark = marks.read(name_stack(eqn))
-            products.append((mark.partials_type, mark.backward))
+            products.append((mark.partials_type, mark.backward, mark.multi_conv))
         for inner in sub_jaxprs(eqn):
             products.extend(marks_of(inner))
     return tuple(products)
@@ -216,11 +217,20 @@ class _Lister:
             params=(
                 *((k, v) for k, v in eqn.params.items() if _is_plain(v)),
                 *self._options.block_of(name),
+                *_side_by_side(eqn),
             ),
             partials=partials,
             memory_proportion=proportion,
             literals=literals if name in _CHEAPER_WITH_CONSTANTS and any(literals) else (),
         )
+
+
+def _side_by_side(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
+    """The options of the multi-convolution that a convolution belongs to, if it is parallel."""
+    options = marks.read(name_stack(eqn)).multi_conv
+    if eqn.primitive.name != "conv_general_dilated" or options is None:
+        return ()
+    return () if ("planType", "serial") in options else ((MULTI_CONV, options),)
 
 
 def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:

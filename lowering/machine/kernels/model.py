@@ -18,6 +18,7 @@ from lowering.machine.kernels.listing import CONSTANT, PLANNED
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.kernels.views import shown_of
 from lowering.machine.mapping import VECTOR_BYTES, linear
+from lowering.machine.planner.side_by_side import MULTI_CONV
 from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
@@ -117,7 +118,7 @@ class _Kernel:
                 for part, result in enumerate(item.writes):
                     behind.see(result, first, operation, part)
                 known.update(item.writes)
-            if operation.name in PLANNED:
+            if operation.name in (*PLANNED, MULTI_CONV):
                 wanted = cost_of(item.operations, self.target).operands
                 for value, want in zip(item.reads, wanted, strict=False):
                     if want is not None and value is not None and value in known:

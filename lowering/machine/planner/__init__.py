@@ -9,3 +9,4 @@ from lowering.machine.planner.product import matmul as matmul
 from lowering.machine.planner.rule import product_cost as product_cost
 from lowering.machine.planner.search import Plan as Plan
 from lowering.machine.planner.search import plan as plan
+from lowering.machine.planner.side_by_side import multi_conv_cost as multi_conv_cost

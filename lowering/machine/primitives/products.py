@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.planner import product_cost
+from lowering.machine.planner import multi_conv_cost, product_cost
 from lowering.machine.primitives.composite import assembled, chain, product
 from lowering.machine.primitives.vertices import (
     FREE,
@@ -90,5 +90,6 @@ RULES: dict[str, Rule] = {
     **alike(product_cost, "conv_general_dilated dot_general"),
     **alike(other_product, "cudnn_fusion" + _ATTENTION),
     **alike(scaled, "scaled_dot scaled_matmul scaled_matmul_wrapper"),
+    "multi_conv": multi_conv_cost,
     "ragged_dot_general": ragged,
 }

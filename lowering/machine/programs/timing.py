@@ -16,6 +16,7 @@ from lowering.machine.kernels.layouts import Laid, Layouts
 from lowering.machine.kernels.listing import list_operations, marks_of, shape
 from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import scheduled
+from lowering.machine.kernels.side_by_side import side_by_side
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.options import ModelOptions, stage_options
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
@@ -200,7 +201,7 @@ class Timer:
         key = (*alike, operands, plans, replicas, deciding, turn)
         if key not in self._known:
             listing = list_operations(closed, plans, turns=turns)
-            listing = fused(listing, ELEMENTWISE.__contains__)
+            listing = side_by_side(fused(listing, ELEMENTWISE.__contains__))
             if self.options.reorders:
                 listing = scheduled(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(
