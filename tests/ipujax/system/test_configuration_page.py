@@ -16,9 +16,9 @@ ABOUT = """\
 # Options of `IPUConfig`
 
 Every attribute, with its default, what kind of thing it changes here, and what it acts on. The same
-is in `config.get_attribute_metadata(name)`: `.default`, `.effect`, `.doc`. What follows is made of that
-by `pytest tests/ipujax/system/test_configuration_page.py --update-golden`, and tests change each
-option alone to see whether its effect is what it says.
+is in `config.get_attribute_metadata(name)`: `.default`, `.effect`, `.doc`. What follows is made of
+that by `pytest tests/ipujax/system/test_configuration_page.py --update-golden`, and tests change
+each option alone to see whether its effect is what it says.
 
 """
 
@@ -33,9 +33,9 @@ def page() -> str:
     lines += [f"| {effect.name} | {effect.value} |" for effect in Effect]
     lines += ["", "| attribute | default | effect | what it does |", "|---|---|---|---|"]
     for name in OPTIONS:
-        known = IPUConfig().get_attribute_metadata(name)
+        known, effect = IPUConfig().get_attribute_metadata(name), OPTIONS[name] or Effect.NONE
         default = cell(f"`{known.default!s}`" if known.default != "" else "`''`")
-        lines.append(f"| `{name}` | {default} | {known.effect.name} | {cell(known.doc)} |")
+        lines.append(f"| `{name}` | {default} | {effect.name} | {cell(known.doc)} |")
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 
