@@ -14,9 +14,9 @@ from ipujax.report.advice.changes import Case, Source, changes
 from ipujax.report.advice.evidence import DATA, Evidence, gather
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, need_bytes
-from ipujax.report.advice.trials import Trial, trials
+from ipujax.report.advice.trials import Trial, Trials, trials
 from ipujax.report.advice.waiting import waiting
-from ipujax.report.words import size
+from ipujax.report.words import counted, size
 from lowering import machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
@@ -50,10 +50,26 @@ def advice(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
     guessed = [*_about_data(worst), *_about_code(worst), *_about_ipus(facts, worst)]
     entries += [e for e in guessed if e.about_bytes >= least and e.rule not in rules]
     entries.sort(key=lambda entry: (not entry.enough, -entry.about_bytes))
+    if not any(entry.enough for entry in entries):
+        entries.append(Advice("not_enough", _best(profile, found), 0))
     if found.untried:
         names = "; ".join(change.short for change in found.untried)
         entries.append(Advice("untried", f"not tried, to make no more models: {names}", 0))
     return tuple(entries)
+
+
+def _best(profile: machine.Profile, found: Trials) -> str:
+    """How far what was modelled comes where that is not far enough."""
+    what = f"nothing that was modelled ({counted(found.models, 'model')}) is enough"
+    if not found.done:
+        return f"{what}, or helps at all"
+    best = min(found.done, key=lambda trial: sum(need_bytes(trial.profile.memory)))
+    fullest = int(best.profile.memory.tile_peak_bytes.max())
+    names = " + ".join(change.short for change in best.changes)
+    share = f"{fullest / profile.memory.limit:.0%} of what there is"
+    return (
+        f"{what}; the best is {names}, which leaves {fullest:,} bytes on the fullest tile ({share})"
+    )
 
 
 def _modelled(profile: machine.Profile, trial: Trial) -> Advice:

@@ -1,7 +1,7 @@
 """Applies changes, alone and together, and models the program again, as often as is worth it.
 
 What costs a user least comes first. The first changes are added up until the program fits; the
-models that are left go to each change alone.
+models that are left go to each change alone, unless they take long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lowering import machine
 
 _MOST_STEPS = 120_000  # of all models together
 _LEAST_MODELS, _MOST_MODELS = 6, 12
-_SLOW = 10_000  # steps; a model of more is logged
+_LONG = 5_000  # steps; models of more are logged, and end with the first that is enough
 _HELPS = 0.95  # of what is too much is left at most, after a change that helps
 
 
@@ -35,10 +35,12 @@ class Trials:
     Attributes:
       done: what helps, in the order in which it was tried.
       untried: changes that, alone or with others, the budget did not allow.
+      models: how many were made.
     """
 
     done: tuple[Trial, ...]
     untried: tuple[Change, ...]
+    models: int
 
 
 def budget(profile: machine.Profile) -> int:
@@ -79,18 +81,19 @@ class _Search:
     ):
         self.case, self.profile, self.further = case, profile, further
         self.found = list(found)
-        self.left = budget(profile)
+        self.left, self.models = budget(profile), 0
+        self.is_long = _steps(profile) > _LONG
         self.done: list[Trial] = []
         self.tried: set[tuple[int, ...]] = set()
 
     def run(self) -> Trials:
-        """Adds changes up until the program fits, then tries each alone."""
+        """Adds changes up until the program fits, then tries each alone if that is quick."""
         self.add_up()
         alone = [trial for change in self.found if (trial := self.model((change,), self.profile))]
         self.done += [trial for trial in alone if _helps(trial.profile, self.profile)]
         known = {number for key in self.tried for number in key}
         untried = [change for change in self.found if id(change) not in known]
-        return Trials(tuple(self.done), tuple(untried))
+        return Trials(tuple(self.done), tuple(untried), self.models)
 
     def add_up(self) -> None:
         """Keeps each change that helps beside those before it."""
@@ -125,15 +128,17 @@ class _Search:
             return None
         if key in self.tried or not self.left:
             return None
-        self.left -= 1
+        self.left, self.models = self.left - 1, self.models + 1
         self.tried.add(key)
-        if _steps(self.profile) > _SLOW:
+        if self.is_long:
             words = " + ".join(change.short for change in several)
             get_logger().info(f"`{self.profile.name}` does not fit; modelling it with {words}")
         changed = self.case
         for change in sorted(several, key=lambda change: not change.first):
             changed = change.apply(changed)
         profile = changed.profile()
+        if profile is not None and profile.memory.fits and self.is_long:
+            self.left = 0
         return None if profile is None else Trial(several, profile)
 
 

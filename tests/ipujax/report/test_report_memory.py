@@ -89,7 +89,8 @@ def advice_for(**arguments: Any) -> list[str]:
     assert not report.memory.fits
     ranks = [(not entry.enough, -entry.about_bytes) for entry in report.advice]
     assert ranks == sorted(ranks)
-    assert all(entry.about_bytes > 0 for entry in report.advice)
+    said = ("not_enough", "untried")
+    assert all(entry.about_bytes > 0 for entry in report.advice if entry.rule not in said)
     return [entry.text for entry in report.advice]
 
 
@@ -123,7 +124,7 @@ def report_of_layers(stages: int, **arguments: Any) -> Report:
 def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
     configured(ipu_model__tiles_per_ipu=4)
     before = report_of_layers(8, **STACKED)
-    (entry,) = (e for e in before.advice if offload in e.text and e.rule != "combination")
+    (entry,) = (e for e in before.advice if offload in e.text and e.rule.startswith("offload"))
     after = report_of_layers(8, **STACKED, **{offload: True})
     lowered = int((before.memory.peak_bytes - after.memory.peak_bytes)[0])
     assert entry.about_bytes == lowered

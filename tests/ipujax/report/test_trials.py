@@ -151,6 +151,18 @@ def test_searches_end_after_as_many_models_on_all_machines() -> None:
     assert found.done == ()
 
 
+def test_searches_of_long_programs_end_with_what_is_enough() -> None:
+    fits, lacks = (of_layers((1, 1), tiles).profile for tiles in (100, 1))
+    case = Case(None, None, None)  # type: ignore[arg-type]
+    (one, *_) = lacks.liveness
+    long = dc.replace(lacks, liveness=[one] * 1000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Case, "profile", lambda _: fits)
+        found = [trials(case, each, [change(name) for name in "abc"]) for each in (lacks, long)]
+    assert [each.models for each in found] == [3, 1]
+    assert [change.rule for change in found[1].untried] == ["b", "c"]
+
+
 def test_long_programs_are_modelled_less_often() -> None:
     profile = of_layers((1, 1), 100).profile
     (one, *_), times = profile.liveness, 1000
@@ -263,3 +275,13 @@ def test_numbers_of_ipus_that_are_no_bound_are_not_given_as_one() -> None:
         assert not any(re.search(r"at least \d+ IPU", text) for text in texts)
         guessed = [text for text in texts if "about" in text and "IPUs" in text]
         assert all("not modelled" in text for text in guessed if "split the model" in text)
+
+
+def test_what_is_not_enough_says_how_far_it_comes() -> None:
+    report = of_layers((2, 2), 1)
+    assert not any(entry.enough for entry in report.advice)
+    sentence = only(report, "not_enough").text
+    best = min(entry.fullest_bytes for entry in report.advice if entry.fullest_bytes)
+    assert "is enough; the best is " in sentence
+    assert f"{best:,} bytes on the fullest tile" in sentence
+    assert not any(entry.rule == "not_enough" for entry in of_layers((4, 4), 4).advice)
