@@ -112,6 +112,7 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         merged_scatter_bytes=optimizations.maximum_reduce_scatter_buffer_size,
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
+        tables_are_remote=config.experimental.enable_remote_buffer_embedding,
         merges_remote=remote is not MergeRemoteBuffersBehaviour.NO_MERGING,
         merges_infeeds=optimizations.merge_infeed_io_copies,
         synthetic=poplar_flags().made_up,

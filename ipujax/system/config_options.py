@@ -84,12 +84,12 @@ class Experimental(ConfigNode):
       always_rearrange_copies_on_the_host: Bring streamed data into the device's layout on the host
         instead of on the device: slower, but no memory of the device is spent. It changes nothing
         here: arrays come in the layout that the model gives them.
-      enable_remote_buffer_embedding: Keep host embeddings in remote buffers. It changes nothing
-        here: their tables are arrays of the host.
+      enable_remote_buffer_embedding: Keep host embeddings in remote buffers: in reports their rows
+        come from streaming memory. The tables themselves are arrays of the host in any case.
     """
 
     always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.NONE)
-    enable_remote_buffer_embedding: bool = option(False, effect=Effect.NONE)
+    enable_remote_buffer_embedding: bool = option(False, effect=Effect.MODEL)
     multi_replica_distribution: MultiReplicaDistribution = category()
 
 

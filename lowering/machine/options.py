@@ -41,6 +41,8 @@ class ModelOptions:
         (`IPUConfig.optimizations.maximum_send_recv_cluster_size`).
       merges_infeeds: whether the arrays of an infeed's element share an exchange
         (`IPUConfig.optimizations.merge_infeed_io_copies`).
+      tables_are_remote: whether tables of the host are in streaming memory
+        (`IPUConfig.experimental.enable_remote_buffer_embedding`).
       merges_remote: whether remote buffers of one shape share the code of their transfers
         (`IPUConfig.optimizations.merge_remote_buffers`).
       merged_bytes: up to how many bytes all-reduces are merged
@@ -63,6 +65,7 @@ class ModelOptions:
     io_tiles: int = 0
     overlaps_io: bool = False
     io_proportion: float | None = None
+    tables_are_remote: bool = False
     merges_remote: bool = True
     merged_bytes: int = 0
     merged_scatter_bytes: int = 0
@@ -92,6 +95,7 @@ class ModelOptions:
         return Host(
             target=self.target,
             asks_tables="hostembedding" not in self.synthetic,
+            tables_are_remote=self.tables_are_remote,
             merged_bytes=self.merged_host_bytes,
         )
 

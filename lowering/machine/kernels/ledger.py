@@ -16,11 +16,12 @@ from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchanges import Host
+from lowering.machine.transfers.links import remote_cycles
 from lowering.ops import host_tables
 from lowering.ops.user_ops import user_callback_p
 
-_ON_TABLES = {primitive.name for primitive in host_tables.PRIMITIVES}
-_ON_HOST = {user_callback_p.name, *_ON_TABLES}
+_ON_TABLES = frozenset(primitive.name for primitive in host_tables.PRIMITIVES)
+_ON_HOST = frozenset({user_callback_p.name, *_ON_TABLES})
 """Operations of the host: their operands and results cross to it and back."""
 
 Share: TypeAlias = tuple[TileMapping, float]
@@ -43,6 +44,7 @@ class Ledger:
         self.assumptions: dict[str, None] = {}
         self._collectives, self._host = collectives, host
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
+        self._remote = _ON_TABLES if host.tables_are_remote else frozenset[str]()
 
     def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> None:
         """An item runs, after its operands have been brought together.
@@ -65,13 +67,16 @@ class Ledger:
             links = self._collectives.cycles(item.operations[0])
             if links:
                 self.steps.step("inter_ipu", name, origin, links)
-            if primitive in self._on_host:
+            if primitive in self._on_host & self._remote:
+                rows = _rows_moved(item.operations[0])
+                self.steps.step("remote", name, origin, remote_cycles(self._target, rows))
+            elif primitive in self._on_host:
                 self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
         self._add_total((*code, item.backward, origin, item.scope), total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
-        if primitive in _ON_TABLES & self._on_host:
+        if primitive in (_ON_TABLES & self._on_host) - self._remote:
             self._assume(item, "what the host does with its table takes no time")
 
     def move(
@@ -168,6 +173,13 @@ class Ledger:
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
         self.code[signature] = known.again(use.runs) if known else use
+
+
+def _rows_moved(operation: Operation) -> int:
+    """Bytes of rows that an operation on a table moves: an update loads and stores them."""
+    if operation.name == host_tables.update_p.name:
+        return 2 * max(shape.bytes for shape in operation.operands)
+    return max(shape.bytes for shape in operation.results)
 
 
 def _dtype(operation: Operation) -> str:

@@ -33,11 +33,13 @@ class Host:
     Attributes:
       target: the chip.
       asks_tables: whether operations on its tables go there; else rows are made up.
+      tables_are_remote: whether its tables are in streaming memory, beside the chip.
       merged_bytes: up to how many bytes arrays for its calls and tables go together.
     """
 
     target: Target
     asks_tables: bool = True
+    tables_are_remote: bool = False
     merged_bytes: int = 0
 
     def cycles(self, sizes: Iterable[int], most: int | None = None) -> int:

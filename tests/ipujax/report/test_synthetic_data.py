@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -55,4 +57,11 @@ def test_rows_of_synthetic_tables_take_no_time(monkeypatch: pytest.MonkeyPatch) 
     assert host_cycles(made_up) == 0
     assert made_up.cycles == asked.cycles - host_cycles(asked)
     assert any("table" in text for text in asked.assumptions)
+    monkeypatch.delenv("TF_POPLAR_FLAGS")
+    configured(experimental__enable_remote_buffer_embedding=True)
+    remote = report()
+    rows = 8 * 16 * 4 / 5e9 * remote.target.clock_hz
+    assert remote.busy_cycles["remote"].sum() == math.ceil(rows)
+    assert host_cycles(remote) == 0
+    assert not remote.assumptions
     assert not made_up.assumptions

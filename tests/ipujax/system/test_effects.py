@@ -152,6 +152,9 @@ BESIDE = {
         "io_tiles.place_ops_on_io_tiles": [],
     }.items()
 }
+LOOK_AHEAD = [("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD)]
+BESIDE["scheduling.maximum_scheduler_lookahead_depth"] = LOOK_AHEAD
+BESIDE["scheduling.maximum_scheduler_search_space_size"] = LOOK_AHEAD
 """What is set before and after the change, so that there is something to change."""
 ELSEWHERE = {"compilation_poplar_options": "whether what does not fit is an error"}
 """Options of which reports do not tell what they change."""
