@@ -187,9 +187,6 @@ class Norms(ConfigNode):
 class Optimizations(ConfigNode):
     """What the compiler trades against what.
 
-    Those of effect NONE change nothing here: of lookups, multiplications and remote buffers each is
-    modelled by itself.
-
     Attributes:
       prefetch_data_streams: Let the host fetch data while the IPUs compute. Without it, an element
         of an infeed is fetched when the step comes that takes it; reports do not count the host's
@@ -198,7 +195,7 @@ class Optimizations(ConfigNode):
         in one update: fewer steps, more memory. It pays for small lookups; large ones take as long.
       combine_matmuls: Merge multiplications that share their weights or their input, gradients
         included: one larger product is faster than several, and takes more memory. Operands are
-        put side by side first, which costs a copy.
+        put side by side first, which costs a copy. Numbers stay the same to rounding.
       enable_graph_outlining: Use the same code for equal operations on different data: less code.
         The copies of data to where the code expects it are not modelled.
       merge_infeed_io_copies: Merge the copies of the arrays of an infeed's element into one, which
@@ -227,7 +224,8 @@ class Optimizations(ConfigNode):
       cholesky_block_size: Size of the blocks, one tile each, in which Cholesky factors are
         computed; 0 leaves the choice to the compiler. With N rows there are N / size unrolled
         steps: small blocks are more parallel, large ones need less control code.
-      enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy.
+      enable_fast_math: Reassociate and transform arithmetic with no promise of accuracy. It changes
+        nothing here: all arithmetic stays as the program has it.
     """
 
     prefetch_data_streams: bool = option(True, effect=Effect.HOST)
