@@ -26,6 +26,7 @@ from lowering.jaxpr import (
     with_eqns,
 )
 from lowering.keeping.choice import just_in_time, run_again
+from lowering.keeping.scans import scans_keeping_less
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
 from lowering.passes.rewrite import Anywhere, jits_opened
@@ -74,6 +75,7 @@ def differentiate(
     ahead, seeds, behind = _halved(jaxpr.eqns, given)
     behind = with_actions(behind, needed_for(behind, wanted))
     always = {operands[i] for i in constant} | set(jaxpr.constvars)
+    ahead, behind = scans_keeping_less(ahead, behind, always)
     again = _again(ahead, behind, wanted, always, operands)
 
     backward = just_in_time(again, behind)
