@@ -232,11 +232,11 @@ def user_line(eqn: JaxprEqn) -> str:
 
 def line_of(traceback: Any) -> str:
     """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
-    frame = next(_user_frames(traceback), None)
+    frame = next(user_frames(traceback), None)
     return f"{frame.file_name}:{frame.start_line} ({frame.function_name})" if frame else ""
 
 
-def _user_frames(traceback: Any) -> Iterator[Any]:
+def user_frames(traceback: Any) -> Iterator[Any]:
     """The user's frames of a JAX traceback, innermost first."""
     codes, places = traceback.raw_frames() if traceback else ((), ())
     for code, place in zip(codes, places, strict=True):
@@ -268,19 +268,22 @@ def name_stack(eqn: JaxprEqn) -> str:
 def under(eqn: JaxprEqn, outer: JaxprEqn, body: Jaxpr) -> Any:
     """The source info of `eqn`, one of the body of the call `outer`, once that has been opened."""
     stack = outer.source_info.name_stack + eqn.source_info.name_stack
-    return at_line_of(eqn, outer, body).source_info.replace(name_stack=stack)
+    return called_from(eqn, outer, body).source_info.replace(name_stack=stack)
 
 
-def at_line_of(eqn: JaxprEqn, outer: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
-    """An equation of a body, with the line of the equation around that if a library made it.
+def called_from(eqn: JaxprEqn, outer: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
+    """An equation of a body, with the frames of the equation around that behind its own.
 
-    JAX keeps what it traced of a library's function, so that its equations have the line of
-    whoever called the function first.
+    Of what it traces once and keeps, JAX keeps the frames inside; those of libraries' functions
+    do without.
     """
-    if outer is None or _stems_from_user(eqn, body.debug_info.func_src_info):
+    around = outer.source_info.traceback if outer is not None else None
+    own = eqn.source_info.traceback
+    if around is None or own == around:
         return eqn
-    line = eqn.source_info.replace(traceback=outer.source_info.traceback)
-    return eqn.replace(source_info=line)
+    stems = _stems_from_user(eqn, body.debug_info.func_src_info)
+    frames = own + around if stems else around
+    return eqn.replace(source_info=eqn.source_info.replace(traceback=frames))
 
 
 def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
@@ -331,7 +334,7 @@ def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) ->
 
 def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
     """The user's frames behind an equation, innermost first; equal for forward and backward."""
-    frames = _user_frames(eqn.source_info.traceback)
+    frames = user_frames(eqn.source_info.traceback)
     return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
 
 

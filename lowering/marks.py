@@ -12,6 +12,7 @@ import contextlib
 import dataclasses as dc
 import functools
 import re
+from typing import Literal
 from urllib.parse import quote, unquote
 
 import jax
@@ -45,6 +46,7 @@ NARROWED = "narrowed"  # around what stands for a result of float16
 
 # What JAX wraps around names, and the names that it writes itself.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
+_DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
 _KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED)
 _OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
@@ -135,6 +137,15 @@ def read(stack: str) -> Marks:
         jit_scope=texts.get(JIT_SCOPE),
         backward="transpose(" in stack,
     )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def derivative(stack: str) -> Literal["forward", "backward"] | None:
+    """The pass of the outermost derivative around an equation: "forward", "backward" or None."""
+    first = _DERIVATIVE.search(stack)
+    if first is None:
+        return None
+    return "forward" if first[1] == "jvp" else "backward"
 
 
 def scope(stack: str) -> str:

@@ -22,6 +22,22 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
 
 
+def called(path: Sequence[str]) -> str:
+    """A call path as `resnet.py:17 > :5`: each file once for frames in it that follow each other.
+
+    Args:
+      path: frames as `file:line (function)`, the outermost first.
+    """
+    texts: list[str] = []
+    before = ""
+    for frame in path:
+        file, _, line = frame.rpartition(" (")[0].rpartition(":")
+        name = file.replace("\\", "/").rpartition("/")[2]
+        texts.append(f":{line}" if file == before else f"{name}:{line}")
+        before = file
+    return " > ".join(texts)
+
+
 def size(bytes_: int) -> str:
     """Bytes in powers of 1000: `1.5 MB`."""
     value = float(bytes_)

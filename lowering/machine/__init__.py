@@ -18,6 +18,7 @@ from lowering.machine.mapping import TileMapping as TileMapping
 from lowering.machine.mapping import linear as linear
 from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
+from lowering.machine.profile import DIRECTIONS as DIRECTIONS
 from lowering.machine.profile import TASK_PHASES as TASK_PHASES
 from lowering.machine.profile import Grid as Grid
 from lowering.machine.profile import Memory as Memory

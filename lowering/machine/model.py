@@ -43,6 +43,7 @@ def model(
     names = value_names(program, arguments or {}, results)
     homes = reside(program, timing.kernels, timer.laid, tiles, names, updates)
     liveness = tuple(liveness_of(home, options.io_tiles) for home in homes)
+    operations = _operations(timing, options.target)
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
         compute[total.source] += total.compute_cycles
@@ -53,10 +54,10 @@ def model(
         replication_factor=program.replicas,
         instances=program.instances,
         cycles=timing.cycles,
-        steps=Steps(timing.trace),
+        steps=Steps(timing.trace, operations),
         memory=memory_of(program, timing.kernels, homes, liveness, options),
         liveness=liveness,
-        operations=_operations(timing, options.target),
+        operations=operations,
         program=timing.tree,
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
@@ -119,8 +120,11 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
             source=total.source,
             origin=total.origin,
             scope=total.scope,
+            call_path=total.call_path,
+            direction=total.direction,
+            number=number,
         )
-        for (ipu, _), total in timing.totals.items()
+        for (ipu, number), total in timing.totals.items()
     ]
     return tuple(sorted(totals, key=lambda operation: -operation.cycles))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 
+from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
 from lowering.machine.program_tree import ProgramNode
@@ -30,6 +32,10 @@ CATEGORIES = (
 
 FETCHED = ("vertex_code", "control_code", "exchange_code")
 """Those that are instructions, for which only a part of a tile's memory will do."""
+
+
+DIRECTIONS = get_args(Direction)
+"""The passes that operations belong to."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +139,11 @@ class OperationTotal:
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
       scope: the named scopes around them, outermost first, as `blocks/attention`, or "".
+      call_path: the user's frames behind them, as `file:line (function)`, outermost first; those of
+        installed packages are left out, unless there are no others.
+      direction: "forward", "backward" or "update", see `programs.directions`; None for what serves
+        several and for programs without a backward pass.
+      number: what its steps carry; what several IPUs do alike has one number.
     """
 
     name: str
@@ -147,6 +158,9 @@ class OperationTotal:
     source: str
     origin: str
     scope: str = ""
+    call_path: tuple[str, ...] = ()
+    direction: str | None = None
+    number: int = -1
 
 
 TASK_PHASES = tuple(phase.word for phase in Phase)

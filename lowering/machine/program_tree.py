@@ -34,6 +34,7 @@ class ProgramNode:
       count: how often it runs each time its parent does.
       ipu: where it runs; None for what concerns several or none.
       origin: the user's `file:line`, or "".
+      operation: the number of the operation that it is, see `OperationTotal`; None for a whole.
       children: its parts, in the order in which they run.
     """
 
@@ -43,4 +44,5 @@ class ProgramNode:
     count: int = 1
     ipu: int | None = None
     origin: str = ""
+    operation: int | None = None
     children: tuple[ProgramNode, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 from lowering import ir
 from lowering.control_flow import ControlFlow
 from lowering.equations import sliced, variables
-from lowering.jaxpr import Atom, Aval, JaxprEqn, Literal, Var, name_stack, user_line
+from lowering.jaxpr import Atom, Aval, JaxprEqn, Literal, Var, called_from, name_stack, user_line
 from lowering.marks import joined
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
@@ -82,12 +82,20 @@ class _Table:
 class _Body:
     """One body being cut."""
 
-    def __init__(self, table: _Table, placed: PlacedBody, enclosing: str):
-        self.table, self.placed, self.enclosing = table, placed, enclosing
+    def __init__(
+        self, table: _Table, placed: PlacedBody, enclosing: str, around: JaxprEqn | None = None
+    ):
+        self.table, self.placed, self.enclosing, self.around = table, placed, enclosing, around
 
     def sequence(self) -> ir.Sequence:
         groups, shared = group_equations(self.placed, self.enclosing)
-        return ir.Sequence(tuple(self.step(group, shared) for group in groups))
+        return ir.Sequence(tuple(self.step(self.called(group), shared) for group in groups))
+
+    def called(self, group: Group) -> Group:
+        """The group, whose equations have the frames of what is around the body, too."""
+        jaxpr = self.placed.jaxpr.jaxpr
+        eqns = [called_from(eqn, self.around, jaxpr) for eqn in group.eqns]
+        return dc.replace(group, eqns=eqns)
 
     def step(self, group: Group, shared: set[Var]) -> ir.Node:
         if group.is_kernel:
@@ -158,7 +166,7 @@ class _Inner:
     def body(self, number: int) -> tuple[ir.Sequence, list[ValueId]]:
         """A body's steps, and the values that it returns."""
         placed = self.bodies[number]
-        sequence = _Body(self.table, placed, self.stack).sequence()
+        sequence = _Body(self.table, placed, self.stack, self.flow.eqn).sequence()
         return sequence, [self.table.value(a) for a in placed.jaxpr.jaxpr.outvars]
 
     def results(self) -> list[ValueId]:

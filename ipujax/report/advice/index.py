@@ -64,7 +64,7 @@ class Index:
         equations: list[jaxpr.JaxprEqn] = []
         while todo:
             body, around = todo.pop()
-            inside = [jaxpr.at_line_of(inner, around, body) for inner in body.eqns]
+            inside = [jaxpr.called_from(inner, around, body) for inner in body.eqns]
             equations += inside
             todo += [(each, eqn) for eqn in inside for each in jaxpr.sub_jaxprs(eqn)]
         return equations

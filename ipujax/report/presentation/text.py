@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
 from ipujax.report.advice.findings import need_bytes
-from ipujax.report.words import counted, duration, ranges, size
+from ipujax.report.words import called, counted, duration, ranges, size
 from lowering import machine
 
 if TYPE_CHECKING:
@@ -175,24 +175,26 @@ def _categories(report: Report) -> list[str]:
 
 
 def _operations(report: Report) -> list[str]:
-    """The most expensive operations; equal ones of one line share a row, whatever their IPU.
+    """The most expensive operations; equal ones of one call path share a row, whatever their IPU.
 
     Their scopes stand before their names: `ctc_loss: scan float32[8]`.
     """
     alike: dict[tuple[str, str], list[machine.OperationTotal]] = {}
     for operation in report.operations:
         scope = f"{operation.scope}: " if operation.scope else ""
-        alike.setdefault((scope + operation.name, operation.origin), []).append(operation)
+        path = operation.call_path
+        line = called(path) if len(path) > 1 else short(operation.origin)
+        alike.setdefault((scope + operation.name, line), []).append(operation)
     order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
     if not order:
         return []
     rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
-    for (title, origin), equal in order[:_MOST_OPERATIONS]:
+    for (title, line), equal in order[:_MOST_OPERATIONS]:
         cycles = sum(o.cycles for o in equal)
         share = cycles / max(report.cycles * report.num_ipus, 1)
         runs = sum(o.runs for o in equal)
         ipus = ranges(sorted({o.ipu for o in equal}))
-        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, short(origin)])
+        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, line])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
     return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from lowering import marks
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
+from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.iterations import Turns
 from lowering.ops import user_ops
 
@@ -28,8 +29,9 @@ class Item:
         what another operation of the chain gives.
       writes: the values that it writes.
       eqn: the (last) equation, for its line; None for a constant.
-      backward: whether it belongs to a backward pass.
+      backward: whether JAX has transposed it.
       scope: the scopes around it that somebody has named, as `blocks/attention`, or "".
+      direction: of the pass that it belongs to; None in programs that only go one way.
     """
 
     operations: tuple[Operation, ...]
@@ -38,6 +40,7 @@ class Item:
     eqn: JaxprEqn | None
     backward: bool = False
     scope: str = ""
+    direction: Direction | None = None
 
     @property
     def name(self) -> str:
@@ -64,6 +67,7 @@ class Loop:
       inner: for each body, which operand of the loop each of its operands is.
       carried: pairs (operand of the loop, result of the last body) that are one buffer.
       writes: its results: those of the last body, stacked ones after carried ones.
+      direction: of what it does beside its bodies.
     """
 
     bodies: tuple[Listing, ...]
@@ -73,6 +77,7 @@ class Loop:
     carried: tuple[tuple[int, int], ...]
     writes: tuple[int, ...]
     eqn: JaxprEqn
+    direction: Direction | None = None
 
     @property
     def turns(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from lowering.call_paths import call_path
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Choice, Entry, Item, Loop, line_of
@@ -35,12 +36,20 @@ class Ledger:
       target: the chip.
       collectives: what operations between replicas cost.
       host: what going there costs.
+      numbers: gives each signature of an operation a number.
     """
 
-    def __init__(self, target: Target, collectives: Collectives, host: Host) -> None:
+    def __init__(
+        self,
+        target: Target,
+        collectives: Collectives,
+        host: Host,
+        numbers: Callable[[object], int],
+    ) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
-        self.totals: dict[object, Total] = {}
+        self.totals: dict[int, Total] = {}
+        self._numbers = numbers
         self.assumptions: dict[str, None] = {}
         self._collectives, self._host = collectives, host
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
@@ -58,9 +67,11 @@ class Ledger:
         """
         name, origin, code = item.name, line_of(item), (item.operations, received > 0)
         primitive, dtype = item.operations[0].name, _dtype(item.operations[-1])
-        total = Total(item.title, costs.source, origin, item.scope, dtype, 1)
+        path, direction = call_path(item.eqn), item.direction
+        total = Total(item.title, costs.source, origin, item.scope, path, direction, dtype, 1)
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
-        with self.steps.timed(total):
+        number = self._numbers((*code, item.backward, direction, origin, path, item.scope))
+        with self.steps.timed(total, number):
             if received:
                 self.steps.run(name, origin, (Phase("rearrange", 0.0, received),))
             self.steps.run(name, origin, costs.phases, costs.repeats)
@@ -72,7 +83,7 @@ class Ledger:
                 self.steps.step("remote", name, origin, remote_cycles(self._target, rows))
             elif primitive in self._on_host:
                 self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
-        self._add_total((*code, item.backward, origin, item.scope), total)
+        self._add_total(number, total)
         self._add_code(code, _code_of(costs, received))
         if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
@@ -80,14 +91,18 @@ class Ledger:
             self._assume(item, "what the host does with its table takes no time")
 
     def move(
-        self, name: str, origin: str, phase: Phase, bytes_: float, steps: Supersteps, times: int = 1
+        self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1
     ) -> None:
-        """Data moves that no operation of the listing moves; `times` over in steps of a body."""
-        title = f"{name} {phase.name}"
-        total = Total(title, origin=origin, runs=1, bytes=bytes_)
-        with steps.timed(total):
-            steps.run(name, origin, (phase,))
-        self._add_total((title, origin), total, times)
+        """Data moves that no operation of the listing moves; `times` over in steps of a body.
+
+        What passes through the kernel goes the way of what ran last.
+        """
+        if total.direction is None and self.totals:
+            total.direction = next(reversed(self.totals.values())).direction
+        number = self._numbers((total.title, total.origin, total.call_path, total.direction))
+        with steps.timed(total, number):
+            steps.run(name, total.origin, (phase,))
+        self._add_total(number, total, times)
 
     def repeat(
         self,
@@ -115,7 +130,7 @@ class Ledger:
             for inside in costs:
                 body.append(inside.trace, inside.cycles, inside.nodes)
             if moved:
-                self.move(name, origin, slices, bytes_, body, times)
+                self.move(moved_by(loop, f"{name} slices", bytes_), name, slices, body, times)
             ran.append(Ran(body.trace(), body.clock, tuple(body.nodes)))
             self._include(costs, times)
         kind = "while" if loop.trips is None else "repeat"
@@ -154,8 +169,8 @@ class Ledger:
         """Bodies run, `times` over; their code is there once."""
         for inside in costs:
             self._hold([inside])
-            for signature, total in inside.totals.items():
-                self._add_total(signature, total, times)
+            for number, total in inside.totals.items():
+                self._add_total(number, total, times)
             self.assumptions.update(dict.fromkeys(inside.assumptions))
 
     def _hold(self, costs: Iterable[KernelCost]) -> None:
@@ -167,8 +182,8 @@ class Ledger:
     def _assume(self, entry: Entry, what: str) -> None:
         self.assumptions[f"{line_of(entry) or 'an unknown line'}: {what}"] = None
 
-    def _add_total(self, signature: object, total: Total, times: float = 1.0) -> None:
-        self.totals.setdefault(signature, total.none_yet()).add(total, times)
+    def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
+        self.totals.setdefault(number, total.none_yet()).add(total, times)
 
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
@@ -180,6 +195,15 @@ def _rows_moved(operation: Operation) -> int:
     if operation.name == host_tables.update_p.name:
         return 2 * max(shape.bytes for shape in operation.operands)
     return max(shape.bytes for shape in operation.results)
+
+
+def moved_by(entry: Item | Loop | None, title: str, bytes_: float) -> Total:
+    """One move of data that an entry is behind, if any is."""
+    if entry is None:
+        return Total(title, runs=1, bytes=bytes_)
+    path = call_path(entry.eqn)
+    origin, direction = line_of(entry), entry.direction
+    return Total(title, origin=origin, call_path=path, direction=direction, runs=1, bytes=bytes_)
 
 
 def _dtype(operation: Operation) -> str:

@@ -17,13 +17,14 @@ from lowering.jaxpr import (
     Jaxpr,
     JaxprEqn,
     Literal,
-    at_line_of,
     call_body,
+    called_from,
     is_jaxpr,
     name_stack,
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
+from lowering.machine.kernels.directions import Directions, Each, of_body, of_equation, own
 from lowering.machine.kernels.items import Choice, Entry, Item, Listing, Loop, belonging
 from lowering.machine.kernels.iterations import Turns
 from lowering.machine.planner.side_by_side import MULTI_CONV
@@ -97,6 +98,7 @@ def list_operations(
     options: PlanOptions,
     around: JaxprEqn | None = None,
     turns: Mapping[int, Turns] = MappingProxyType({}),
+    directions: Directions = None,
 ) -> Listing:
     """The operations of a jaxpr in order, calls opened up.
 
@@ -106,12 +108,13 @@ def list_operations(
       around: the equation whose body it is; its line is that of equations which have none of the
         user's, since a library has made them.
       turns: the branches that iterations of loops take, by the identity of the equation.
+      directions: of the equations.
     """
     lister = _Lister(options, turns)
     known: dict[Any, int | None] = {}
     lister.constants(known, closed.jaxpr.constvars)
     operands = tuple(lister.number(known, var) for var in closed.jaxpr.invars)
-    results = tuple(lister.equations(closed, known, around))
+    results = tuple(lister.equations(closed, known, around, directions))
     return Listing(tuple(lister.shapes), operands, results, tuple(lister.items))
 
 
@@ -140,6 +143,7 @@ class _Lister:
         closed: ClosedJaxpr,
         known: dict[Any, int | None],
         around: JaxprEqn | None,
+        directions: Directions,
         within: bool = False,
         scope: str = "",
     ) -> list[int | None]:
@@ -148,11 +152,12 @@ class _Lister:
         Those of a call `within` a backward pass belong to it, too; those without a line of the
         user's have that of what is `around` them, and its scope.
         """
-        for inner in closed.jaxpr.eqns:
-            eqn = at_line_of(inner, around, closed.jaxpr)
+        for place, inner in enumerate(closed.jaxpr.eqns):
+            each = of_equation(directions, place)
+            eqn = called_from(inner, around, closed.jaxpr)
             stack = name_stack(eqn)
             backward = within or marks.read(stack).backward
-            named = marks.within(scope, marks.scopes(stack) if eqn is inner else "")
+            named = marks.within(scope, "" if _is_librarys(eqn, around) else marks.scopes(stack))
             body, operands = _called(eqn)
             if body is not None and len(body.jaxpr.invars) == len(operands):
                 names = body.jaxpr.invars
@@ -160,16 +165,17 @@ class _Lister:
                 reads = [_look_up(known, atom) for atom in operands]
                 inside = dict(zip(names, reads, strict=True))
                 self.constants(inside, body.jaxpr.constvars)
-                results = self.equations(body, inside, eqn, backward, named)
+                results = self.equations(body, inside, eqn, of_body(each, 0), backward, named)
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
             writes = tuple(self.number(known, var) for var in eqn.outvars)
             if is_control_flow(eqn):
                 turns = self._turns.get(id(inner))
-                entry = self._control_flow(eqn, reads, writes, turns)
+                entry = self._control_flow(eqn, reads, writes, turns, each)
             else:
-                entry = Item((self._operation(eqn),), reads, writes, eqn)
+                operations = (self._operation(eqn),)
+                entry = Item(operations, reads, writes, eqn, direction=own(each))
             self.items.append(belonging(entry, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 
@@ -179,10 +185,12 @@ class _Lister:
         reads: tuple[int | None, ...],
         writes: tuple[int, ...],
         turns: Turns | None,
+        each: Each,
     ) -> Loop | Choice:
         flow = ControlFlow.of(eqn)
         bodies = tuple(
-            list_operations(body, self._options, eqn, self._turns) for body in flow.bodies
+            list_operations(body, self._options, eqn, self._turns, of_body(each, number))
+            for number, body in enumerate(flow.bodies)
         )
         first = flow.constants[0].start
         if not flow.is_loop:
@@ -191,7 +199,14 @@ class _Lister:
         inner = (flow.arguments(number, numbers) for number in range(len(bodies)))
         carried = ((operand, i) for i, operand in enumerate(numbers[flow.carried]))
         return Loop(
-            bodies, flow.trips, reads[first:], tuple(map(tuple, inner)), tuple(carried), writes, eqn
+            bodies,
+            flow.trips,
+            reads[first:],
+            tuple(map(tuple, inner)),
+            tuple(carried),
+            writes,
+            eqn,
+            own(each),
         )
 
     def _literal(self, atom: Atom) -> float | None:
@@ -231,6 +246,11 @@ def _side_by_side(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
     if eqn.primitive.name != "conv_general_dilated" or options is None:
         return ()
     return () if ("planType", "serial") in options else ((MULTI_CONV, options),)
+
+
+def _is_librarys(eqn: JaxprEqn, around: JaxprEqn | None) -> bool:
+    """Whether an equation has no frames but those of what is around it."""
+    return around is not None and eqn.source_info.traceback is around.source_info.traceback
 
 
 def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:

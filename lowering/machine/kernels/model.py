@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import Live
@@ -12,10 +12,10 @@ from lowering.machine.kernels.branches import handed_on
 from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe, line_of, values
 from lowering.machine.kernels.iterations import iterations
 from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.ledger import Ledger, Share
+from lowering.machine.kernels.ledger import Ledger, Share, moved_by
 from lowering.machine.kernels.life import Event, Inside, Life
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
-from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.kernels.totals import KernelCost, Numbers
 from lowering.machine.kernels.views import shown_of
 from lowering.machine.mapping import VECTOR_BYTES, linear
 from lowering.machine.planner.side_by_side import MULTI_CONV
@@ -31,9 +31,8 @@ _LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
 @functools.lru_cache(maxsize=1 << 15)
 def cost_of(operations: tuple[Operation, ...], target: Target) -> Cost:
     """The cost of an item: of one operation, or of a fused chain."""
-    if len(operations) == 1:
-        return cost(operations[0], target)
-    return fuse_elementwise(operations, target)
+    alone = len(operations) == 1
+    return cost(operations[0], target) if alone else fuse_elementwise(operations, target)
 
 
 def model_kernel(
@@ -44,6 +43,7 @@ def model_kernel(
     *,
     host: Host | None = None,
     turn: int | None = None,
+    numbers: Callable[[object], int] | None = None,
 ) -> KernelCost:
     """Models one kernel.
 
@@ -54,8 +54,10 @@ def model_kernel(
       collectives: what operations between replicas cost.
       host: what going there costs.
       turn: the iteration of the loop whose body it is; None if that does not matter.
+      numbers: gives each signature of an operation a number; of this kernel alone by default.
     """
-    return _Kernel(listing, given, target, collectives, host or Host(target=target), turn).run()
+    host, numbers = host or Host(target=target), numbers or Numbers()
+    return _Kernel(listing, given, target, collectives, host, turn, numbers).run()
 
 
 class _Kernel:
@@ -67,15 +69,17 @@ class _Kernel:
         collectives: Collectives,
         host: Host,
         turn: int | None,
+        numbers: Callable[[object], int],
     ) -> None:
-        self.listing, self.target, self.collectives = listing, target, collectives
-        self.ledger = Ledger(target, collectives, host)
-        self._host, self._turn = host, turn
+        self.listing, self.target, self._turn = listing, target, turn
+        self.ledger = Ledger(target, collectives, host, numbers)
+        self._model = functools.partial(
+            model_kernel, target=target, collectives=collectives, host=host, numbers=numbers
+        )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
-        self.events: list[Event] = []
-        self.results: list[int] = []
-        self.lines: dict[int | None, str] = {}  # of views
+        self.events, self.results = list[Event](), list[int]()
+        self.views: dict[int | None, Item] = {}  # what makes them
         self._allocate(given)
 
     def run(self) -> KernelCost:
@@ -175,7 +179,7 @@ class _Kernel:
         if shown is None:
             return False
         source = item.reads[shown]
-        self.lines.update(dict.fromkeys(item.writes, line_of(item)))
+        self.views.update(dict.fromkeys(item.writes, item))
         for part, result in enumerate(item.writes):
             if source is not None:
                 self.layouts.see(result, source, operation, part)
@@ -318,9 +322,7 @@ class _Kernel:
             outside.append(value)
             whole = value is not None and self.layouts.is_whole(value)
             laids.append(self.layouts.known(value) if whole else None)
-        inside = model_kernel(
-            body, laids, self.target, self.collectives, host=self._host, turn=turn
-        )
+        inside = self._model(body, laids, turn=turn)
         for value, laid in zip(outside, inside.operands, strict=True):
             if value is not None:
                 self.layouts.settle(value, laid)
@@ -383,11 +385,12 @@ class _Kernel:
         most = laid.mapping.most_bytes
         received = 0.0 if stays or owner in (None, value) else most
         phase = Phase("OnTileCopy", most / VECTOR_BYTES, received)
-        copy, origin = self._another(shape, laid), self.lines.get(value, "")
-        self.ledger.move("copy", origin, phase, 2 * laid.mapping.total_bytes, self.ledger.steps)
-        births = {copy: Live(describe(shape), "copy", origin, laid)}
+        copy, item = self._another(shape, laid), self.views.get(value)
+        total = moved_by(item, "copy OnTileCopy", 2 * laid.mapping.total_bytes)
+        self.ledger.move(total, "copy", phase, self.ledger.steps)
+        births = {copy: Live(describe(shape), "copy", total.origin, laid)}
         reads = () if owner is None else (owner,)
-        self.events.append(Event(reads, births, name="copy OnTileCopy", origin=origin))
+        self.events.append(Event(reads, births, name=total.title, origin=total.origin))
         return copy
 
     def _another(self, shape: Shape, laid: Laid) -> int:

@@ -27,6 +27,7 @@ class Supersteps:
         self._rows: list[tr.Row] = []
         self._parts: list[tuple[int, tr.Trace]] = []
         self._begin = 0
+        self._operation = tr.NONE
         self.nodes: list[ProgramNode] = []
         self.clock = 0
         self.compute = 0.0
@@ -54,23 +55,35 @@ class Supersteps:
 
     def _repeat(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
         body = Supersteps(self._target)
+        body._operation = self._operation
         body.run(name, origin, phases)
         self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
         self.compute += body.compute * repeats
         self.exchange += body.exchange * repeats
 
     @contextlib.contextmanager
-    def timed(self, total: Total) -> Generator[None]:
-        """Whatever runs inside counts for a total, and is one operation of the program tree."""
-        before = (self.clock, self.compute, self.exchange)
+    def timed(self, total: Total, number: int) -> Generator[None]:
+        """Whatever runs inside counts for a total, and is one operation of the program tree.
+
+        Args:
+          total: what is added to.
+          number: of the operation.
+        """
+        before, self._operation = (self.clock, self.compute, self.exchange), number
         yield
+        self._operation = tr.NONE
         total.cycles += self.clock - before[0]
         total.compute_cycles += self.compute - before[1]
         total.exchange_cycles += self.exchange - before[2]
         if cycles := self.clock - before[0]:
-            self.nodes.append(
-                ProgramNode(kind="operation", name=total.title, origin=total.origin, cycles=cycles)
+            node = ProgramNode(
+                kind="operation",
+                name=total.title,
+                origin=total.origin,
+                cycles=cycles,
+                operation=number,
             )
+            self.nodes.append(node)
 
     def append(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
         """Something that has been modelled before, and what it is in the program tree."""
@@ -87,7 +100,8 @@ class Supersteps:
 
     def step(self, kind: str, name: str, origin: str, cycles: int) -> None:
         """One of `trace.KINDS`."""
-        self._rows.append((0, kind, name, origin, self.clock - self._begin, cycles))
+        start = self.clock - self._begin
+        self._rows.append((0, kind, name, origin, start, cycles, self._operation))
         self.clock += cycles
 
     def _close(self) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping
+from typing import Any
 
+from lowering.call_paths import CallPath
 from lowering.machine.kernels.code import CodeUse
+from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.life import Life
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
+
+_NOTHING: dict[str, Any] = dict(
+    runs=0.0, cycles=0.0, compute_cycles=0.0, exchange_cycles=0.0, flops=0.0, bytes=0.0, tiles=0
+)
 
 
 @dc.dataclass(slots=True)
@@ -18,6 +25,8 @@ class Total:
 
     Attributes:
       scope: the named scopes around them, as `blocks/attention`, or "".
+      call_path: the user's frames behind them.
+      direction: of the pass that they belong to.
       dtype: of the numbers that they work on; "" for what moves data.
     """
 
@@ -25,6 +34,8 @@ class Total:
     source: str = "formula"
     origin: str = ""
     scope: str = ""
+    call_path: CallPath = ()
+    direction: Direction | None = None
     dtype: str = ""
     runs: float = 0.0
     cycles: float = 0.0
@@ -36,7 +47,7 @@ class Total:
 
     def none_yet(self) -> Total:
         """A total of nothing, for more of the same operations."""
-        return Total(self.title, self.source, self.origin, self.scope, self.dtype)
+        return dc.replace(self, **_NOTHING)
 
     def add(self, other: Total, times: float = 1.0) -> None:
         """Adds another's runs, `times` over."""
@@ -47,6 +58,17 @@ class Total:
         self.flops += other.flops * times
         self.bytes += other.bytes * times
         self.tiles = max(self.tiles, other.tiles)
+
+
+class Numbers:
+    """Numbers signatures of operations as they come."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def __call__(self, signature: object) -> int:
+        """The same for the same signature."""
+        return self._known.setdefault(signature, len(self._known))
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +84,7 @@ class KernelCost:
       views: positions of the results that are other tensors seen otherwise.
       life: memory beside the operands, results included.
       code: what must be on the tiles, by signature of the operation.
-      totals: where the cycles go, by signature and line of the operation.
+      totals: where the cycles go, by the number of the operation.
       assumptions: what had to be assumed.
     """
 
@@ -74,5 +96,5 @@ class KernelCost:
     views: frozenset[int]
     life: Life
     code: Mapping[object, CodeUse]
-    totals: Mapping[object, Total]
+    totals: Mapping[int, Total]
     assumptions: tuple[str, ...]

@@ -1,13 +1,13 @@
-"""Where the cycles of a program go, by IPU and signature of the operation."""
+"""Where the cycles of a program go, by IPU and number of the operation."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
 
-from lowering.machine.kernels.totals import Total
+from lowering.machine.kernels.totals import Numbers, Total
 
-Totals = dict[tuple[int, object], Total]
+Totals = dict[tuple[int, int], Total]
 
 
 class Account:
@@ -15,15 +15,17 @@ class Account:
 
     Attributes:
       totals: what has been found so far.
+      numbers: gives signatures of operations their numbers.
     """
 
     def __init__(self) -> None:
         self.totals: Totals = {}
+        self.numbers = Numbers()
         self._times = 1.0
 
-    def add(self, ipu: int, signature: object, total: Total) -> None:
+    def add(self, ipu: int, number: int, total: Total) -> None:
         """Something runs once each time that what is around it does."""
-        known = self.totals.setdefault((ipu, signature), total.none_yet())
+        known = self.totals.setdefault((ipu, number), total.none_yet())
         known.add(total, self._times)
 
     def include(self, totals: Totals) -> None:

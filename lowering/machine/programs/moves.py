@@ -13,12 +13,11 @@ from lowering.machine.cost import Phase
 from lowering.machine.kernels.layouts import Laid
 from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.supersteps import Supersteps
-from lowering.machine.kernels.totals import Total
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.options import ModelOptions
 from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.account import Account
-from lowering.machine.programs.lines import Makers
+from lowering.machine.programs.lines import Behind, Makers
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
@@ -39,13 +38,16 @@ class Moves:
       program: the program.
       options: the chip, and whether I/O tiles work beside the others.
       account: what they are added to.
+      makers: what is behind the values that move.
     """
 
-    def __init__(self, program: ir.Program, options: ModelOptions, account: Account) -> None:
+    def __init__(
+        self, program: ir.Program, options: ModelOptions, account: Account, makers: Makers
+    ) -> None:
         self._program, self._options, self._account = program, options, account
         self._target = options.compute_target
         self._sync = links.external_sync_cycles(self._target, program.ipus)
-        self._makers = Makers(program)
+        self._makers = makers
         calls = [node for node in program.body.steps if isinstance(node, ir.HostCall)]
         called = {value for node in calls for value in (*node.reads, *node.writes)}
         constants = (value for value, _ in program.constants)
@@ -77,29 +79,33 @@ class Moves:
     def _sizes(self, values: Iterable[ValueId]) -> list[int]:
         return [shape(self._program.avals[value]).bytes for value in values]
 
-    def on_ipu(self, ipu: IpuId, name: str, origin: str, laid: Laid, clock: Clock) -> Part:
-        """A tensor moves from tile to tile, to lie like this."""
+    def on_ipu(
+        self, ipu: IpuId, name: str, value: ValueId, origin: str, laid: Laid, clock: Clock
+    ) -> Part:
+        """A tensor moves from tile to tile, to lie like this, for what is at a line."""
         phase = Phase("copy", 0.0, laid.mapping.most_bytes)
-        return self._superstep(ipu, name, origin, phase, laid, clock)
+        behind = self._makers.behind([value], origin=origin)
+        return self._superstep(ipu, name, behind, phase, laid, clock)
 
     def output(self, ipu: IpuId, value: ValueId, laid: Laid, moves: bool, clock: Clock) -> Part:
         """A view of another tensor becomes a variable of its own, which lies like this."""
         most = laid.mapping.most_bytes
         phase = Phase("OnTileCopy", most / VECTOR_BYTES, most if moves else 0.0)
-        return self._superstep(ipu, "output", self._makers.line([value]), phase, laid, clock)
+        return self._superstep(ipu, "output", self._makers.behind([value]), phase, laid, clock)
 
     def _superstep(
-        self, ipu: IpuId, name: str, origin: str, phase: Phase, laid: Laid, clock: Clock
+        self, ipu: IpuId, name: str, behind: Behind, phase: Phase, laid: Laid, clock: Clock
     ) -> Part:
         """One superstep of one IPU, in which a tensor is read and written."""
         steps = Supersteps(self._target)
-        total = Total(name, origin=origin, runs=1, bytes=2 * laid.mapping.total_bytes)
-        with steps.timed(total):
-            steps.run(name, origin, (phase,))
-        self._account.add(ipu, (name, origin), total)
+        total = behind.total(name, 2 * laid.mapping.total_bytes)
+        number = self._account.numbers((name, *behind))
+        with steps.timed(total, number):
+            steps.run(name, behind.origin, (phase,))
+        self._account.add(ipu, number, total)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
-        trace = tr.on(steps.trace(), ipu)
-        return Part(((start, trace),)).under("operation", name, origin, steps.clock, ipu)
+        nodes = tuple(dc.replace(node, ipu=ipu) for node in steps.nodes)
+        return Part(((start, tr.on(steps.trace(), ipu)),), nodes)
 
     def stream(self, node: ir.StreamIn | ir.StreamOut, clock: Clock) -> Part:
         """A queue: I/O tiles take elements early and send them late, beside the others' compute.
@@ -114,10 +120,11 @@ class Moves:
         bytes_ = sum(sizes)
         merged = bytes_ if feeds and self._options.merges_infeeds else 0
         steps: list[_Step] = [("host", name, self._options.host.cycles(sizes, merged), bytes_)]
+        behind = self._makers.behind(node.writes if feeds else node.reads, node, node.origin)
         if not self._options.overlaps_io or node.ipu in self.overfull:
-            return self._part(kind, name, node.origin, node.ipu, steps, clock)
+            return self._part(kind, name, behind, node.ipu, steps, clock)
         io_clock = clock[self._program.ipus :]
-        part = self._part(kind, name, node.origin, node.ipu, steps, io_clock)
+        part = self._part(kind, name, behind, node.ipu, steps, io_clock)
         clock[self._program.ipus :] = io_clock
         return part
 
@@ -133,8 +140,8 @@ class Moves:
             cycles = self._options.between([(*pair, bytes_)])
             steps.append(("sync", f"{name}/sync", self._sync, 0))
             steps.append(("inter_ipu", name, cycles, bytes_))
-        line = self._makers.line(node.values)
-        both = joined(self._part("copy", name, line, ipu, steps, clock) for ipu in pair)
+        behind = self._makers.behind(node.values, node)
+        both = joined(self._part("copy", name, behind, ipu, steps, clock) for ipu in pair)
         return Part(both.traces, tuple(dc.replace(node, ipu=None) for node in both.nodes[:1]))
 
     def _host_copy(self, node: ir.Copy, clock: Clock) -> Part:
@@ -144,7 +151,8 @@ class Moves:
             clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
         cycles = self._options.host.cycles(self._sizes(moved))
         steps: list[_Step] = [("host", "host copy", cycles, self.bytes_of(moved))]
-        part = self._part("copy", "host copy", self._makers.line(moved), ipu, steps, clock)
+        behind = self._makers.behind(moved, node)
+        part = self._part("copy", "host copy", behind, ipu, steps, clock)
         if node.target == HOST:
             self._on_host.update(dict.fromkeys(moved, clock[ipu]))
         return part
@@ -173,14 +181,14 @@ class Moves:
             cycles = all_gather_cycles(self._target, bytes_, replicas, self._program.ipus)
             steps.append(("inter_ipu", "all-gather", cycles, bytes_))
         name = steps[0][1] if steps else kind
-        line = self._makers.line((node.value, node.kept))
-        return self._part(kind, name, line, node.ipu, steps, clock)
+        behind = self._makers.behind((node.value, node.kept), node)
+        return self._part(kind, name, behind, node.ipu, steps, clock)
 
     def _part(
         self,
         kind: NodeKind,
         name: str,
-        origin: str,
+        behind: Behind,
         ipu: IpuId,
         steps: Sequence[_Step],
         clock: Clock,
@@ -190,11 +198,11 @@ class Moves:
         spent = 0
         for what, title, cycles, bytes_ in steps:
             if cycles:
-                rows.append((ipu, what, title, origin, spent, cycles))
-                total = Total(title, origin=origin, runs=1, cycles=cycles, bytes=bytes_)
-                self._account.add(ipu, title, total)
+                number = self._account.numbers((title, *behind))
+                rows.append((ipu, what, title, behind.origin, spent, cycles, number))
+                self._account.add(ipu, number, behind.total(title, bytes_, cycles))
                 spent += cycles
         if not rows:
             return Part()
         start, clock[ipu] = clock[ipu], clock[ipu] + spent
-        return Part(((start, tr.block(rows)),)).under(kind, name, origin, spent, ipu)
+        return Part(((start, tr.block(rows)),)).under(kind, name, behind.origin, spent, ipu)

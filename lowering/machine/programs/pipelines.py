@@ -65,6 +65,7 @@ def run_pipeline(
     flows: Mapping[TaskKind, Sequence[Flow]],
     options: ModelOptions,
     num_ipus: int,
+    operation: int,
 ) -> PipelineRun:
     """Runs a schedule; after each tick all IPUs sync and what its tasks have made is copied.
 
@@ -74,6 +75,7 @@ def run_pipeline(
       flows: what is copied to other IPUs after each task.
       options: the chip, and where its IPUs are.
       num_ipus: IPUs of one replica.
+      operation: the number of what passes after ticks.
     """
     sync = external_sync_cycles(options.target, num_ipus) if num_ipus > 1 else 0
     patterns, pattern_of = tick_patterns(schedule)
@@ -96,7 +98,7 @@ def run_pipeline(
     spent = {ipu: Total(TRANSFERS, runs=ticks, cycles=sync * ticks) for ipu in ipus}
     for number, some in enumerate(sent):
         copied, begins = int(copies[number]), ends[pattern_of == number]
-        between = _between(ipus, some, sync, copied)
+        between = _between(ipus, some, sync, copied, operation)
         if between.num_steps:
             parts.append((0, tr.at(between, begins)))
         for ipu in _taking_part(some):
@@ -129,11 +131,13 @@ def _transfers(ticks: np.ndarray) -> list[ProgramNode]:
     ]
 
 
-def _between(ipus: Sequence[int], flows: Sequence[Flow], sync: int, copies: int) -> tr.Trace:
+def _between(
+    ipus: Sequence[int], flows: Sequence[Flow], sync: int, copies: int, operation: int
+) -> tr.Trace:
     """What happens after a tick."""
-    rows = [(ipu, "sync", f"{TRANSFERS}/sync", "", 0, sync) for ipu in ipus if sync]
+    rows = [(ipu, "sync", f"{TRANSFERS}/sync", "", 0, sync, operation) for ipu in ipus if sync]
     takers = _taking_part(flows) if copies else []
-    rows += [(ipu, "inter_ipu", TRANSFERS, "", sync, copies) for ipu in takers]
+    rows += [(ipu, "inter_ipu", TRANSFERS, "", sync, copies, operation) for ipu in takers]
     return tr.block(rows)
 
 

@@ -24,7 +24,7 @@ from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.account import Account, Totals
 from lowering.machine.programs.counters import counted
-from lowering.machine.programs.lines import lines_of
+from lowering.machine.programs.lines import Makers, lines_of
 from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
@@ -49,7 +49,7 @@ class Timing:
       tree: the program as a tree.
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
-      totals: where cycles go, by IPU, and signature and line of the operation.
+      totals: where cycles go, by IPU and number of the operation.
       pipeline: of the first pipeline.
       assumptions: what had to be assumed.
     """
@@ -103,7 +103,8 @@ class Timer:
         self.account = Account()
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
-        self.moves = Moves(program, options, self.account)
+        self._makers = Makers(program)
+        self.moves = Moves(program, options, self.account, self._makers)
         self._known: dict[object, KernelCost] = {}
         self._counted = counted(program)
         self._turn: int | None = None
@@ -170,8 +171,8 @@ class Timer:
             self.layouts.settle((value, node.ipu), laid)
         start = clock[node.ipu]
         clock[node.ipu] += cost.cycles
-        for signature, total in cost.totals.items():
-            self.account.add(node.ipu, signature, total)
+        for number, total in cost.totals.items():
+            self.account.add(node.ipu, number, total)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
         origin = node.kernel.origin
         ran = Part(((start, tr.on(cost.trace, node.ipu)),), cost.nodes)
@@ -186,7 +187,7 @@ class Timer:
             if is_output:
                 parts.append(self.moves.output(node.ipu, value, kept, moves, clock))
             elif moves:
-                parts.append(self.moves.on_ipu(node.ipu, "rearrange", origin, kept, clock))
+                parts.append(self.moves.on_ipu(node.ipu, "rearrange", value, origin, kept, clock))
         return joined(parts)
 
     def _kernel_cost(self, node: ir.Execute, operands: tuple[Laid | None, ...]) -> KernelCost:
@@ -194,13 +195,14 @@ class Timer:
         plans = self._plans[-1]
         closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
+        directions = self._makers.directions.kernel(node)
         alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
         turns = self._counted.turns
         deciding = tuple(turns[id(e)].tobytes() for e in walk(closed) if id(e) in turns)
         turn = self._turn if deciding else None
-        key = (*alike, operands, plans, replicas, deciding, turn)
+        key = (*alike, directions, operands, plans, replicas, deciding, turn)
         if key not in self._known:
-            listing = list_operations(closed, plans, turns=turns)
+            listing = list_operations(closed, plans, turns=turns, directions=directions)
             listing = side_by_side(fused(listing, ELEMENTWISE.__contains__))
             if self.options.reorders:
                 listing = scheduled(listing, VIEWS.__contains__)
@@ -211,6 +213,7 @@ class Timer:
                 replicas,
                 host=self.options.host,
                 turn=turn,
+                numbers=self.account.numbers,
             )
         return self._known[key]
 
@@ -255,15 +258,17 @@ class Timer:
     def _iteration(self, node: ir.Repeat, clock: Clock) -> Part:
         """The body of a loop, and what its slices, stacks and variables need beside it."""
         body = self.sequence(node.body, clock)
-        moves = [("slice", s.ipu, self.laid(s.element, s.ipu)) for s in node.slices]
-        moves += [("stack", s.ipu, self.laid(s.element, s.ipu)) for s in node.stacks]
+        moves = [("slice", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.slices]
+        moves += [("stack", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.stacks]
         for carry in node.carry:
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
-                moves.append(("rearrange loop variable", carry.ipu, entering))
-        origin = node.origin
-        on_ipu = (self.moves.on_ipu(ipu, name, origin, laid, clock) for name, ipu, laid in moves)
-        return joined([body, *on_ipu])
+                moves.append(("rearrange loop variable", carry.ipu, carry.leaving, entering))
+        moved = (
+            self.moves.on_ipu(ipu, name, value, node.origin, laid, clock)
+            for name, ipu, value, laid in moves
+        )
+        return joined([body, *moved])
 
     def _while(self, node: ir.While, clock: Clock) -> Part:
         self._assume(node.origin, "only values tell how often it runs; taken as once")
@@ -328,10 +333,11 @@ class Timer:
                     parts.append(self._node(step, clock))
         for idle in bodies_of(schedule):  # a stage without gradients has no backward task
             bodies.setdefault(idle, Body(tr.group(()), 0))
-        run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus)
+        number = self.account.numbers(TRANSFERS)
+        run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus, number)
         start = _together(clock, run.profile.cycles)
         for ipu, total in run.transfers.items():
-            self.account.add(ipu, TRANSFERS, total)
+            self.account.add(ipu, number, total)
         if self.pipeline is None:
             self.pipeline = run.profile
         ran = Part(((start, run.trace),), run.nodes)

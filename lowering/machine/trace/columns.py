@@ -32,6 +32,7 @@ def _empty(count: int) -> dict[str, np.ndarray]:
         "name": np.empty(count, dtype=np.int32),
         "start_cycle": np.empty(count, dtype=np.int64),
         "cycles": np.empty(count, dtype=np.int64),
+        "operation": np.empty(count, dtype=np.int32),
         "stage": np.full(count, NONE, dtype=np.int32),
         "micro_batch": np.full(count, NONE, dtype=np.int32),
         "phase": np.full(count, NONE, dtype=np.int8),
@@ -51,6 +52,7 @@ def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: _Names)
         out["ipu"][where] = trace.ipu[:count]
         out["kind"][where] = trace.kind[:count]
         out["name"][where] = codes[trace.name[:count]]
+        out["operation"][where] = np.array(trace.operations)[trace.name[:count]]
         out["start_cycle"][where] = trace.start[:count]
         out["cycles"][where] = trace.cycles[:count]
     elif isinstance(trace, Group):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Step:
       micro_batch: which of the pipeline's, or None.
       phase: "fwd", "bwd" or "update", or None outside of pipelines.
       origin: the user's `file:line`, or "".
+      operation: the place of the operation that it belongs to among the report's, or None.
+      direction: of that operation: "forward", "backward", "update", or None.
     """
 
     ipu: int
@@ -37,10 +39,37 @@ class Step:
     micro_batch: int | None = None
     phase: str | None = None
     origin: str = ""
+    operation: int | None = None
+    direction: str | None = None
 
+
+class Operation(Protocol):
+    """What steps belong to; see `OperationTotal`."""
+
+    @property
+    def ipu(self) -> int:
+        """Where it runs."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """What its steps carry."""
+        ...
+
+    @property
+    def direction(self) -> str | None:
+        """Of the pass that it belongs to."""
+        ...
+
+
+_Found: TypeAlias = Mapping[tuple[int, int], tuple[int | None, str | None]]
+"""By IPU and number of an operation its place in the report, and its direction."""
 
 _Labels: TypeAlias = tuple[int | None, int | None, str | None]
 """The stage, micro-batch and phase of the task that a step is a part of."""
+
+
+_UNKNOWN = (None, None)
 
 
 class Steps(Sequence[Step]):
@@ -52,12 +81,21 @@ class Steps(Sequence[Step]):
 
     `steps[i]` takes time in the depth of the tree and the logarithm of its width. A slice is a
     list.
+
+    Args:
+      trace: the tree.
+      operations: those of the report that steps belong to, if any are known.
     """
 
-    __slots__ = ("trace",)
+    __slots__ = ("_found", "trace")
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, operations: Sequence[Operation] = ()):
         self.trace = trace
+        self._found = {
+            (o.ipu, o.number): (i, o.direction)
+            for i, o in enumerate(operations)
+            if o.number != NONE
+        }
 
     def __len__(self) -> int:
         return self.trace.num_steps
@@ -72,15 +110,15 @@ class Steps(Sequence[Step]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return list(_walk(self.trace, start, stop))
+                return list(_walk(self.trace, self._found, start, stop))
             return [self[i] for i in range(start, stop, step)]
         i = index + len(self) if index < 0 else index
         if not 0 <= i < len(self):
             raise IndexError(f"step {index} of {len(self)}")
-        return next(_walk(self.trace, i, i + 1))
+        return next(_walk(self.trace, self._found, i, i + 1))
 
     def __iter__(self) -> Iterator[Step]:
-        return _walk(self.trace, 0, len(self))
+        return _walk(self.trace, self._found, 0, len(self))
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps in {self.trace.span} cycles>"
@@ -90,15 +128,29 @@ class Steps(Sequence[Step]):
 
         Returns:
           `ipu` int32; `kind` uint8, index into `KINDS`; `name` int32, index into `names` and
-          `origins`; `start_cycle` and `cycles` int64; `stage` and `micro_batch` int32 and `phase`
-          int8, index into `PHASES`, all three `NONE` where a step has none; and `names` and
-          `origins`, arrays of strings, each pair of them once.
+          `origins`; `start_cycle` and `cycles` int64; `stage` and `micro_batch` int32, `phase`
+          int8, index into `PHASES`, and `operation` int32, index into the report's, all four `NONE`
+          where a step has none; and `names` and `origins`, arrays of strings, each pair of them
+          once.
         """
-        return columns(self.trace, limit)
+        out = columns(self.trace, limit)
+        out["operation"] = self._places(out["ipu"], out["operation"])
+        return out
+
+    def _places(self, ipus: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """The places of the operations with these numbers on these IPUs."""
+        # The last column is that of `NONE`.
+        rows, width = (int(column.max(initial=NONE)) + 2 for column in (ipus, numbers))
+        places = np.full((rows, width), NONE, dtype=np.int32)
+        for (ipu, number), (place, _) in self._found.items():
+            if ipu < rows and number < width - 1:
+                places[ipu, number] = place
+        return places[ipus, numbers]
 
 
 def _walk(
     trace: Trace,
+    found: _Found,
     start: int,
     stop: int,
     cycle: int = 0,
@@ -114,20 +166,23 @@ def _walk(
         for ipu, kind, name, at, cycles in zip(*(c[part].tolist() for c in columns), strict=True):
             place = ipu if on is None else on
             title, line = trace.names[name], trace.origins[name]
-            yield Step(place, KINDS[kind], title, cycle + at, cycles, *labels, line)
+            belongs = found.get((place, trace.operations[name]), _UNKNOWN)
+            yield Step(place, KINDS[kind], title, cycle + at, cycles, *labels, line, *belongs)
     elif isinstance(trace, On):
-        yield from _walk(trace.body, start, stop, cycle, labels, trace.ipu if on is None else on)
+        yield from _walk(
+            trace.body, found, start, stop, cycle, labels, trace.ipu if on is None else on
+        )
     elif isinstance(trace, Loop):
         size = trace.body.num_steps
         for i in range(start // size, -(-stop // size)):
             low, high = max(start - i * size, 0), min(stop - i * size, size)
-            yield from _walk(trace.body, low, high, cycle + i * trace.period, labels, on)
+            yield from _walk(trace.body, found, low, high, cycle + i * trace.period, labels, on)
     else:
         i = int(np.searchsorted(trace.first, start, side="right")) - 1
         while i < len(trace.first) - 1 and (before := int(trace.first[i])) < stop:
             part, at, inner = _part(trace, i)
             low, high = max(start - before, 0), min(stop - before, part.num_steps)
-            yield from _walk(part, low, high, cycle + at, inner or labels, on)
+            yield from _walk(part, found, low, high, cycle + at, inner or labels, on)
             i += 1
 
 

@@ -18,7 +18,7 @@ PHASES = ("fwd", "bwd", "update")
 """What a task of a pipeline can be; arrays hold the index."""
 
 NONE = -1
-"""What arrays hold for a stage, micro-batch or phase that a step does not have."""
+"""What arrays hold for a stage, micro-batch, phase or operation that a step does not have."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,11 +41,12 @@ class Block(_Sized):
     Attributes:
       ipu: int32, which IPU.
       kind: uint8, index into `KINDS`.
-      name: int32, index into `names` and `origins`.
+      name: int32, index into `names`, `origins` and `operations`.
       start: int64, cycles from the start of the block.
       cycles: int64, for how long.
       names: what steps are called; one name may be there with several origins.
       origins: the user's `file:line` of each of them, or "".
+      operations: the number of the operation that each of them belongs to, or `NONE`.
     """
 
     ipu: np.ndarray
@@ -55,6 +56,7 @@ class Block(_Sized):
     cycles: np.ndarray
     names: tuple[str, ...]
     origins: tuple[str, ...]
+    operations: tuple[int, ...]
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,22 +129,23 @@ class Tasks(_Sized):
 
 Trace: TypeAlias = Block | Group | On | Loop | Tasks
 
-Row: TypeAlias = tuple[int, str, str, str, int, int]
-"""A step: IPU, kind, name, origin, start and cycles."""
+Row: TypeAlias = tuple[int, str, str, str, int, int] | tuple[int, str, str, str, int, int, int]
+"""A step: IPU, kind, name, origin, start, cycles, and the number of its operation if it has one."""
 
 
 def block(rows: Iterable[Row]) -> Block:
-    """Steps (ipu, kind, name, origin, start, cycles), in the order in which they are to be read.
+    """Steps in the order in which they are to be read.
 
     Raises:
       InternalError: an unknown kind, or times before the start of the block.
     """
-    codes: dict[tuple[str, str], int] = {}
+    codes: dict[tuple[str, str, int], int] = {}
     table: list[tuple[int, int, int, int, int]] = []
-    for ipu, kind, name, origin, start, cycles in rows:
+    for ipu, kind, name, origin, start, cycles, *numbers in rows:
         if kind not in KINDS or min(ipu, start, cycles) < 0:
             raise InternalError(f"no step: {(ipu, kind, name, origin, start, cycles)}")
-        code = codes.setdefault((name, origin), len(codes))
+        operation = numbers[0] if numbers else NONE
+        code = codes.setdefault((name, origin, operation), len(codes))
         table.append((ipu, KINDS.index(kind), code, start, cycles))
     ipus, kinds, names, starts, lengths = zip(*table, strict=True) if table else ((),) * 5
     start = np.array(starts, dtype=np.int64)
@@ -153,8 +156,9 @@ def block(rows: Iterable[Row]) -> Block:
         name=np.array(names, dtype=np.int32),
         start=start,
         cycles=cycles,
-        names=tuple(name for name, _ in codes),
-        origins=tuple(origin for _, origin in codes),
+        names=tuple(name for name, _, _ in codes),
+        origins=tuple(origin for _, origin, _ in codes),
+        operations=tuple(operation for _, _, operation in codes),
         num_steps=len(table),
         span=int((start + cycles).max(initial=0)),
     )

@@ -41,7 +41,7 @@ def same_columns(one: machine.Steps, other: machine.Steps) -> None:
 
 def plain(node: machine.ProgramNode) -> Any:
     """A tree as tuples, which can be compared."""
-    fields = (node.kind, node.name, node.origin, node.ipu, node.count, node.cycles)
+    fields = (node.kind, node.name, node.origin, node.ipu, node.count, node.cycles, node.operation)
     return (*fields, tuple(map(plain, node.children)))
 
 
@@ -71,6 +71,7 @@ def _parts(node: dict[str, Any]) -> list[int]:
 def test_programs(name: str) -> None:
     found = samples.modelled(MORE[name]())
     data, read = through(STEPS, found.steps)
+    read = machine.Steps(read.trace, found.operations)
     same_columns(found.steps, read)
     assert list(read)[:100] == list(found.steps)[:100]
     assert through(STEPS, read)[0] == data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import tracemalloc
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +17,19 @@ from lowering.machine.trace import KINDS, NONE, PHASES, Step, Steps, Trace, busy
 
 NUM_IPUS = 3
 
+
+class Operation(NamedTuple):
+    ipu: int
+    number: int
+    direction: str | None
+
+
+OPERATIONS = [  # of one number there is none on IPU 2
+    Operation(ipu, number, way)
+    for number, way in enumerate(("update", "forward", None))
+    for ipu in range(NUM_IPUS - (number == 1))
+]
+
 rows = st.lists(
     st.tuples(
         st.integers(0, NUM_IPUS - 1),
@@ -24,6 +38,7 @@ rows = st.lists(
         st.sampled_from(["", "f.py:1"]),
         st.integers(0, 50),
         st.integers(0, 20),
+        st.integers(NONE, 2),
     ),
     max_size=4,
 )
@@ -75,6 +90,7 @@ def expanded(
                 int(tree.cycles[i]),
                 *labels,
                 origin=tree.origins[tree.name[i]],
+                operation=tree.operations[tree.name[i]],
             )
             for i in range(len(ipus))
         ]
@@ -102,9 +118,21 @@ def expanded(
     return found
 
 
+def known(tree: Trace) -> list[Step]:
+    """All steps, with the places of their operations instead of their numbers."""
+    steps: list[Step] = []
+    for step in expanded(tree):
+        place, way = None, None
+        for i, operation in enumerate(OPERATIONS):
+            if (operation.ipu, operation.number) == (step.ipu, step.operation):
+                place, way = i, operation.direction
+        steps.append(dc.replace(step, operation=place, direction=way))
+    return steps
+
+
 @given(traces, st.data())
 def test_lazy_access_equals_expansion(tree: Trace, data: st.DataObject) -> None:
-    steps, all_steps = Steps(tree), expanded(tree)
+    steps, all_steps = Steps(tree, OPERATIONS), known(tree)
     assert len(steps) == tree.num_steps == len(all_steps)
     assert list(steps) == all_steps
     assert [steps[i] for i in range(len(steps))] == all_steps
@@ -118,12 +146,12 @@ def test_lazy_access_equals_expansion(tree: Trace, data: st.DataObject) -> None:
 @given(traces, st.data())
 def test_columns_equal_expansion(tree: Trace, data: st.DataObject) -> None:
     limit = data.draw(st.none() | st.integers(0, tree.num_steps + 1))
-    columns = Steps(tree).columns(limit)
+    columns = Steps(tree, OPERATIONS).columns(limit)
     names, origins = columns.pop("names"), columns.pop("origins")
     called = list(zip(names.tolist(), origins.tolist(), strict=True))
     assert len(set(called)) == len(called)
     assert {len(column) for column in columns.values()} == {len(expanded(tree)[:limit])}
-    for i, step in enumerate(expanded(tree)[:limit]):
+    for i, step in enumerate(known(tree)[:limit]):
         row = {key: column[i].item() for key, column in columns.items()}
         assert row == {
             "ipu": step.ipu,
@@ -131,6 +159,7 @@ def test_columns_equal_expansion(tree: Trace, data: st.DataObject) -> None:
             "name": called.index((step.name, step.origin)),
             "start_cycle": step.start_cycle,
             "cycles": step.cycles,
+            "operation": NONE if step.operation is None else step.operation,
             "stage": NONE if step.stage is None else step.stage,
             "micro_batch": NONE if step.micro_batch is None else step.micro_batch,
             "phase": NONE if step.phase is None else PHASES.index(step.phase),

@@ -152,7 +152,7 @@ DEFINED: dict[str, Schema] = {
 }
 
 
-def derived(cls: type, number: Form = POSITIVE, **others: Form) -> dict[str, Form]:
+def derived(cls: type, number: Form = POSITIVE, /, **others: Form) -> dict[str, Form]:
     """The forms of a data class's fields, in their order.
 
     Args:

@@ -101,9 +101,9 @@ def read(data: object, name: str) -> dict[str, Any]:
     for key in (key for key in (*_OF_PROFILE, *_OF_REPORT) if key in document):
         with _contradicting(name, key):
             fields[key] = _FIELDS[key].decode(document[key], document["strings"])
-    profile = machine.Profile(
-        **{key: fields.pop(key) for key in _OF_PROFILE if key in fields}, mappings={}
-    )
+    found = {key: fields.pop(key) for key in _OF_PROFILE if key in fields}
+    found["steps"] = machine.Steps(found["steps"].trace, found["operations"])
+    profile = machine.Profile(**found, mappings={})
     for key, what in _contradictions(profile):
         raise _broken(name, key, what)
     with _contradicting(name, "steps"):

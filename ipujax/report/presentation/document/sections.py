@@ -161,8 +161,10 @@ _NODE = {
     "ipu": forms.OR_NONE,  # of what concerns several or none
     "count": COUNT,
     "cycles": COUNT,
+    "operation": forms.OR_NONE,
     "children": forms.listed(COUNT),
 }
+_NODES = forms.columns(dict, _NODE, later=("operation",))
 
 
 def _encode_tree(root: machine.ProgramNode, strings: Strings) -> dict[str, list[Any]]:
@@ -185,19 +187,26 @@ def _encode_tree(root: machine.ProgramNode, strings: Strings) -> dict[str, list[
 
 def _decode_tree(data: Mapping[str, Any], texts: Sequence[str]) -> machine.ProgramNode:
     nodes: list[machine.ProgramNode] = []
-    for row in forms.columns(dict, _NODE).decode(data, texts):
+    for row in _NODES.decode(data, texts):
         children = tuple([nodes[child] for child in row.pop("children")])
         nodes.append(machine.ProgramNode(**row, children=children))
     return nodes[-1]
 
 
-PROGRAM = Form(forms.columns(dict, _NODE).schema, _encode_tree, _decode_tree)
+PROGRAM = Form(_NODES.schema, _encode_tree, _decode_tree)
 
 # --- where the cycles go, by operation, and how a pipeline fills its IPUs ----------------------
 
 _SOURCE = forms.one_of(["formula", "default"])
-_OPERATION = forms.derived(machine.OperationTotal, source=_SOURCE)
-OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=("scope",)))
+_OPERATION = forms.derived(
+    machine.OperationTotal,
+    source=_SOURCE,
+    call_path=forms.listed(WORD),
+    direction=forms.or_null(forms.one_of(machine.DIRECTIONS)),
+    number=forms.plain(type="integer", minimum=-1),
+)
+_SINCE = ("scope", "call_path", "direction", "number")
+OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=_SINCE))
 
 _TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}
 _CYCLES = forms.listed(Form(forms.described({**_TASK, "cycles": forms.POSITIVE}))).via(

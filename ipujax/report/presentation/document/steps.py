@@ -16,6 +16,8 @@ from lowering import machine, trace
 _KIND = forms.plain(type="integer", minimum=0, maximum=len(trace.KINDS) - 1)
 _MANY = forms.plain(**{**forms.MANY.schema, "maximum": 10**6})
 _COLUMN = forms.listed(COUNT)
+_NUMBER = forms.plain(type="integer", minimum=trace.NONE)
+_LATER = {"block": ("operation",)}
 _TASK = {
     "body": COUNT,
     "stage": forms.or_null(COUNT),
@@ -28,6 +30,7 @@ _FIELDS: Mapping[str, forms.Forms] = {
         "kind": forms.listed(_KIND),
         "name": _COLUMN,
         "origin": _COLUMN,
+        "operation": forms.listed(_NUMBER),
         "start": forms.or_null(_COLUMN),
         "cycles": _COLUMN,
     },
@@ -37,7 +40,9 @@ _FIELDS: Mapping[str, forms.Forms] = {
     "tasks": {"tasks": forms.listed(Form(forms.described(_TASK)))},
 }
 NODES: dict[str, Schema] = {
-    f"{name}_node": forms.described({"type": forms.plain(const=name), **fields})
+    f"{name}_node": forms.described(
+        {"type": forms.plain(const=name), **fields}, later=_LATER.get(name, ())
+    )
     for name, fields in _FIELDS.items()
 }
 """The kinds of nodes."""
@@ -113,6 +118,7 @@ class _Writer:
             "kind": block.kind.tolist(),
             "name": names[block.name].tolist(),
             "origin": origins[block.name].tolist(),
+            "operation": np.array(block.operations, dtype=np.int64)[block.name].tolist(),
             "start": None if gapless else block.start.tolist(),
             "cycles": block.cycles.tolist(),
         }
@@ -149,9 +155,10 @@ _Nodes = Sequence[trace.Trace]
 
 
 def _read_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
-    codes: dict[tuple[int, int], int] = {}
-    pairs = zip(data["name"], data["origin"], strict=True)
-    name = np.array([codes.setdefault(pair, len(codes)) for pair in pairs], dtype=np.int32)
+    codes: dict[tuple[int, int, int], int] = {}
+    operations = data.get("operation", [trace.NONE] * len(data["name"]))
+    called = zip(data["name"], data["origin"], operations, strict=True)
+    name = np.array([codes.setdefault(each, len(codes)) for each in called], dtype=np.int32)
     ipu = data["ipu"] if isinstance(data["ipu"], list) else [data["ipu"]] * len(name)
     cycles = np.array(data["cycles"], dtype=np.int64)
     given = data["start"]
@@ -165,8 +172,9 @@ def _read_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
         name=name,
         start=start,
         cycles=cycles,
-        names=tuple(texts[number] for number, _ in codes),
-        origins=tuple(texts[number] for _, number in codes),
+        names=tuple(texts[number] for number, _, _ in codes),
+        origins=tuple(texts[number] for _, number, _ in codes),
+        operations=tuple(number for _, _, number in codes),
         num_steps=len(name),
         span=int((start + cycles).max(initial=0)),
     )

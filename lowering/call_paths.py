@@ -1,0 +1,35 @@
+"""Call paths: the user's frames behind an equation, from the outermost to the innermost."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+from lowering.jaxpr import JaxprEqn, user_frames
+
+CallPath = tuple[str, ...]
+"""Frames as `file:line (function)`, the outermost first."""
+
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
+
+
+def call_path(eqn: JaxprEqn | None) -> CallPath:
+    """The frames behind an equation, down from the function that is traced; () if none are known.
+
+    Frames of installed packages are left out, unless there are no others. Neighbours on one line,
+    such as a comprehension and the function around it, are one.
+    """
+    return _frames(eqn.source_info.traceback) if eqn is not None else ()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _frames(traceback: Any) -> CallPath:
+    frames = list(user_frames(traceback))
+    own = [frame for frame in frames if not _INSTALLED.search(frame.file_name)] or frames
+    path: list[tuple[str, str]] = []
+    for frame in reversed(own):
+        line = f"{frame.file_name}:{frame.start_line}"
+        if not path or path[-1][0] != line:
+            path.append((line, frame.function_name))
+    return tuple(f"{line} ({function})" for line, function in path)
