@@ -10,6 +10,12 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import as_array, check
 from lowering import ops
 
+__all__ = ["all_gather", "all_to_all"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     """Gives every replica of a group the data of all of them.

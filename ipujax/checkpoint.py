@@ -26,6 +26,12 @@ from ipujax.checkpoints.checks import check
 from ipujax.distribution.join import instance
 from ipujax.host.files import StrPath
 
+__all__ = ["latest_step", "restore", "save"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str | None:
     """Saves a tree.

@@ -27,6 +27,13 @@ from ipujax.report.advice.index import Index
 from ipujax.report.report import Report
 from ipujax.report.words import duration
 
+__all__ = ["Comparison", "Row", "compare"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 

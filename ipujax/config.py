@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @dataclasses.dataclass
 class KeyId:
     """A key, and the id of the first of the data that it verifies.

@@ -10,6 +10,12 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import as_number, check, divided
 from lowering import ops
 
+__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def cross_replica_sum(
     x: Any, replica_group_size: int | None = None, name: str | None = None

@@ -3,3 +3,9 @@
 from __future__ import annotations
 
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer
+
+__all__ = ["CrossReplicaOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__

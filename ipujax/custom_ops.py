@@ -18,6 +18,12 @@ from ipujax.operators.custom.arguments import Gradients, check, checked_call
 from ipujax.system.log import get_logger
 from lowering import jaxpr
 
+__all__ = ["codelet_expression_op", "cpu_user_operation", "precompiled_user_op"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> jax.Array:
     """Applies a Python expression to every element, as one fused operation.

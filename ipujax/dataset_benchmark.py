@@ -19,6 +19,13 @@ from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
 from ipujax.host.elements import as_array, iterate
 from ipujax.host.worker import Worker
 
+__all__ = ["dataset_benchmark", "infeed_benchmark"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ConfigTypeError, FeedError)
 _PREFETCH_DEPTH = 8
 # An interrupted benchmark waits so long for its thread: a data set may never answer.

@@ -355,3 +355,14 @@ class OutOfMemoryError(IPUError, MemoryError):
     def __init__(self, what: str, *, report: Any, fix: str | None = None):
         super().__init__(what, fix=fix)
         self.report = report
+
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    name
+    for name, each in list(vars().items())
+    if isinstance(each, type) and issubclass(each, Exception)
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,6 +17,13 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+__all__ = ["IpuTraceEvent", "IpuTraceEventType", "Span", "record"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # Whether anybody listens; read on every run of a program, hence a plain module attribute. Read it
 # as `events.ACTIVE`: a `from` import would keep the value of that moment.
 ACTIVE: bool = False

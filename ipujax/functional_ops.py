@@ -12,6 +12,12 @@ import jax
 from ipujax.checks.arrays import check
 from lowering import marks
 
+__all__ = ["outlined_function"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def outlined_function(
     func: Callable[..., Any] | None = None,

@@ -7,6 +7,12 @@ from typing import Any
 
 from ipujax.errors import OptimizerError, OptimizerTypeError
 
+__all__ = ["GradientAccumulationReductionMethod"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class GradientAccumulationReductionMethod(enum.Enum):
     """What the accumulated gradients of N mini-batches are.

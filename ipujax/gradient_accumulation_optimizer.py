@@ -17,3 +17,15 @@ from ipujax.optimizers.gradient_accumulation_optimizer import (
 from ipujax.optimizers.gradient_accumulation_optimizer import (
     GradientAccumulationState as GradientAccumulationState,
 )
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+    "GradientAccumulationState",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,6 +21,13 @@ from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
 
+__all__ = ["KINDS", "HostSpan", "HostTrace", "record", "span"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ConfigTypeError, ConfigError)
 
 KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report")

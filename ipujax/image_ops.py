@@ -11,6 +11,13 @@ from jax import lax
 
 from ipujax.checks.arrays import check
 
+__all__ = ["CHANNELS", "normalise_image"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
 

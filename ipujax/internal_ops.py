@@ -7,6 +7,13 @@ from typing import TypeVar
 from ipujax.checks.arrays import check
 from ipujax.operators.printing import print_array
 
+__all__ = ["print_tensor"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _Array = TypeVar("_Array")
 
 

@@ -9,6 +9,12 @@ from ipujax.checks.arguments import is_series
 from ipujax.checks.arrays import check
 from ipujax.driver.compiler import compile as _compile
 
+__all__ = ["compile"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.

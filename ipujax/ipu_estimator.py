@@ -15,6 +15,13 @@ from ipujax.estimators.model_fn import ByName
 from ipujax.estimators.spec import IPUEstimatorSpec as IPUEstimatorSpec
 from ipujax.estimators.spec import ModeKeys as ModeKeys
 
+__all__ = ["IPUEstimator", "IPUEstimatorSpec", "ModeKeys"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _OFFERED = "features", "labels", "mode", "params", "state", "key", "global_step", "config"
 
 

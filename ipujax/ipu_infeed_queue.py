@@ -17,6 +17,12 @@ from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import SyntheticDataCategory, poplar_flags
 from lowering import jaxpr, ops
 
+__all__ = ["IPUInfeedQueue"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUInfeedQueue(Queue):
     """Wraps a data set so that `ipu.loops` and pipelines can take its elements on the device.

@@ -11,6 +11,12 @@ from ipujax.distribution.strategy import ReduceOp as ReduceOp
 from ipujax.distribution.strategy import WorkerStrategy, check
 from ipujax.distribution.summation import Summation
 
+__all__ = ["IPUMultiWorkerStrategy", "IPUMultiWorkerStrategyV1", "ReduceOp"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUMultiWorkerStrategy(WorkerStrategy):
     """Synchronous training by several workers.

@@ -19,6 +19,12 @@ from ipujax.host.queues import Queue, check, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
 from lowering import is_number, jaxpr, ops
 
+__all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUOutfeedMode(enum.Enum):
     """What an outfeed keeps: every element that is enqueued, or the last one."""

@@ -16,6 +16,13 @@ from ipujax.estimators.pipeline_mode import PipelineMode
 from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec as IPUPipelineEstimatorSpec
 from ipujax.estimators.spec import ModeKeys as ModeKeys
 
+__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec", "ModeKeys"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _OFFERED = "mode", "params", "config", "global_step"
 
 

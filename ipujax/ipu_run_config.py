@@ -24,6 +24,13 @@ from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeErro
 from ipujax.system.devices import devices_of
 from ipujax.system.tf_config import Cluster, Task, current_task
 
+__all__ = ["IPURunConfig", "RunConfig"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ConfigTypeError, ConfigError)
 _UNSET: Any = None  # becomes what it stands for
 _DEFAULT: Any = object()  # of when to save, where None is never

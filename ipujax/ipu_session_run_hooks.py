@@ -8,3 +8,18 @@ from ipujax.estimators.logging_hook import IPULoggingTensorHook as IPULoggingTen
 from ipujax.estimators.more_hooks import EarlyStoppingHook as EarlyStoppingHook
 from ipujax.estimators.more_hooks import ProfilerHook as ProfilerHook
 from ipujax.estimators.more_hooks import StopAtStepHook as StopAtStepHook
+
+__all__ = [
+    "EarlyStoppingHook",
+    "IPULoggingTensorHook",
+    "ProfilerHook",
+    "Session",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StopAtStepHook",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

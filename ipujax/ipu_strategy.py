@@ -17,6 +17,12 @@ from ipujax.keras import extension, strategy
 from ipujax.scopes import ipu_scope
 from ipujax.system.devices import SYSTEM
 
+__all__ = ["IPUStrategy", "IPUStrategyV1"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUStrategy:
     """Runs functions and Keras's models on an IPU device.

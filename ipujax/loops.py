@@ -16,6 +16,13 @@ from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, ops
 
+__all__ = ["repeat", "while_loop"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
 
 

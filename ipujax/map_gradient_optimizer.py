@@ -3,3 +3,9 @@
 from __future__ import annotations
 
 from ipujax.optimizers.map_gradient_optimizer import MapGradientOptimizer as MapGradientOptimizer
+
+__all__ = ["MapGradientOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,6 +20,22 @@ from jax import lax
 
 from ipujax.checks.arrays import check
 
+__all__ = [
+    "Metric",
+    "accuracy",
+    "mean",
+    "mean_squared_error",
+    "precision",
+    "recall",
+    "recall_at_k",
+    "root_mean_squared_error",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _Totals = dict[str, jax.Array]
 
 

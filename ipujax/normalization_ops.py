@@ -19,6 +19,12 @@ from jax import lax
 from ipujax.checks.arrays import check
 from lowering import ops
 
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def group_norm(
     inputs: Any,

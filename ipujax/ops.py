@@ -30,6 +30,11 @@ from ipujax import summary_ops as summary_ops
 _MODULES = [name for name in vars() if name.endswith(("_op", "_ops"))]
 __all__ = _MODULES  # pyright: ignore[reportUnsupportedDunderAll]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # As `os` does for `os.path`, so that importing `ipujax.ops.nn_ops` makes no second copy.
 for _name in _MODULES:
     sys.modules[f"{__name__}.{_name}"] = globals()[_name]

@@ -29,6 +29,22 @@ from ipujax.pipelines.state import StageOutput as StageOutput
 from ipujax.pipelines.values import check
 from lowering import pipelines
 
+__all__ = [
+    "OptimizerFunctionOutput",
+    "PipelineCheck",
+    "PipelineSchedule",
+    "PipelineStageOptions",
+    "RecomputationMode",
+    "StageOutput",
+    "check_pipeline",
+    "pipeline",
+    "recomputation_checkpoint",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def pipeline(
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]],

@@ -27,6 +27,21 @@ from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
 from ipujax.report.pva.view import View
 from ipujax.version import __version__
 
+__all__ = [
+    "IPU",
+    "CompilationReport",
+    "ExecutionReport",
+    "Program",
+    "ProgramVisitor",
+    "Report",
+    "Version",
+    "openReport",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @dc.dataclass(frozen=True)
 class Version:

@@ -10,6 +10,12 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import as_array, check, divided
 from lowering import ops
 
+__all__ = ["replication_index", "replication_normalise"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def replication_index(name: str | None = None) -> jax.Array:
     """This replica's number, an int32 scalar; 0 with one replica and outside compiled code.

@@ -23,6 +23,12 @@ from ipujax.operators.rnn.lstm import LSTMCell, lstm
 from ipujax.operators.rnn.lstm import Weights as LSTMWeights
 from ipujax.system import log
 
+__all__ = ["LSTMStateTuple", "PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class LSTMStateTuple(NamedTuple):
     """The state of an LSTM.

@@ -28,6 +28,36 @@ from ipujax.checks.arguments import Checks as _Checks
 from ipujax.host import files as _files
 from lowering import schedules as _schedules
 
+__all__ = [
+    "Phase",
+    "Schedule",
+    "ScheduleError",
+    "Simulation",
+    "Task",
+    "build",
+    "distinct_rotations",
+    "from_orders",
+    "from_text",
+    "gpipe",
+    "grid",
+    "grouped",
+    "interleaved",
+    "interleaved_one_f_one_b",
+    "load",
+    "one_f_one_b",
+    "overlap",
+    "save",
+    "sequential",
+    "simulate",
+    "to_text",
+    "zero_bubble",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
 Phase = _schedules.Phase

@@ -18,6 +18,22 @@ from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
 
+__all__ = [
+    "current_device",
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+    "partials_type",
+    "stochastic_rounding",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ScopeError, ScopeError)
 
 

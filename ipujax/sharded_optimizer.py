@@ -3,3 +3,9 @@
 from __future__ import annotations
 
 from ipujax.optimizers.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
+
+__all__ = ["ShardedOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,6 +14,13 @@ from ipujax.errors import ConfigError, ConfigTypeError
 from lowering import ancestors, colocated_shard, marked_shard, marks, producers, propagated
 from lowering import jaxpr as _jaxpr
 
+__all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(ConfigTypeError, ConfigError)
 _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
 

@@ -11,6 +11,12 @@ import numpy as np
 
 from ipujax.checks.arrays import check, known
 
+__all__ = ["sequence_slice", "sequence_slice_pack", "sequence_slice_unpack"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def sequence_slice(
     dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool

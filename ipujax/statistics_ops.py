@@ -11,6 +11,12 @@ from jax import lax
 
 from ipujax.checks.arrays import check, known
 
+__all__ = ["fixed_width_bins", "histogram", "histogram_update"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
     """Evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).

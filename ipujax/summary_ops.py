@@ -12,6 +12,13 @@ from ipujax import events
 from ipujax.checks.arrays import check, known
 from ipujax.events import IpuTraceEvent
 
+__all__ = ["ipu_compile_summary", "tensor_summary"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {
     "float32": 1,

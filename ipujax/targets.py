@@ -15,6 +15,13 @@ from __future__ import annotations
 from ipujax.errors import TargetError
 from lowering import machine
 
+__all__ = ["IPU1", "IPU2", "IPU21", "Links", "Target", "named", "names", "target_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 IPU1 = machine.IPU1
 IPU2 = machine.IPU2
 IPU21 = machine.IPU21

@@ -68,6 +68,10 @@ _check = Checks(ConfigTypeError, ConfigError)
 _feeds = Checks(ConfigTypeError, FeedError)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name in MIGRATION:
         raise AttributeError(

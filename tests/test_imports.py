@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import ipujax as ipu
+from ipujax.errors import MissingExtraError
+from ipujax.names import public_names
 from tests.harness import ROOT
 
 PACKAGES = ("ipujax", "lowering")
@@ -86,6 +90,17 @@ def test_circles_are_found(graph: dict[str, set[str]], found: list[str]) -> None
 def test_the_root_holds_public_names_only() -> None:
     private = [path.name for path in (ROOT / "ipujax").glob("_[!_]*.py")]
     assert not private, f"give these a room: {private}"
+
+
+@pytest.mark.parametrize("name", sorted(public_names()))
+def test_public_modules_list_what_is_public(name: str) -> None:
+    try:
+        module = getattr(ipu, name)
+    except MissingExtraError as missing:
+        pytest.skip(str(missing))
+    if isinstance(module, ModuleType):
+        assert dir(module) == sorted(module.__all__)
+        assert all(hasattr(module, each) for each in module.__all__ if each != "layers")
 
 
 def test_the_package_is_imported_by_nobody() -> None:

@@ -27,6 +27,30 @@ from ipujax.errors import DistributionNotImplementedError
 from ipujax.horovod import ipu_horovod_strategy as ipu_horovod_strategy
 from ipujax.horovod import ipu_multi_replica_strategy as ipu_multi_replica_strategy
 
+__all__ = [
+    "Adasum",
+    "Average",
+    "ReduceOperation",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "init",
+    "ipu_horovod_strategy",
+    "ipu_multi_replica_strategy",
+    "is_homogeneous",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Tree = Any
 
 

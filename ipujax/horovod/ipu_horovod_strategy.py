@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
+__all__ = ["IPUHorovodStrategy", "IPUHorovodStrategyV1"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUHorovodStrategy(IPUMultiWorkerStrategy):
     """As `IPUMultiWorkerStrategy`, without a cluster resolver.

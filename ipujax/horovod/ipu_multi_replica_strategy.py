@@ -13,6 +13,12 @@ import jax.numpy as jnp
 from ipujax.distribution.strategy import ReduceOp, WorkerStrategy, check
 from ipujax.distribution.summation import Summation
 
+__all__ = ["IPUMultiReplicaStrategy", "IPUMultiReplicaStrategyV1"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class IPUMultiReplicaStrategy(WorkerStrategy):
     """Training by the replicas of several workers, as `ipurun` deals them.

@@ -12,6 +12,13 @@ from ipujax.keras.staged import staged
 if TYPE_CHECKING:
     from ipujax.keras import layers as layers
 
+__all__ = ["PipelineStage", "layers"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 trace_within(staged)
 
 

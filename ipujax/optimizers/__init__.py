@@ -32,3 +32,26 @@ from ipujax.optimizers.ipu_optimizer import compute_gradients as compute_gradien
 from ipujax.optimizers.ipu_optimizer import maps_gradients as maps_gradients
 from ipujax.optimizers.map_gradient_optimizer import MapGradientOptimizer as MapGradientOptimizer
 from ipujax.optimizers.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "CrossReplicaOptimizer",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+    "GradientAccumulationState",
+    "IpuOptimizer",
+    "MapGradientOptimizer",
+    "ShardedOptimizer",
+    "apply_gradients",
+    "compute_gradients",
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "map_gradient_optimizer",
+    "maps_gradients",
+    "sharded_optimizer",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

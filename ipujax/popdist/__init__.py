@@ -17,6 +17,26 @@ from ipujax.distribution.join import here, instance, join
 from ipujax.errors import DistributionError
 from ipujax.system.device_ids import DEVICES, first_free
 
+__all__ = [
+    "checkNumIpusPerReplica",
+    "execute_on_instances",
+    "gather",
+    "getDeviceId",
+    "getInstanceIndex",
+    "getNumInstances",
+    "getNumIpusPerReplica",
+    "getNumLocalReplicas",
+    "getNumTotalReplicas",
+    "getReplicaIndexOffset",
+    "init",
+    "isPopdistEnvSet",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _check = Checks(DistributionError, DistributionError)
 
 

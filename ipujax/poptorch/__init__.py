@@ -161,3 +161,7 @@ __all__ = [
     "splitOverIpus",
     "trainingModel",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

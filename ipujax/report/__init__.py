@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from ipujax.report.report import Report as Report
     from ipujax.report.report import load as load
 
-_NAMES = ("KINDS", "Cost", "Report", "load")
+__all__ = ["KINDS", "Cost", "Report", "load"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
+    if name not in __all__:
         raise AttributeError(f"module 'ipujax.report' has no attribute {name!r}")
     from ipujax.report import report  # the machine model, which most runs do not need
 

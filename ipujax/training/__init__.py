@@ -17,3 +17,22 @@ from ipujax.training.state import TrainState as TrainState
 from ipujax.training.step import ReplicaReduction as ReplicaReduction
 from ipujax.training.step import SelfDifferentiating as SelfDifferentiating
 from ipujax.training.training import Training as Training
+
+__all__ = [
+    "Callback",
+    "History",
+    "Inference",
+    "Pipeline",
+    "Progress",
+    "ReplicaReduction",
+    "Run",
+    "SelfDifferentiating",
+    "StageOutput",
+    "StepOutput",
+    "TrainState",
+    "Training",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,6 +10,12 @@ from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError
 from ipujax.host.elements import iterate
 
+__all__ = ["BufferDataset"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class BufferDataset:
     """A data set with a multiple of `buffer_size` elements: those of another, the rest dropped.

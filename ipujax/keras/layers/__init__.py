@@ -12,5 +12,23 @@ from ipujax.keras.layers.normalization import InstanceNormalization as InstanceN
 from ipujax.keras.layers.normalization import LayerNormalization as LayerNormalization
 from ipujax.keras.layers.recomputation import RecomputationCheckpoint as RecomputationCheckpoint
 
+__all__ = [
+    "GRU",
+    "LSTM",
+    "Dropout",
+    "Embedding",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "PopnnGRU",
+    "PopnnLSTM",
+    "RecomputationCheckpoint",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 GRU = PopnnGRU
 LSTM = PopnnLSTM
