@@ -8,92 +8,44 @@ import ipujax
 from tests.conftest import RunWithDevices
 from tests.harness import ROOT
 
-# An example, and the text that the README says it prints.
-BLOCKS = re.compile(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
-
+# An example, and the text that the page says it prints.
+INSIDE = r"(?:(?!^```).)*"
+BLOCKS = re.compile(
+    rf"^```python\n({INSIDE})^```\n{INSIDE}^```text\n({INSIDE})^```", re.DOTALL | re.MULTILINE
+)
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/*.md"))}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = BLOCKS.findall(README)
-OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text(encoding="utf-8")
-SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-EXECUTABLES = (ROOT / "docs" / "executables.md").read_text(encoding="utf-8")
-KERAS = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
-POPTORCH = (ROOT / "docs" / "poptorch.md").read_text(encoding="utf-8")
-POPART = (ROOT / "docs" / "popart.md").read_text(encoding="utf-8")
-FRONTENDS = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
-OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", OPERATORS, re.MULTILINE)
-MIGRATION = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+EXAMPLES = [
+    pytest.param(*block, id=f"{page}-{number}", marks=[pytest.mark.exhaustive] * (page != "README"))
+    for page, text in {"README": README, **PAGES}.items()
+    for number, block in enumerate(BLOCKS.findall(text))
+]
+
+OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGES["operators"], re.MULTILINE)
+MIGRATION = PAGES["migration"]
 ATTRIBUTES = sorted(set(re.findall(r"^\| `[^`]+` \| `([\w.]+)` \|", MIGRATION, re.MULTILINE)))
-MODULES = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
-HARDWARE = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
+MODULES = re.findall(r"^\| `([\w.]+)` \|", PAGES["modules"], re.MULTILINE)
+HARDWARE = PAGES["hardware"]
 HEADINGS = re.findall(r"^## (.+)$", HARDWARE, re.MULTILINE)
 VARIABLE = re.compile(r'"((?:TF|POPLAR|POPLIBS|IPUJAX)_[A-Z_]+)"')
 CITATION = re.compile(r"docs/hardware\.md(?:, (" + "|".join(HEADINGS) + r")\b)?")
 PLACES = ("lowering", "ipujax", "benchmarks", "validation", "tests/lowering")
+EXTRAS = {
+    "keras": "keras",
+    "onnx": "onnx|popart",
+    "torch": "torch|poptorch",
+    "flatbuffers": "serve|save",
+}
 
 
 def _skip_without_extras(source: str) -> None:
-    for extra, users in {"keras": "keras", "onnx": "onnx|popart", "torch": "torch"}.items():
-        if re.search(rf"import ({users})\b|from {extra} import", source):
-            pytest.importorskip(extra, reason=f"the extra `{extra}` is not installed")
+    for package, use in EXTRAS.items():
+        if re.search(use, source):
+            pytest.importorskip(package, reason=f"{package} is not installed")
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize(
-    ("source", "printed"),
-    EXAMPLES,
-    ids=["four_ipus", "training", "keras", "poptorch", "popart", "pipeline", "schedule", "report"],
-)
-def test_examples_print_what_the_readme_says(
-    source: str, printed: str, devices: int, run_with_devices: RunWithDevices
-) -> None:
-    _skip_without_extras(source)
-    assert run_with_devices(devices, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "printed"), BLOCKS.findall(OPERATORS), ids=["rnn", "embedding", "random", "formats"]
-)
-def test_examples_print_what_the_operators_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(SERVING), ids=["server"])
-def test_the_example_prints_what_the_serving_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(ESTIMATORS), ids=["regression"])
-def test_the_example_prints_what_the_estimators_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "printed"), BLOCKS.findall(EXECUTABLES), ids=["plain", "queues"]
-)
-def test_examples_print_what_the_executables_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "printed"), BLOCKS.findall(FRONTENDS), ids=["keras", "torch", "onnx", "stages"]
-)
-def test_examples_print_what_the_frontends_page_says(
+@pytest.mark.parametrize(("source", "printed"), EXAMPLES)
+def test_examples_print_what_their_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     _skip_without_extras(source)
@@ -101,32 +53,11 @@ def test_examples_print_what_the_frontends_page_says(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "printed"), BLOCKS.findall(POPTORCH), ids=["wrappers", "blocks"]
-)
-def test_examples_print_what_the_poptorch_page_says(
+@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(PAGES["tour"])[:3])
+def test_examples_print_the_same_on_four_devices(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
-    _skip_without_extras(source)
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(POPART), ids=["session"])
-def test_the_example_prints_what_the_popart_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    _skip_without_extras(source)
-    assert run_with_devices(1, source) == printed
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("source", "printed"), BLOCKS.findall(KERAS), ids=["scope", "pipeline"])
-def test_examples_print_what_the_keras_page_says(
-    source: str, printed: str, run_with_devices: RunWithDevices
-) -> None:
-    pytest.importorskip("keras", reason="the extra `keras` is not installed")
-    assert run_with_devices(1, source) == printed
+    assert run_with_devices(4, source) == printed
 
 
 @pytest.mark.parametrize(("module", "names"), OPERATOR_ROWS, ids=[row[0] for row in OPERATOR_ROWS])

@@ -128,6 +128,9 @@ class Lowered:
     def __repr__(self) -> str:
         return f"<Lowered {self.program!r} for {self.device.name}>"
 
+    def __str__(self) -> str:
+        return self.as_text().rstrip("\n")
+
     def as_text(self, *, origins: bool = False) -> str:
         """The Program, one step per line; stable for equal programs.
 
