@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,56 +19,62 @@ project = "ipujax"
 author = "the authors of ipujax"
 release = version = ipujax.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-exclude_patterns = ["notebooks/README.md", "notebooks/*.py"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+exclude_patterns = ["notebooks/README.md"]
+default_role = "code"
+suppress_warnings = ["ref.python"]  # annotations such as `type`, which are attributes of ours, too
 
 html_theme = "sphinx_book_theme"
 html_title = "ipujax"
-html_static_path = ["pictures"]
-html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True}
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
 
-nb_execution_mode = "off"  # the notebooks carry their outputs, which CI holds to the code
-myst_enable_extensions = ["colon_fence"]
+nb_execution_mode = "off"  # the notebooks carry their outputs
 myst_heading_anchors = 3
-# A page is for Sphinx and for whoever reads it as a file: links to files beside the documentation
-# stay as they are.
-suppress_warnings = ["mystnb.unknown_mime_type"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 napoleon_use_rtype = False
 
-MODULE = """\
+PAGE = """\
 # `{name}`
 
 ```{{eval-rst}}
 .. automodule:: {module}
+   :exclude-members: {elsewhere}
 ```
 """
-OTHERS = """\
-# `ipujax`
 
-```{eval-rst}
-.. automodule:: ipujax
-   :no-members:
-"""
+
+def public_modules() -> Iterator[ModuleType]:
+    """All that are listed in `ipujax/__init__.pyi`, and those that they list."""
+    waiting = [getattr(ipujax, name) for name in sorted(public_names())]
+    while waiting:
+        module = waiting.pop(0)
+        if isinstance(module, ModuleType) and module.__name__.startswith("ipujax."):
+            yield module
+            waiting += [getattr(module, name) for name in module.__all__]
 
 
 def write_reference(folder: Path) -> None:
-    """A page of each public module, and one of the names at the root."""
+    """A page for each public module; what several of them have is on the first one's page."""
     folder.mkdir(exist_ok=True)
-    root = OTHERS
-    for name, home in sorted(public_names().items()):
-        if isinstance(getattr(ipujax, name), ModuleType):
-            page = MODULE.format(name=name, module=f"ipujax.{name}")
-            write(folder / f"{name}.md", page)
-        else:
-            kind = "function"
-            root += f"\n.. auto{kind}:: {home}.{name}\n"
-    write(folder / "ipujax.md", root + "```\n")
+    told: dict[int, str] = {}
+    for module in dict.fromkeys(public_modules()):
+        name = module.__name__.removeprefix("ipujax.")
+        members = {each: getattr(module, each) for each in module.__all__}
+        elsewhere = [
+            each
+            for each, value in members.items()
+            if isinstance(value, ModuleType) or told.setdefault(id(value), name) != name
+        ]
+        page = PAGE.format(name=name, module=module.__name__, elsewhere=", ".join(elsewhere))
+        for each in elsewhere:
+            owner = told.get(id(members[each]))
+            page += f"\n`{each}`: see [`{owner}`]({owner}.md).\n" if owner else ""
+        write(folder / f"{name}.md", page)
 
 
 def write(path: Path, text: str) -> None:

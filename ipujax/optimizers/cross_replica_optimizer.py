@@ -7,6 +7,12 @@ from typing import Any
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
 
+__all__ = ["CrossReplicaOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class CrossReplicaOptimizer(IpuOptimizer):
     """Averages gradients over the replicas, then applies the wrapped optimizer.

@@ -16,6 +16,18 @@ from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
 from lowering import ops
 
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+    "GradientAccumulationState",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class GradientAccumulationState(NamedTuple):
     """The state of an accumulating optimizer.

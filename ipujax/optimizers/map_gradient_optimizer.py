@@ -9,6 +9,12 @@ import jax
 
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 
+__all__ = ["MapGradientOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class MapGradientOptimizer(IpuOptimizer):
     """Applies a function to each gradient, then the wrapped optimizer.

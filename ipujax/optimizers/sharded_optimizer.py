@@ -6,6 +6,12 @@ from typing import Any
 
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer
 
+__all__ = ["ShardedOptimizer"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class ShardedOptimizer(IpuOptimizer):
     """Passes everything on to the wrapped optimizer.

@@ -9,6 +9,12 @@ from typing import Any
 
 import jax
 
+__all__ = ["Channel"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class Channel:
     """A group of trace points, which a trace of `jax.profiler` shows as `name.point`.

@@ -9,3 +9,9 @@ from ipujax.poptorch.optim.optimizers import SGD as SGD
 from ipujax.poptorch.optim.optimizers import Adam as Adam
 from ipujax.poptorch.optim.optimizers import AdamW as AdamW
 from ipujax.poptorch.optim.optimizers import RMSprop as RMSprop
+
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
+
+
+def __dir__() -> list[str]:
+    return __all__
