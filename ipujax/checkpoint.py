@@ -66,7 +66,7 @@ def restore(directory: StrPath, like: Any = None, step: int | None = None) -> An
 
     Args:
       directory: where.
-      like: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`s: the structure, and of each
+      like: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`: the structure, and of each
         leaf the shape and dtype that it must have. Leaves are of the kind that they are here:
         NumPy's arrays, Python's numbers, or else arrays of JAX, on its default device.
       step: None for the last one.

@@ -119,7 +119,7 @@ def compare(
 
     Args:
       fn: a function, or what `ipu.compile` made of one.
-      args: its arguments: arrays or `jax.ShapeDtypeStruct`s.
+      args: its arguments: arrays or `jax.ShapeDtypeStruct`.
       targets: chips or their names; None for all of `ipu.targets.names()`.
       schedules: for the pipelines that `fn` contains: names of `PipelineSchedule` or of functions
         of `ipujax.schedules`, or what `pipeline_schedule` takes; None for what the pipelines ask

@@ -1,8 +1,10 @@
 """What the system does and when, told to whoever listens: events at a moment, spans of time.
 
-with events.record() as trace:
-    run(x)
-utils.extract_all_types_from_event_trace(trace)
+For example::
+
+    with events.record() as trace:
+        run(x)
+    utils.extract_all_types_from_event_trace(trace)
 
 `host_trace` records the spans. While nobody listens, all of this is one look at `ACTIVE`.
 """

@@ -17,10 +17,11 @@ def __dir__() -> list[str]:
 class GradientAccumulationReductionMethod(enum.Enum):
     """What the accumulated gradients of N mini-batches are.
 
-    SUM: their sum, as in the original.
-    MEAN: their sum, each divided by N before it is added.
-    RUNNING_MEAN: after each mini-batch, the mean of the gradients so far: it never grows beyond
-      their range, which keeps half precision from overflowing.
+    Attributes:
+      SUM: their sum, as in the original.
+      MEAN: their sum, each divided by N before it is added.
+      RUNNING_MEAN: after each mini-batch, the mean of the gradients so far: it never grows beyond
+        their range, which keeps half precision from overflowing.
     """
 
     SUM = 0

@@ -1,10 +1,12 @@
 """What the host does in a real run: where its time goes, by wall clock.
 
-with ipu.host_trace.record() as trace:
-    with ipu.host_trace.span("an epoch"):
-        step(x)
-print(trace)                                      # seconds by kind
-step.lower(x).report(host=trace).to_perfetto("trace.json.gz")
+For example::
+
+    with ipu.host_trace.record() as trace:
+        with ipu.host_trace.span("an epoch"):
+            step(x)
+    print(trace)                                      # seconds by kind
+    step.lower(x).report(host=trace).to_perfetto("trace.json.gz")
 """
 
 from __future__ import annotations

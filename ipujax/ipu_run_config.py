@@ -1,5 +1,7 @@
 """How estimators run: on which IPUs, how many steps in a device loop, where and when they save.
 
+For example::
+
     run_config = ipu.ipu_run_config.RunConfig(
         ipu_run_config=ipu.ipu_run_config.IPURunConfig(
             iterations_per_loop=100, ipu_options=config, num_replicas=2

@@ -105,7 +105,7 @@ def pipeline(
       optimizer_function: takes the last stage's outputs, returns an `OptimizerFunctionOutput`.
         Makes the pipeline a training pipeline. Values that the optimizer reads are those of the
         last micro-batch.
-      device_mapping: the IPU of each stage, -1 for one that spans all (its own `ipu_shard`s say
+      device_mapping: the IPU of each stage, -1 for one that spans all (its own `ipu_shard` says
         where), a list for concurrent functions. Stage i on IPU i by default.
       pipeline_schedule: a `PipelineSchedule`, or a function or `Schedule` as `ipujax.schedules` has
         them. Grouped by default, Sequential with batch serialization.

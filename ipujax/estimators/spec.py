@@ -45,7 +45,7 @@ class IPUEstimatorSpec:
         replica, a list of them or a dict by keyword; gives a dict of `ipujax.metrics`.
         Evaluation needs one of the two.
       host_call: `(function, list of arrays)`: called on the host after each step of training.
-      training_hooks: `SessionRunHook`s, told of this mode's device loops.
+      training_hooks: objects of `SessionRunHook`, told of this mode's device loops.
       evaluation_hooks: the same, of evaluation.
       prediction_hooks: the same, of prediction.
       state: the new untrained state, as `init_fn` gave it; None if the step changes nothing of it.

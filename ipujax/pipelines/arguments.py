@@ -18,11 +18,12 @@ from lowering import pipelines
 class PipelineSchedule(enum.Enum):
     """How the stages of several micro-batches are interleaved on the IPUs.
 
-    Grouped: all forward passes that can run together do, then the backward passes that can; a
-      forward and a backward pass of different micro-batches run in the same step. Fast, and the
-      most activations wait.
-    Interleaved: forward and backward passes take turns; half as many activations wait.
-    Sequential: one stage at a time, as if the model were sharded; for debugging.
+    Attributes:
+      Grouped: all forward passes that can run together do, then the backward passes that can; a
+        forward and a backward pass of different micro-batches run in the same step. Fast, and the
+        most activations wait.
+      Interleaved: forward and backward passes take turns; half as many activations wait.
+      Sequential: one stage at a time, as if the model were sharded; for debugging.
     """
 
     Grouped = 0

@@ -13,9 +13,10 @@ class WeightDecayMode(enum.Enum):
 class SGDAccumulatorAndMomentum(enum.Enum):
     """Whether the velocity is also what gradients are added to.
 
-    Combined: the decay of the velocity and of the weight for a step is added at the end of the
-      step before, with the values of that time.
-    Separate: it is computed in the step itself.
+    Attributes:
+      Combined: the decay of the velocity and of the weight for a step is added at the end of the
+        step before, with the values of that time.
+      Separate: it is computed in the step itself.
     """
 
     Combined = 0
