@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import json
 import sys
+import tempfile
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ PORT = 8474
 
 _EXAMPLES = (
     ("report.json", "a page of text"),
+    ("report.json --open", "a page, in your browser"),
     ("report.json --html report.html", "a page for a browser"),
     ("report.json --perfetto steps.json", "for ui.perfetto.dev"),
     ("--diff a.json b.json", "what a change did"),
@@ -31,7 +34,7 @@ _EXAMPLES = (
 )
 _LAST_PORT = 2**16 - 1
 _GOES_WITH = {
-    "FILE": {"html", "perfetto", "json"},
+    "FILE": {"html", "open", "perfetto", "json"},
     "--diff": {"html"},
     "--serve": {"port"},
 }
@@ -74,6 +77,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="PATH",
         help="serve reports, and those in directories, to a browser on this machine",
     )
+    add("--open", action="store_true", help="show the page in a browser")
     add("--html", metavar="OUT", help="write a page for a browser; - is stdout")
     add("--perfetto", metavar="OUT", help="write what each IPU does when, for ui.perfetto.dev")
     add("--json", action="store_true", help="print the report's document")
@@ -90,7 +94,7 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     modes = [mode for mode, value in values.items() if value is not None]
     if len(modes) != 1:
         parser.error("give a FILE, or --diff A B, or --serve PATH")
-    for option in ("html", "perfetto", "json", "port"):
+    for option in ("html", "open", "perfetto", "json", "port"):
         if getattr(arguments, option) not in (None, False) and option not in _GOES_WITH[modes[0]]:
             parser.error(f"--{option} does not go with {modes[0]}")
     if arguments.port is not None and not 0 <= arguments.port <= _LAST_PORT:
@@ -126,9 +130,24 @@ def _show(arguments: argparse.Namespace) -> int:
         _written(arguments.perfetto, report.to_perfetto)
     if arguments.json:
         print(json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False))
-    elif arguments.html is None and arguments.perfetto is None:
+    elif arguments.html is None and arguments.perfetto is None and not arguments.open:
         print(report)
+    if arguments.open:
+        _open(report, arguments.html)
     return 0
+
+
+def _open(report: Report, page: str | None) -> None:
+    """Shows a page that was written, or else one that is written to a folder for such things.
+
+    Raises:
+      _Failed: there is no browser; the page stays.
+    """
+    if page in (None, "-"):
+        page = str(Path(tempfile.mkdtemp(prefix="ipujax-")) / f"{report.name}.html")
+        _page([report], None, page)
+    if not webbrowser.open(Path(page or "").resolve().as_uri()):
+        raise _Failed(f"no browser can be opened here; the page is {page}")
 
 
 def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:

@@ -7,6 +7,7 @@ device loop is still running.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from ipujax.demo.who_runs_what import who_runs_what
 from ipujax.training import Progress, ReplicaReduction, Training
 
 BATCH, STEPS, HIDDEN = 32, 1500, 128
+REPORT = Path("build", "demo", "report.html")
 
 
 def initial_parameters() -> dict[str, Any]:
@@ -74,17 +76,20 @@ def main() -> float:
     def predict(parameters: Any, images: Any) -> Any:
         return jnp.argmax(logits_of(parameters, images), axis=1)
 
-    print(
-        f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH}; "
-        f"a layer of {HIDDEN} neurons is on IPU 0, one of 10 and the loss are on IPU 1"
-    )
+    print(f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH};")
+    print(f"a layer of {HIDDEN} neurons is on IPU 0, one of 10 and the loss are on IPU 1")
     state = training.init(initial_parameters())
-    print(who_runs_what(training.compile(state, data, STEPS).lowered.program))
+    executable = training.compile(state, data, STEPS)
+    print(who_runs_what(executable.lowered.program))
     parameters = training.fit(state, data, STEPS, [Progress()]).variables
 
     correct = np.asarray(predict(parameters, test_images)) == test_labels
     accuracy = float(correct.mean())
     print(f"test accuracy: {accuracy:.1%} of {len(correct)} digits that were not trained on")
+
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    executable.report().to_html(REPORT)
+    print(f"what this would take on two real IPUs: {REPORT}, a page for your browser")
     return accuracy
 
 

@@ -86,4 +86,4 @@ def progress_bar(total: int | None, title: str) -> Bar:
         from tqdm import tqdm
     except ImportError:
         return _Line(total, title)
-    return tqdm(total=total, desc=title)
+    return tqdm(total=total, desc=title, dynamic_ncols=True)

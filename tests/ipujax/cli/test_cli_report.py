@@ -72,6 +72,27 @@ def test_pages_on_stdout(saved: Path, tmp_path: Path, capsys: Output):
     assert capsys.readouterr().out.rstrip() == (tmp_path / "direct.html").read_text().rstrip()
 
 
+def test_a_page_is_opened(
+    saved: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda uri: opened.append(uri) or True)
+    page = tmp_path / "page.html"
+    run("report", saved, "--open", "--html", page)
+    run("report", saved, "--open")
+    assert opened[0] == page.as_uri()
+    assert page.read_text() == Path(opened[1].removeprefix("file://")).read_text()
+
+
+def test_where_there_is_no_browser_the_page_stays(
+    saved: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("webbrowser.open", lambda uri: False)
+    run("report", saved, "--open", code=1)
+    page = Path(capsys.readouterr().err.strip().rpartition("the page is ")[2])
+    assert "<html" in page.read_text()
+
+
 def test_stdin(saved: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(saved.read_bytes())))
     run("report", "-")
@@ -182,12 +203,13 @@ def test_examples_of_help_are_right(
 ):
     """Every example of `report` that ends by itself."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda uri: True)
     for name in ("a.json", "b.json"):
         shutil.copy(saved, name)
     with pytest.raises(SystemExit):
         command.main(["report", "--help"])
     found = re.findall(r"^  ipujax (report .*?)  ", capsys.readouterr().out, re.MULTILINE)
-    assert len(found) == 6
+    assert len(found) == 7
     for example in found:
         if "--serve" not in example:
             run(*example.split())
