@@ -11,6 +11,7 @@ from jax import lax
 
 from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
+from ipujax.checks.structures import shown
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
@@ -145,8 +146,8 @@ class _Loop:
         if structure != self.structure:
             raise LoopTypeError(
                 f"the body of {self.name} returned another structure than it got:\n"
-                f"  got      {self.structure}\n"
-                f"  returned {'nothing' if results is None else structure}",
+                f"  got      {shown(self.structure)}\n"
+                f"  returned {'nothing' if results is None else shown(structure)}",
                 fix="return the loop variables in the order and structure of `inputs`",
             )
         arrays = [jnp.asarray(leaf) for leaf in leaves]

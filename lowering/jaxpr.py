@@ -32,6 +32,7 @@ from jax._src import dispatch as _dispatch
 from jax._src import distributed as _distributed
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
+from jax._src import traceback_util as _traceback
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
 from jax._src.core import positional_effects as positional_effects
 from jax._src.state import discharge as _discharge
@@ -62,6 +63,10 @@ Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
 is_user_file: Callable[[str], bool] = _source.is_user_filename
+# What passes an `api_boundary` loses the frames of folders below `leave_out_of_tracebacks`, and of
+# JAX, unless JAX_TRACEBACK_FILTERING says otherwise.
+api_boundary = _traceback.api_boundary
+leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 # After an effect that failed: each later one of the thread would wait for it, and fail.
 forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
+from ipujax.checks.structures import shown
 from ipujax.distribution.holding import holder
 from ipujax.distribution.instance import ALONE, Instance
 from ipujax.distribution.join import here
@@ -194,8 +195,8 @@ class Signature:
         leaves, structure = tree_flatten(self.static.split(args, kwargs)[1])
         if structure != self.in_tree:
             raise ExecutableArgumentError(
-                f"`{self.name}` was lowered for arguments of structure {self.in_tree}, "
-                f"and called with {structure}: {_difference(self.in_tree, structure)}"
+                f"`{self.name}` was lowered for arguments of structure {shown(self.in_tree)}, "
+                f"and called with {shown(structure)}: {_difference(self.in_tree, structure)}"
             )
         return [*leaves, *self.refs.closed_over]
 

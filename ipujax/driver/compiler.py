@@ -144,6 +144,7 @@ class CompiledFunction:
         self._fn, self._settings = fn, settings
         self._calls: dict[Summation | None, Calls] = {}
 
+    @jaxpr.api_boundary
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
         if not jaxpr.trace_state_clean():
@@ -176,6 +177,7 @@ class CompiledFunction:
         """What programs of this function are called."""
         return self._settings.name
 
+    @jaxpr.api_boundary
     def trace(self, *args: object, **kwargs: object) -> Traced:
         """Traces for these arguments (arrays or `jax.ShapeDtypeStruct`s), as `jax.jit`'s `trace`.
 
@@ -185,6 +187,7 @@ class CompiledFunction:
         """
         return trace_function(self._fn, self._settings, args, kwargs)
 
+    @jaxpr.api_boundary
     def lower(self, *args: object, **kwargs: object) -> Lowered:
         """Traces and lowers for these arguments.
 

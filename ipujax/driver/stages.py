@@ -86,6 +86,7 @@ class Traced:
         primitives = ops.dequeue_p, ops.enqueue_p
         return tuple(ops.queues_of(self.jaxpr.jaxpr, *primitives))
 
+    @jaxpr.api_boundary
     def lower(self) -> Lowered:
         """Lowers for the device as it is configured now.
 
@@ -173,6 +174,7 @@ class Lowered:
         engine, config = self.execution.engine, self.device.config
         return executable_cache.fingerprint(self.program, engine, config)
 
+    @jaxpr.api_boundary
     def compile(self) -> Executable:
         """Chooses the engine and compiles everything, so that no call of the program does.
 
@@ -188,6 +190,7 @@ class Lowered:
         engine_options.obey(self, self.device.config.compilation_poplar_options)
         return Executable(self)
 
+    @jaxpr.api_boundary
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
         """What the program would cost on a chip; modelled when first asked for.
 
@@ -298,10 +301,12 @@ class Executable:
         """The text of the Program that runs."""
         return ir.to_text(self.program)
 
+    @jaxpr.api_boundary
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
         """As `Lowered.report`; needs no run."""
         return self.lowered.report(target, host)
 
+    @jaxpr.api_boundary
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Runs the program.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.structures import shown
 from ipujax.driver.compiler import compile
 from ipujax.estimators.checks import check
 from ipujax.estimators.hooks import SessionRunHook
@@ -74,8 +75,8 @@ class FunctionModel:
             state = untrained.state
         elif jax.tree.structure(state) != jax.tree.structure(untrained.state):
             raise check.refuse(
-                f"the state of the IPUEstimatorSpec is {jax.tree.structure(state)}, that of "
-                f"init_fn {jax.tree.structure(untrained.state)}",
+                f"the state of the IPUEstimatorSpec is {shown(jax.tree.structure(state))}, that of "
+                f"init_fn {shown(jax.tree.structure(untrained.state))}",
                 "return state of the structure that init_fn gave as the second of its results",
             )
         self.specs[form_of(element, by_name)] = spec.without_arrays()

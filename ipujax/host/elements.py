@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ipujax import events
+from ipujax.checks.structures import shown
 from ipujax.errors import FeedError, InternalError
 from ipujax.host.worker import P, T, Worker
 from lowering import is_number, jaxpr
@@ -221,9 +222,9 @@ class Elements:
         return self.form
 
     def _other_structure(self, element: Any) -> FeedError:
+        other, first = shown(jax.tree.structure(element)), shown(self._known.structure)
         return FeedError(
-            f"infeed `{self.name}`: element {self._read} is a {jax.tree.structure(element)}, the "
-            f"first was a {self._known.structure}"
+            f"infeed `{self.name}`: element {self._read} is a {other}, the first was a {first}"
         )
 
     def _array(self, number: int, leaf: Any) -> np.ndarray:

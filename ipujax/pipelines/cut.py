@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from ipujax.checks.structures import shown
 from ipujax.errors import PipelineError
 from ipujax.pipelines.places import Places, Var
 from ipujax.pipelines.stages import Pytree
@@ -231,8 +232,8 @@ def _output(made: Pytree, state: Pytree) -> StageOutput:
         )
     if jax.tree.structure(made.state) != jax.tree.structure(state):
         raise PipelineError(
-            f"a function was given the state {jax.tree.structure(state)}, and returned "
-            f"{jax.tree.structure(made.state)}",
+            f"a function was given the state {shown(jax.tree.structure(state))}, and returned "
+            f"{shown(jax.tree.structure(made.state))}",
             fix="return the state in the form in which it was given",
         )
     return made

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ipujax.checks.structures import shown
 from ipujax.distribution.summation import of_chief
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, PipelineError
@@ -157,7 +158,7 @@ class _Run:
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise PipelineError(
                 f"the weight update failed ({type(error).__name__}: {error})\n"
-                f"  optimizer_state: {self.state_structure}",
+                f"  optimizer_state: {shown(self.state_structure)}",
                 fix="pass the state that opt.init(variables) of the same optimizer gives, or "
                 "none at all",
             ) from error

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.checks.structures import shown
 from ipujax.errors import PipelineError
 
 
@@ -48,7 +49,7 @@ def changes(who: str, before: Any, after: Any) -> dict[int, jax.Array]:
     if other != structure:
         raise PipelineError(
             f"{who} returns a state of another structure than it was given:\n"
-            f"  given    {structure}\n  returned {other}",
+            f"  given    {shown(structure)}\n  returned {shown(other)}",
             fix="return the whole state, with other arrays in the place of the changed ones",
         )
     made: dict[int, jax.Array] = {}

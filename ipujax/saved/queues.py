@@ -6,8 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
+from ipujax.checks.structures import shown
 from ipujax.errors import ExecutableError, FeedError
 from ipujax.host.queues import Queue
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
@@ -136,14 +135,4 @@ def _names(names: Sequence[str]) -> str:
 
 def _described(structure: Any, avals: Sequence[jaxpr.Aval]) -> str:
     """An element, with dtypes and shapes in the place of its leaves."""
-    leaves = [_Shown(f"{dtype_name(a)}{list(shape_of(a))}") for a in avals]
-    return repr(jax.tree.unflatten(structure, leaves))
-
-
-class _Shown(str):
-    """A text that is shown without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+    return shown(structure, (f"{dtype_name(a)}{list(shape_of(a))}" for a in avals))

@@ -16,6 +16,7 @@ import pytest
 import ipujax as ipu
 from ipujax import errors
 from ipujax.errors import IPUError, OutOfRangeError
+from tests.conftest import RunWithDevices
 from tests.ipujax.feeding import infeed
 
 KINDS = [
@@ -109,3 +110,30 @@ def test_what_functions_do_not_have_is_an_error_of_ours(name: str, fix: str) -> 
     assert bool(fix) == bool(caught.value.fix)
     assert caught.value.name == name
     assert not hasattr(ipu.compile(jnp.sin), name)
+
+
+WRONG_BODY = """
+import traceback
+import jax.numpy as jnp
+import ipujax as ipu
+
+
+def body(x):
+    raise KeyError("of the user")
+
+
+@ipu.compile
+def run(x):
+    return ipu.loops.repeat(10, body, [x])
+
+
+for call in (run, run.lower, run.trace):
+    try:
+        call(jnp.ones(2))
+    except KeyError as error:
+        print(*(frame.name for frame in traceback.extract_tb(error.__traceback__)))
+"""
+
+
+def test_tracebacks_have_the_users_frames_alone(run_with_devices: RunWithDevices) -> None:
+    assert run_with_devices(1, WRONG_BODY) == "<module> run body\n" * 3
