@@ -24,6 +24,7 @@ from ipujax.host.tables import table
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelining_ops import PipelineSchedule
 from ipujax.report.advice.index import Index
+from ipujax.report.comparison_picture import Bar, picture
 from ipujax.report.report import Report
 from ipujax.report.words import duration
 
@@ -98,6 +99,10 @@ class Comparison:
         rows = [{name: getattr(row, name) for name in names} for row in self.rows]
         return {"schema": 1, "name": self.name, "rows": rows}
 
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks, of the rows that can be drawn."""
+        return picture(self.name, list(map(_bar, self.rows)))
+
     def __str__(self) -> str:
         """The table."""
         header = ["target", "schedule", "fits", "fullest tile", "cycles", "time"]
@@ -106,6 +111,13 @@ class Comparison:
         failed = (row for row in self.rows if row.error)
         errors = (f"{row.target}, {row.schedule or 'as written'}: {row.error}" for row in failed)
         return "\n".join([self.name, *text, *errors])
+
+
+def _bar(row: Row) -> Bar:
+    label = f"{row.target}, {row.schedule}" if row.schedule else row.target
+    if row.report is None or row.peak_tile_bytes is None:
+        return Bar(label, None, None)
+    return Bar(label, row.seconds, row.peak_tile_bytes / row.report.memory.limit)
 
 
 def compare(

@@ -23,6 +23,7 @@ from ipujax.driver.options import (
     options_for,
     tell_replicas,
 )
+from ipujax.driver.picture import picture
 from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
@@ -86,7 +87,6 @@ class Traced:
         primitives = ops.dequeue_p, ops.enqueue_p
         return tuple(ops.queues_of(self.jaxpr.jaxpr, *primitives))
 
-    @jaxpr.api_boundary
     def lower(self) -> Lowered:
         """Lowers for the device as it is configured now.
 
@@ -128,6 +128,10 @@ class Lowered:
 
     def __repr__(self) -> str:
         return f"<Lowered {self.program!r} for {self.device.name}>"
+
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks."""
+        return picture(self.program)
 
     def __str__(self) -> str:
         return self.as_text().rstrip("\n")

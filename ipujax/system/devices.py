@@ -22,6 +22,7 @@ from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_schema import assigned_names, snapshot
 from ipujax.system.device_ids import DEVICES, ListedDevice, first_free, shard_order
+from ipujax.system.ladder_picture import picture
 from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, check_consistency, config_key
 
@@ -49,6 +50,10 @@ class LogicalDevice:
     ipus: tuple[int, ...]
     first: int
     config: SystemOptions = dataclasses.field(compare=False, repr=False)
+
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks."""
+        return picture(self.name, self.ipus, self.ladder)
 
     @property
     def num_ipus(self) -> int:

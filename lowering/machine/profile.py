@@ -11,6 +11,7 @@ import numpy as np
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
+from lowering.machine.picture import picture
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
@@ -91,6 +92,10 @@ class Memory:
     code_limit: int
     biggest: tuple[Tensor, ...]
     remote_bytes: np.ndarray
+
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks."""
+        return picture(self)
 
     @property
     def ipu_categories(self) -> Mapping[str, np.ndarray]:

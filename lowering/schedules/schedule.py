@@ -10,6 +10,7 @@ from typing import Any
 
 from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import grid
+from lowering.schedules.picture import picture
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of
 
@@ -75,6 +76,10 @@ class Schedule:
     def num_tasks(self) -> int:
         """How many tasks there are; one that runs on several IPUs counts once."""
         return sum(run.times * sum(map(len, run.ticks)) for run in runs_of(self.ticks))
+
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks."""
+        return picture(self)
 
     def __str__(self) -> str:
         return f"{self._title()}\n{grid(self)}"
