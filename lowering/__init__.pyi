@@ -15,6 +15,7 @@ from lowering import ops as ops
 from lowering import pipelines as pipelines
 from lowering import schedules as schedules
 from lowering import serialized as serialized
+from lowering import svg as svg
 from lowering import variants as variants
 from lowering.avals import dtype_name as dtype_name
 from lowering.avals import is_number as is_number
