@@ -6,6 +6,7 @@
 #   make test-complete  run what these leave out (an hour)
 #   make lint        ruff and pyright, as CI does
 #   make notebooks   execute the notebooks into build/notebooks (-j2: two at a time)
+#   make kept-notebooks  execute them, and keep the results beside their sources
 #   make docs        build the site into build/docs
 #   make bench       print the benchmarks' table of ratios
 #   make clean       remove .venv and everything generated
@@ -19,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-complete lint format notebooks $(NOTEBOOKS) docs bench clean
+.PHONY: help demo test test-all test-complete lint format notebooks $(NOTEBOOKS) kept-notebooks docs bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,6 +58,9 @@ $(NOTEBOOKS): build/notebooks/%.ipynb: notebooks/%.py $(STAMP)-test
 docs: $(STAMP)-test
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "built build/docs/index.html"
+
+kept-notebooks: $(NOTEBOOKS)
+	$(BIN)/python -m tests.keep_notebooks $(NOTEBOOKS)
 
 bench: $(STAMP)-test
 	@$(BIN)/python -m benchmarks

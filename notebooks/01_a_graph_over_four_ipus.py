@@ -126,7 +126,13 @@ def sharded_graph(pa, pb, pc):
 
 
 lowered = sharded_graph.lower(pa, pb, pc)
-print(lowered.as_text())
+print(lowered)
+
+# %% [markdown]
+# A notebook draws it, too: the IPUs, what they run, and what flows between them.
+
+# %%
+lowered  # noqa: B018
 
 # %% [markdown]
 # Read it from the top. Arguments begin on the host and are copied to the IPUs that read them, so

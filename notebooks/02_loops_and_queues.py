@@ -25,6 +25,7 @@ import threading
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
@@ -178,6 +179,11 @@ assert live > 0
 assert np.mean(losses[-20:]) < np.mean(losses[:20]) / 4
 
 # %%
+figure, axes = plt.subplots(figsize=(7, 2.6))
+axes.plot(losses)
+axes.set(xlabel="step", ylabel="loss")
+axes.spines[["top", "right"]].set_visible(False)
+
 reached = accuracy(weights)
 print(f"after training: {reached:.1%} of {len(test_labels)} digits that it has not seen")
 assert reached > 0.9

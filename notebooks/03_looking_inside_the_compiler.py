@@ -334,3 +334,15 @@ except ipu.errors.CollectiveError as error:
     print(error)
 else:
     raise AssertionError("groups of three fit into four replicas")
+
+# %% [markdown]
+# ## The whole
+#
+# `ipu.compile` does all of this. What it gives is drawn in a notebook: the gradient of the first
+# section, over two IPUs.
+
+# %%
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 2
+config.configure_ipu_system()
+ipu.compile(jax.grad(loss_of), name="gradient").lower(weights, np.ones((16, 4), np.float32), y)

@@ -20,8 +20,10 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import optax
+from IPython.display import display
 
 import ipujax as ipu
 from ipujax import schedules
@@ -159,7 +161,7 @@ built = {
     for name, (_, function, more) in every.items()
 }
 for schedule in built.values():
-    print(schedule, "\n")
+    display(schedule)
 
 # %% [markdown]
 # `simulate` counts. The bubble is the idle share of the grid. What is in flight, for each stage, is
@@ -193,7 +195,7 @@ assert runs["in pairs"].in_flight == (2, 2, 2, 2)
 # them with, and ours empties the pipeline after each pair.
 
 # %%
-print(f"{'micro-batches':<17}", *(f"{count:>5}" for count in (8, 16, 32, 64)))
+figure, axes = plt.subplots(figsize=(7, 3))
 for name, (_, function, more) in every.items():
     bubbles = []
     for count in (8, 16, 32, 64):
@@ -205,7 +207,10 @@ for name, (_, function, more) in every.items():
             ipus=more.get("device_mapping"),
         )
         bubbles.append(schedules.simulate(made).bubble)
-    print(f"{name:<17}", *(f"{bubble:>5.0%}" for bubble in bubbles))
+    axes.plot((8, 16, 32, 64), bubbles, marker="o", label=name)
+axes.set(xlabel="micro-batches", ylabel="bubble", ylim=(0, 1))
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(ncols=2, fontsize="small", frameon=False)
 
 # %% [markdown]
 # ## The same numbers

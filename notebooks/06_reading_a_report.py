@@ -198,6 +198,7 @@ print(f"cycles: {found.cycles:,} -> {balanced.cycles:,}")
 print(f"utilisation: {found.pipeline.utilisation:.0%} -> {balanced.pipeline.utilisation:.0%}")
 assert balanced.memory.fits
 assert balanced.cycles < found.cycles
+balanced.memory  # noqa: B018
 
 # %% [markdown]
 # It fits. The time is better, and the bubble is what it was: it depends on the number of

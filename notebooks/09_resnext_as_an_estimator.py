@@ -189,4 +189,6 @@ def one_image():
     yield np.zeros((1, 224, 224, 3), np.float32), np.zeros(1, np.int32)
 
 
-print(str(full.report(input_fn=one_image))[:3000])
+report = full.report(input_fn=one_image)
+print(str(report)[:1800])
+report.memory  # noqa: B018

@@ -155,6 +155,13 @@ for each in replicas:
 mean = np.mean([each["losses"] for each in replicas], axis=0)
 np.testing.assert_allclose(mean, alone["losses"], rtol=1e-3)
 print(f"largest difference of a loss: {np.abs(mean - alone['losses']).max():.1e}")
+figure, axes = plt.subplots(figsize=(7, 2.6))
+for number, each in enumerate(replicas):
+    axes.plot(each["losses"], linewidth=1, alpha=0.6, label=f"instance {number}")
+axes.plot(alone["losses"], color="black", linestyle="--", label="one process")
+axes.set(xlabel="step", ylabel="loss")
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(frameon=False)
 assert alone["accuracy"] > 0.9
 
 # %% [markdown]

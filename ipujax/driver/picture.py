@@ -7,8 +7,7 @@ import dataclasses as dc
 import functools
 
 from ipujax.report.words import counted, size
-from lowering import HOST, ir, svg
-from lowering.avals import size_in_bytes
+from lowering import HOST, ir, size_in_bytes, svg
 
 MAX_IPUS = 16
 _BOX, _GAP, _HIGH, _TOP = 140, 90, 58, 96
