@@ -12,6 +12,8 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+from sphinx.application import Sphinx  # noqa: E402
+
 import ipujax  # noqa: E402
 from ipujax.names import public_names  # noqa: E402
 
@@ -27,7 +29,7 @@ suppress_warnings = ["ref.python"]  # annotations such as `type`, which are attr
 
 html_theme = "sphinx_book_theme"
 html_title = "ipujax"
-html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
 
 nb_execution_mode = "off"  # the notebooks carry their outputs
 myst_heading_anchors = 3
@@ -84,3 +86,12 @@ def write(path: Path, text: str) -> None:
 
 
 write_reference(DOCS / "api")
+
+
+def setup(app: Sphinx) -> None:
+    """Notebooks are beside the documentation, and `docs/notebooks` leads there for Sphinx."""
+
+    def led_to(app: Sphinx, page: str, source: list[str]) -> None:
+        source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+
+    app.connect("source-read", led_to)
