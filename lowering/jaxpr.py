@@ -63,8 +63,7 @@ Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
 is_user_file: Callable[[str], bool] = _source.is_user_filename
-# What passes an `api_boundary` loses the frames of folders below `leave_out_of_tracebacks`, and of
-# JAX, unless JAX_TRACEBACK_FILTERING says otherwise.
+# Takes frames of JAX, and of what was left out, off what passes it (JAX_TRACEBACK_FILTERING).
 api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 # After an effect that failed: each later one of the thread would wait for it, and fail.
@@ -251,8 +250,7 @@ def user_frames(traceback: Any) -> Iterator[Any]:
 
 def _is_users(code: CodeType) -> bool:
     """Whether the user wrote it; what `dataclasses` writes has no file that could be hidden."""
-    is_generated = code.co_qualname.startswith("__create_fn__.")
-    return not is_generated and _source.is_user_filename(code.co_filename)
+    return not code.co_qualname.startswith("__create_fn__.") and is_user_file(code.co_filename)
 
 
 def current_user_line() -> str:
@@ -399,5 +397,4 @@ def is_tracer(value: Any) -> bool:
 
 def wait_for_peers(name: str, seconds: float) -> None:
     """Waits for all processes of `jax.distributed`, each of which has to call this once by name."""
-    client: Any = _distributed.global_state.client
-    client.wait_at_barrier(name, int(seconds * 1000))
+    _distributed.global_state.client.wait_at_barrier(name, int(seconds * 1000))  # pyright: ignore

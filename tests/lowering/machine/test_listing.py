@@ -161,7 +161,7 @@ def test_a_scope_overrules_the_options():
     first = list_operations(closed, PlanOptions(matmul_partials="float32")).items[0]
     assert isinstance(first, Item)
     assert first.operations[0].partials == "float16"
-    assert marks_of(closed.jaxpr) == (("float16", False), (None, False))
+    assert marks_of(closed.jaxpr) == (("float16", False, None), (None, False, None))
 
 
 # --- control flow ---------------------------------------------------------------------------------
