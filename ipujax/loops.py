@@ -13,6 +13,7 @@ from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.checks.structures import shown
 from ipujax.driver import tracing
+from ipujax.driver.arguments import parameter_names
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, ops
@@ -60,7 +61,9 @@ def repeat(
         loop = _Loop("repeat", body, inputs, infeed_queue)
     if not ops.uses_streams(loop.body):
         return loop.result(_plain_repeat(loop, count))
-    return loop.result(ops.repeat(loop.body, loop.consts, loop.initial, count, loop.structure))
+    names = parameter_names(body, range(len(loop.variables)))
+    final = ops.repeat(loop.body, loop.consts, loop.initial, count, loop.structure, names=names)
+    return loop.result(final)
 
 
 def while_loop(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -96,7 +97,7 @@ class Settings:
     """What `ipu.compile` was told about a function.
 
     Without `replicas`, the device decides; `alone`, no other process runs it; without `gather`,
-    what one process has stays there.
+    what one process has stays there. Reports call the first of the flat arguments by `names`.
     """
 
     device: str
@@ -107,6 +108,7 @@ class Settings:
     replicas: int | None = None
     alone: bool = False
     gather: bool = True
+    names: tuple[str, ...] = ()
 
     @property
     def among(self) -> Instance:
@@ -174,6 +176,7 @@ class Signature:
       refs: which flat arguments are Refs, those that the function closes over included.
       holders: of each flat argument the process that alone has it; nothing where all have all.
       parameters: what the user's function calls the arguments at `positions`; () if unknown.
+      names: what the first of the flat arguments are called in the place of that.
     """
 
     name: str
@@ -185,6 +188,7 @@ class Signature:
     refs: Refs
     holders: tuple[int | None, ...] = ()
     parameters: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """The flat dynamic arguments of a call; the Refs that the function closes over come last.
@@ -212,7 +216,12 @@ class Signature:
         yield from (f"kwargs{path}" for path in _paths(by_name))
 
     def user_names(self) -> Iterator[str]:
-        """What the user's function calls each flat argument: `params['w']`, `x`."""
+        """What the user calls each flat argument: `params['w']`, `x`, or as it was named."""
+        yield from self.names
+        yield from itertools.islice(self._parameter_paths(), len(self.names), None)
+
+    def _parameter_paths(self) -> Iterator[str]:
+        """What the user's function calls each flat argument."""
         by_position, _ = self.in_tree.children()
         parameters = self.parameters or [f"args[{position}]" for position in self.positions]
         for name, tree in zip(parameters, by_position.children(), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
@@ -171,6 +172,10 @@ class CompiledFunction:
         )
         missing.name, missing.obj = name, self  # for Python, which suggests a name that is like it
         raise missing
+
+    def calling_arguments(self, names: Sequence[str]) -> CompiledFunction:
+        """The same function, of whose flat arguments reports call the first ones so."""
+        return CompiledFunction(self._fn, dc.replace(self._settings, names=tuple(names)))
 
     @property
     def program_name(self) -> str:

@@ -63,6 +63,7 @@ def trace_function(
         out_tree=jax.tree.structure(trace.out_info),
         donated=tuple(i for i, argument in enumerate(arguments) if argument.donated),
         refs=Refs(positions, tuple(closed_over)),
+        names=settings.names,
         holders=settings.holders(jax.tree.leaves(dynamic)),
     )
     return Traced(settings, closed, signature)

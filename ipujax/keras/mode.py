@@ -73,6 +73,17 @@ class Mode:
         """Of the trainable variables; all differ."""
         return names_of(self.model.trainable_variables)
 
+    @property
+    def names_of_state(self) -> tuple[Any, ...]:
+        """The names of all arrays of a `State`, in their places."""
+        model = self.model
+        kinds = [model.trainable_variables, model.non_trainable_variables]
+        if self.kind == "train":
+            kinds.append(model.optimizer.variables)
+        if self.kind != "predict":
+            kinds.append(model.metrics_variables)
+        return tuple(map(names_of, kinds))
+
     def named(self, trained: Arrays) -> dict[str, jax.Array]:
         """The trainable variables by their names."""
         return dict(zip(self.names, trained, strict=True))

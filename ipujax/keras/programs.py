@@ -179,6 +179,7 @@ class Program(abc.ABC):
             "device": mode.device,
             "alone": mode.is_alone,
             "name": f"{mode.model.name}_{mode.kind}",
+            "names": self.carried(mode.names_of_state),
         }
 
     @property

@@ -27,6 +27,10 @@ from lowering import jaxpr, ops, pipelines
 
 _T = TypeVar("_T")
 
+# What a report calls what the loop over weight updates changes, and that of inference.
+_TRAINED = ("variables", "optimizer_state", "state")
+_UNTRAINED = ("state",)
+
 
 def run_pipeline(
     request: PipelineRequest,
@@ -210,7 +214,8 @@ class _Run:
         operands = [*consts, *stored]
         closed, captured = jaxpr.hoisted(jaxpr.trace_flat(once, list(map(jax.typeof, operands))))
         count = self.request.repeat_count
-        final = ops.repeat(closed, [*captured, *consts], stored, count, self.loop)
+        names = _TRAINED if self.request.training else _UNTRAINED
+        final = ops.repeat(closed, [*captured, *consts], stored, count, self.loop, names=names)
         return self.loop.unflatten([ops.load(x, s) for x, s in zip(final, storages, strict=True)])
 
     def once(

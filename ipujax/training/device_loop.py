@@ -51,6 +51,8 @@ class DeviceLoop(abc.ABC):
 
     Attributes:
       model: a function, or the stages of a `Pipeline`.
+      names: a state with texts in place of arrays, which reports call the arrays by; None for
+        their paths in the state.
     """
 
     model: Callable[..., Tree] | Pipeline | SelfDifferentiating
@@ -67,6 +69,7 @@ class DeviceLoop(abc.ABC):
     name: str | None = None
     replicas: int | None = None
     alone: bool = False
+    names: TrainState | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Pipeline | SelfDifferentiating):
@@ -80,10 +83,14 @@ class DeviceLoop(abc.ABC):
         check.function(self.state_reduction, "state_reduction", optional=True)
         check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
         check.flag(self.alone, "alone")
+        check.instance(self.names, TrainState, "names", optional=True)
 
     @abc.abstractmethod
-    def program(self, steps: int, queues: Queues, *arguments: Tree) -> Tree:
-        """The traced function: so many steps, from what the loop carries and the inputs."""
+    def program(self, steps: int, queues: Queues) -> Callable[..., Tree]:
+        """The traced function: so many steps, from what the loop carries and the inputs.
+
+        Reports call its arguments as its parameters are called.
+        """
 
     @abc.abstractmethod
     def carried(self, state: TrainState) -> tuple[Tree, ...]:
@@ -178,8 +185,19 @@ class DeviceLoop(abc.ABC):
                 "steps a program makes",
                 "give one of them",
             )
+        self._check_names(state)
         arrays = on_device(state)
         return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
+
+    def _check_names(self, state: TrainState) -> None:
+        if self.names is None:
+            return
+        given, wanted = (len(jax.tree.leaves(self.carried(s))) for s in (self.names, state))
+        if given != wanted:
+            raise check.refuse(
+                f"`names` has {given} texts, and the state to begin with has {wanted} arrays",
+                "give a TrainState of the state's own structure, with a text for each array",
+            )
 
     def _first(self, run: Run, feed: Feed) -> Ready:
         return self._ready(run, feed, self._size(run), self._arguments(run.state))
@@ -229,16 +247,16 @@ class DeviceLoop(abc.ABC):
         outfeed = IPUOutfeedQueue(
             outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
         )
-        program = functools.partial(self.program, steps, (infeed, outfeed))
         compiled = compile(
-            program,
+            self.program(steps, (infeed, outfeed)),
             device=self.device,
             engine=self.engine,
             name=self._title,
             replicas=self.replicas,
             alone=self.alone,
         )
-        return compiled, outfeed
+        names = () if self.names is None else self.carried(self.names)
+        return compiled.calling_arguments(jax.tree.leaves(names)), outfeed
 
     @property
     def _title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -90,9 +90,17 @@ class Inference(DeviceLoop):
             raise check.refuse("there is nothing to sum: no step was made")
         return sums
 
-    def program(self, steps: int, queues: Queues, *arguments: Tree) -> tuple[Tree, ...]:
+    def program(self, steps: int, queues: Queues) -> Callable[..., tuple[Tree, ...]]:
         """As `DeviceLoop.program`: the untrained state; of a pipeline only if it has some."""
-        variables, state, inputs = arguments
+
+        def program(variables: Tree, state: Tree, inputs: Tree) -> tuple[Tree, ...]:
+            return self._program(steps, queues, variables, state, inputs)
+
+        return program
+
+    def _program(
+        self, steps: int, queues: Queues, variables: Tree, state: Tree, inputs: Sequence[Tree]
+    ) -> tuple[Tree, ...]:
         model: Any = self.model
         if isinstance(model, Pipeline):
             after = model.run(steps, self.accumulation, queues, inputs, variables, state=state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import enum
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,9 +110,10 @@ class Step:
             )
             return *_updated(optimizer, gradients, variables, optimizer_state), state
 
-        def accumulated(*values: Tree) -> tuple[Tree, ...]:
-            variables, optimizer_state, _, done = values
-            sums, state = self.sums(values, inputs)
+        def accumulated(
+            variables: Tree, optimizer_state: Tree, state: Tree, done: Tree
+        ) -> tuple[Tree, ...]:
+            sums, state = self.sums((variables, optimizer_state, state, done), inputs)
             optimizer = reduced(self.optimizer, self.replica_reduction)
             return *_updated(optimizer, sums, variables, optimizer_state), state, done + 1
 
@@ -165,13 +167,23 @@ class Step:
         running = method is Reduction.RUNNING_MEAN
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
 
-        def micro_batch(*values: Tree, **by_name: Tree) -> tuple[Tree, ...]:
-            *carried, state, sums, number = values[:7]
-            element = [*inputs, *values[7:]]
-            before = carried[0], carried[1], state
-            _, gradients, state = self.gradients(before, element, by_name)
-            sums = jax.tree.map(lambda s, g: added(s, g, method, count, number), sums, gradients)
-            return *carried, state, sums, number + 1 if running else None
+        def micro_batch(  # reports call its variables as its parameters
+            variables: Tree,
+            optimizer_state: Tree,
+            before: Tree,
+            done: Tree,
+            state: Tree,
+            gradient_sum: Tree,
+            number: Tree,
+            *element: Tree,
+            **by_name: Tree,
+        ) -> tuple[Tree, ...]:
+            carried = variables, optimizer_state, state
+            _, gradients, state = self.gradients(carried, [*inputs, *element], by_name)
+            add = functools.partial(added, method=method, count=count, done=number)
+            sums = jax.tree.map(add, gradient_sum, gradients)
+            last = number + 1 if running else None
+            return variables, optimizer_state, before, done, state, sums, last
 
         initial = [*outer, outer[2], zeros, jnp.int32(0) if running else None]
         final = loops.repeat(count, micro_batch, initial, self.queues[0])

@@ -60,6 +60,8 @@ class Training(DeviceLoop):
       name: the program's; that of the class by default.
       replicas: as in `ipu.compile`.
       alone: as in `ipu.compile`.
+      names: a state with texts in place of arrays, which reports call the arrays by; None for
+        their paths in the state: `variables['w']`.
 
     Leaves of the untrained state that are not reduced when a device loop ends are those of this
     process's first replica; so are all where the data ended in it.
@@ -135,13 +137,19 @@ class Training(DeviceLoop):
             raise
         return run.state
 
-    def program(self, steps: int, queues: Queues, *arguments: Tree) -> Carried:
+    def program(self, steps: int, queues: Queues) -> Callable[..., Carried]:
         """As `DeviceLoop.program`: the trained variables, optimizer state and untrained state."""
-        with summation.entered(None):  # `replica_reduction` says what becomes of gradients
-            return self._program(steps, queues, *arguments)
 
-    def _program(self, steps: int, queues: Queues, *arguments: Tree) -> Carried:
-        variables, optimizer_state, state, inputs = arguments
+        def program(variables: Tree, optimizer_state: Tree, state: Tree, inputs: Tree) -> Carried:
+            with summation.entered(None):  # `replica_reduction` says what becomes of gradients
+                return self._program(steps, queues, (variables, optimizer_state, state), inputs)
+
+        return program
+
+    def _program(
+        self, steps: int, queues: Queues, carried: Carried, inputs: Sequence[Tree]
+    ) -> Carried:
+        variables, optimizer_state, state = carried
         if isinstance(self.model, Pipeline):
             final = self.model.run(
                 steps,

@@ -223,6 +223,7 @@ class Repeat:
       reverse: the iterations run from the last slice to the first.
       loop: the pytree structure of a user's loop variables, for the error that a data set's end
         raises; None for loops that are not the user's own.
+      names: what the user calls these variables, where that is known.
       single: if an iteration takes several elements of a queue, the same loop (with the same
         variables, in the same order) that takes them one by one, for when no more are there.
     """
@@ -235,6 +236,7 @@ class Repeat:
     stacks: tuple[Stack, ...] = ()
     reverse: bool = False
     loop: Any = None
+    names: tuple[str, ...] = ()
     single: Repeat | None = None
     origin: str = ""
 

@@ -82,18 +82,25 @@ class Variables:
     """
 
     structure: Any
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, structure: Any) -> Variables:
-        """A structure, or None, as a parameter; one that is a parameter already stays as it is."""
-        return structure if isinstance(structure, Variables) else cls(structure)
+    def of(cls, structure: Any, names: Sequence[str] = ()) -> Variables:
+        """A structure, or None, as a parameter; one that is a parameter already stays as it is.
+
+        Args:
+          structure: of a tuple of loop variables.
+          names: what the user calls these; none where nobody knows.
+        """
+        known = isinstance(structure, Variables)
+        return structure if known else cls(structure, tuple(names))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Variables):
             return NotImplemented
         if self.structure is None or other.structure is None:
             return self.structure is other.structure
-        return bool(self.structure == other.structure)
+        return bool(self.structure == other.structure) and self.names == other.names
 
     def __hash__(self) -> int:
         return hash(self.structure)
@@ -125,6 +132,7 @@ def repeat(
     count: int | Array,
     loop: Any,
     pipeline: Any = None,
+    names: Sequence[str] = (),
 ) -> list[Array]:
     """Runs `body(*consts, *carry) -> carry` `count` times.
 
@@ -135,6 +143,7 @@ def repeat(
       count: an int, or an int32 scalar known at run time only.
       loop: the pytree structure of the loop variables, for error messages' sake.
       pipeline: a `PipelineSpec` if the body consists of tasks; its iterations may then overlap.
+      names: what the user calls the loop variables, for reports.
     """
     static = int(count) if isinstance(count, int) else None
     trips = [] if static is not None else [count]
@@ -145,7 +154,7 @@ def repeat(
         body=body,
         num_consts=len(consts),
         count=static,
-        loop=Variables.of(loop),
+        loop=Variables.of(loop, names),
         pipeline=pipeline,
     )
 

@@ -215,6 +215,7 @@ def _loop(inner: _Inner) -> ir.Node:
         stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
         reverse=params.get("reverse", False),
         loop=None if loop is None else loop.structure,
+        names=() if loop is None else loop.names,
         origin=inner.origin,
     )
 

@@ -13,12 +13,6 @@ from lowering.units import ValueId
 
 Names: TypeAlias = dict[ValueId, str]
 
-_OF_PIPELINE: dict[int, tuple[str, ...]] = {  # by how many trees its loop has
-    1: ("state",),
-    2: ("variables", "optimizer_state"),
-    3: ("variables", "optimizer_state", "state"),
-}
-
 
 def value_names(
     program: ir.Program, arguments: Mapping[int, str], results: Sequence[str] = ()
@@ -111,10 +105,7 @@ def _variables(node: ir.Repeat) -> Iterator[_Variable]:
     structure = node.loop
     if structure is None:
         return
-    in_pipeline = any(isinstance(step, ir.Pipeline) for step in ir.opened(node.body.steps))
-    count = len(structure.children())
-    inputs = tuple(f"inputs[{i}]" for i in range(count))
-    roots = _OF_PIPELINE[count] if in_pipeline and count in _OF_PIPELINE else inputs
+    roots = node.names or tuple(f"inputs[{i}]" for i in range(len(structure.children())))
     tree = tree_unflatten(structure, range(structure.num_leaves))
     for (path, _), carry in zip(tree_leaves_with_path(tree), node.carry, strict=False):
         root, inner = roots[path[0].idx], tuple(path[1:])

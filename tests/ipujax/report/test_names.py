@@ -132,7 +132,7 @@ def test_slots_that_a_program_makes_itself() -> None:
         return ipu.loops.repeat(3, step, (params, optimizer.init(params)), elements)
 
     report = ipu.compile(train).lower(PARAMS).report()
-    assert {UP, f"{UP}: inputs[1][0].mu", f"{UP}: inputs[1][0].nu"} <= paths(report)
+    assert {UP, f"{UP}: slots[0].mu", f"{UP}: slots[0].nu"} <= paths(report)
 
 
 def test_names_of_arguments_in_every_form() -> None:
