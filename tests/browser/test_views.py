@@ -97,6 +97,31 @@ def test_operations_add_up(opened: Open) -> None:
     )
 
 
+def test_an_operation_says_who_calls_it_and_in_which_pass(opened: Open) -> None:
+    _, view, report = opened("operations")
+    operation = next(one for one in report.operations if one.direction == "backward")
+    assert operation.call_path
+    said = f"backward: {' > '.join(operation.call_path)}"
+    row = view.locator(f"tr[data-row='{report.operations.index(operation)}']")
+    assert said in row.locator("td").evaluate_all("cells => cells.map(({ title }) => title)")
+
+
+def test_tensors_are_called_as_the_user_calls_them(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    page = visit.open(pages["pipeline"])
+    page.click("[data-tab=liveness]")
+    view = page.locator("[data-view=liveness]")
+    live = reports["pipeline"].liveness[0]
+    sums = [one for one in live.alive_at(live.worst) if one.path.endswith(": gradient sum")]
+    view.get_by_label("Step", exact=True).fill(str(live.worst))
+    view.get_by_label("Step", exact=True).press("Enter")
+    assert sums
+    view.get_by_label("Filter tensors").fill("gradient sum")
+    names = view.locator("tr[data-row] td:first-child").all_inner_texts()
+    assert sorted(names) == sorted(f"{one.path} {one.name}" for one in sums)
+
+
 def test_operations_go_in_groups(opened: Open) -> None:
     _, view, report = opened("operations")
     view.get_by_role("button", name="line", exact=True).first.click()

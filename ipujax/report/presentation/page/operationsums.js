@@ -1,4 +1,5 @@
 // Sums over operations, and groups of them.
+import {text} from "./document.js";
 import {primitivesOf} from "./store.js";
 
 /** The sums of operations or of groups: `count` of operations, `runs`, `cycles`, `exchange_cycles`, `bytes`, `flops`,
@@ -52,6 +53,14 @@ function groupKey(operation, by) {
   if (by === "origin") return operation.origin;
   if (by === "ipu") return `IPU ${operation.ipu}`;
   return primitivesOf(operation.name);
+}
+
+/** The pass that an operation, or a group of them, is of, and the user's frames that lead there, the outermost first. */
+export function calledFrom(report, row) {
+  const way = (frames) => frames.map((number) => text(report, number)).join(" > ");
+  const ways = (row.rows ?? [row]).map(({ call_path: frames, direction, origin }) =>
+    [direction, frames?.length ? way(frames) : origin].filter(Boolean).join(": "));
+  return [...new Set(ways)].join("\n");
 }
 
 /** The named scopes around an operation, or "": reports of earlier versions have none. */

@@ -82,47 +82,27 @@ function isAliveAt({ first, last }, i, step) {
   return first[i] < 0 || (first[i] <= step && step <= last[i]);
 }
 
-/** A tensor's name; that of an argument has its path before its shape, as the user calls it. */
+/** A tensor's name: what the user calls it, if that is known, before its shape. */
 export function tensorName(report, tensors, i) {
-  const path = tensors.value[i] < 0 ? undefined : report.arguments[String(tensors.value[i])];
+  const argument = tensors.value[i] < 0 ? undefined : report.arguments[String(tensors.value[i])];
+  const path = (tensors.path && text(report, tensors.path[i])) || argument;
   const name = text(report, tensors.name[i]);
   return path ? `${path} ${name}` : name;
 }
 
 /**
  * What makes a tensor, and the user's line of that: `{operation, origin}`. What waits in a fifo has the number of
- * the value that comes in, so that the operation that makes it may be known. What a loop carries is told by the one
- * argument that has its shape, if there is only one: it is that, or its gradient or an optimizer's state of it.
+ * the value that comes in, so that the operation that makes it may be known.
  */
 export function tensorMaker(report, tensors, i) {
   const operation = text(report, tensors.operation[i]);
   const origin = text(report, tensors.origin[i]);
-  if (operation === "loop variable") {
-    const path = argumentsByShape(report).get(text(report, tensors.name[i]));
-    return { operation: path ? `loop variable, as ${path}` : operation, origin };
-  }
   if (text(report, tensors.category[i]) !== "fifos") return { operation, origin };
   const maker = makersOf(report).get(tensors.value[i]);
   return maker ? { operation: `${operation}, ${maker.operation}`, origin: origin || maker.origin } : { operation, origin };
 }
 
 const makerCache = new WeakMap();
-const shapeCache = new WeakMap();
-
-/** By shape and dtype, the path of the only argument that has them; null where there are several. */
-function argumentsByShape(report) {
-  if (shapeCache.has(report)) return shapeCache.get(report);
-  const paths = new Map();
-  for (const { tensors } of report.liveness) {
-    for (let i = 0; i < tensors.value.length; i++) {
-      const path = report.arguments[String(tensors.value[i])];
-      const shape = text(report, tensors.name[i]);
-      if (path) paths.set(shape, !paths.has(shape) || paths.get(shape) === path ? path : null);
-    }
-  }
-  shapeCache.set(report, paths);
-  return paths;
-}
 
 /** By the number of a value, the operation that makes it and its line. */
 function makersOf(report) {

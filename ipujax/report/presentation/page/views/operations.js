@@ -2,7 +2,7 @@
 import {lineColumn, nameColumn, numberColumn} from "../columns.js";
 import {choice} from "../controls.js";
 import {bytes, cycles, element, percent, shortOrigin} from "../format.js";
-import {operationGroups, operationSums, scopeOf} from "../operationsums.js";
+import {calledFrom, operationGroups, operationSums, scopeOf} from "../operationsums.js";
 import {panel} from "../parts.js";
 import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
@@ -72,10 +72,12 @@ class OperationsView {
   }
 
   operationColumns(rows) {
+    const from = (row) => calledFrom(this.report, row);
     return [
       nameColumn("operation"),
       ...this.shareColumns(rows),
-      lineColumn(15),
+      { ...lineColumn(15), hint: from, search: from,
+        about: "The user's line. Hovering tells the pass, and the calls that lead there." },
       ...(this.hasScopes ? [{ title: "scope", value: scopeOf, width: 11,
         about: "The named scopes around it, outermost first, the name of an operator included." }] : []),
       { title: "IPU", value: (row) => row.ipu, text: (row) => row.ipus ?? String(row.ipu), numeric: true, width: 6,
