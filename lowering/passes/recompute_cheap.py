@@ -39,7 +39,7 @@ def recompute_cheap(closed: ClosedJaxpr) -> ClosedJaxpr:
             in front of the first that needs it. Pipelines, which choose for themselves, stay.
             Unchanged without backward passes outside pipelines.
     """
-    backward = Anywhere(_is_backward)
+    backward = Anywhere(_is_backward, closed=is_pipeline)
     return drop_dead(_recomputed(closed, backward)) if backward(closed.jaxpr) else closed
 
 

@@ -33,25 +33,31 @@ class Anywhere:
     """Whether an equation that passes a test occurs in a jaxpr, at any depth.
 
     Answers are remembered by jaxpr, since one body may be shared by many equations.
+
+    Args:
+      test: of an equation.
+      closed: equations whose bodies do not count.
     """
 
-    def __init__(self, test: Callable[[JaxprEqn], bool]):
+    def __init__(
+        self,
+        test: Callable[[JaxprEqn], bool],
+        closed: Callable[[JaxprEqn], bool] = lambda eqn: False,
+    ):
         self.test = test
+        self._closed = closed
         self._known: dict[int, bool] = {}
 
     def __call__(self, jaxpr: Jaxpr) -> bool:
         """Whether the jaxpr has one."""
         key = id(jaxpr)
         if key not in self._known:
-            self._known[key] = any(
-                self.test(eqn) or any(self(inner) for inner in sub_jaxprs(eqn))
-                for eqn in jaxpr.eqns
-            )
+            self._known[key] = any(self.test(eqn) or self.inside(eqn) for eqn in jaxpr.eqns)
         return self._known[key]
 
     def inside(self, eqn: JaxprEqn) -> bool:
         """Whether one of the equation's bodies has one."""
-        return any(self(inner) for inner in sub_jaxprs(eqn))
+        return not self._closed(eqn) and any(self(inner) for inner in sub_jaxprs(eqn))
 
 
 def rewritten(
