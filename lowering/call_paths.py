@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from lowering.jaxpr import JaxprEqn, user_frames
+from lowering.places import place
 
 CallPath = tuple[str, ...]
 """Frames as `file:line (function)`, the outermost first."""
@@ -29,7 +30,7 @@ def _frames(traceback: Any) -> CallPath:
     own = [frame for frame in frames if not _INSTALLED.search(frame.file_name)] or frames
     path: list[tuple[str, str]] = []
     for frame in reversed(own):
-        line = f"{frame.file_name}:{frame.start_line}"
+        line = place(frame.file_name, frame.start_line)
         if not path or path[-1][0] != line:
             path.append((line, frame.function_name))
     return tuple(f"{line} ({function})" for line, function in path)

@@ -57,13 +57,13 @@ from jax.interpreters import partial_eval as _partial_eval
 from jax.ref import AbstractRef as AbstractRef
 
 from lowering.avals import Aval as Aval
+from lowering.places import place as _place
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
 is_user_file: Callable[[str], bool] = _source.is_user_filename
-# Takes frames of JAX, and of what was left out, off what passes it (JAX_TRACEBACK_FILTERING).
 api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 # After an effect that failed: each later one of the thread would wait for it, and fail.
@@ -237,7 +237,7 @@ def user_line(eqn: JaxprEqn) -> str:
 def line_of(traceback: Any) -> str:
     """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
     frame = next(user_frames(traceback), None)
-    return f"{frame.file_name}:{frame.start_line} ({frame.function_name})" if frame else ""
+    return f"{_place(frame.file_name, frame.start_line)} ({frame.function_name})" if frame else ""
 
 
 def user_frames(traceback: Any) -> Iterator[Any]:

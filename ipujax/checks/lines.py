@@ -10,6 +10,7 @@ from lowering import jaxpr
 
 _PACKAGE = Path(__file__).parents[1]
 jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", but=f"{_PACKAGE / 'demo'}{os.sep}")
+# JAX_TRACEBACK_FILTERING=off shows them all the same.
 for _folder in (_PACKAGE, Path(jaxpr.__file__).parent):
     jaxpr.leave_out_of_tracebacks(f"{_folder}{os.sep}")
 

@@ -26,14 +26,15 @@ def called(path: Sequence[str]) -> str:
     """A call path as `resnet.py:17 > :5`: each file once for frames in it that follow each other.
 
     Args:
-      path: frames as `file:line (function)`, the outermost first.
+      path: frames as `file:line (function)` or `cell 2, line 7 (function)`, the outermost first.
     """
     texts: list[str] = []
     before = ""
     for frame in path:
-        file, _, line = frame.rpartition(" (")[0].rpartition(":")
+        place = frame.rpartition(" (")[0]
+        file, between, line = place.rpartition(", line " if place.startswith("cell ") else ":")
         name = file.replace("\\", "/").rpartition("/")[2]
-        texts.append(f":{line}" if file == before else f"{name}:{line}")
+        texts.append(f":{line}" if file == before else f"{name}{between}{line}")
         before = file
     return " > ".join(texts)
 
