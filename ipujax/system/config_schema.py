@@ -46,7 +46,7 @@ class Effect(enum.Enum):
     SYSTEM = "which virtual IPUs a device has, how it attaches, and which chip is modelled"
     VALUES = "the numbers that programs compute"
     HOST = "how the host compiles, caches and feeds programs"
-    MODEL = "the modelled memory and cycles, never the numbers"
+    MODEL = "the modelled memory and cycles; numbers at most by rounding"
     NONE = "nothing: accepted so that programs port unchanged"
 
 
