@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from lowering.jaxpr import JaxprEqn, user_frames
-from lowering.places import place
+from lowering.places import line_of_file
 
 CallPath = tuple[str, ...]
 """Frames as `file:line (function)`, the outermost first."""
@@ -30,7 +30,7 @@ def _frames(traceback: Any) -> CallPath:
     own = [frame for frame in frames if not _INSTALLED.search(frame.file_name)] or frames
     path: list[tuple[str, str]] = []
     for frame in reversed(own):
-        line = place(frame.file_name, frame.start_line)
+        line = line_of_file(frame.file_name, frame.start_line)
         if not path or path[-1][0] != line:
             path.append((line, frame.function_name))
     return tuple(f"{line} ({function})" for line, function in path)

@@ -57,7 +57,7 @@ from jax.interpreters import partial_eval as _partial_eval
 from jax.ref import AbstractRef as AbstractRef
 
 from lowering.avals import Aval as Aval
-from lowering.places import place as _place
+from lowering.places import line_of_file as _line
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 
@@ -237,7 +237,7 @@ def user_line(eqn: JaxprEqn) -> str:
 def line_of(traceback: Any) -> str:
     """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
     frame = next(user_frames(traceback), None)
-    return f"{_place(frame.file_name, frame.start_line)} ({frame.function_name})" if frame else ""
+    return f"{_line(frame.file_name, frame.start_line)} ({frame.function_name})" if frame else ""
 
 
 def user_frames(traceback: Any) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def place(file: str, line: int) -> str:
+def line_of_file(file: str, line: int) -> str:
     """A line of a file, or of a notebook's cell: the number is that of its last run."""
     cell = _cells().get(file)
     return f"{file}:{line}" if cell is None else f"cell {cell}, line {line}"

@@ -21,7 +21,7 @@ from ipujax.checks.arguments import as_list, misfit
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.state import StageOutput, changes, leaf_name, with_changes
-from lowering import jaxpr, marks, ops, pipelines
+from lowering import jaxpr, line_of_file, marks, ops, pipelines
 
 Pytree = object
 """Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""
@@ -289,7 +289,7 @@ def _described(tree: Pytree) -> str:
 
 def _defined(function: Callable[..., Pytree]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else "an unknown line"
+    return line_of_file(code.co_filename, code.co_firstlineno) if code else "an unknown line"
 
 
 def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxpr) -> None:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
+from lowering.places import line_of_file
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, place
@@ -154,4 +155,4 @@ def _line(function: Callable[..., Any]) -> str:
     """The user's file and line of a function, or an empty string."""
     inner: Any = inspect.unwrap(getattr(function, "func", function))
     code = getattr(inner, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+    return line_of_file(code.co_filename, code.co_firstlineno) if code else ""

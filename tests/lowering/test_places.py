@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipujax.report.words import called
-from lowering.places import place
+from lowering.places import line_of_file
 from tests.conftest import RunWithDevices
 
 NOTEBOOK = '''
@@ -36,7 +36,7 @@ print(operation.call_path)
 
 
 def test_a_line_of_a_file_is_the_files() -> None:
-    assert place("models/bert.py", 7) == "models/bert.py:7"
+    assert line_of_file("models/bert.py", 7) == "models/bert.py:7"
 
 
 def test_a_line_of_a_notebook_is_its_cells(run_with_devices: RunWithDevices) -> None:
