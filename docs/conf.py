@@ -23,7 +23,6 @@ release = version = ipujax.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-exclude_patterns = ["notebooks/README.md"]
 default_role = "code"
 suppress_warnings = ["ref.python"]  # annotations such as `type`, which are attributes of ours, too
 
@@ -85,13 +84,22 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
 
 
+def copy_notebooks(folder: Path) -> None:
+    """Sphinx reads what is below its own folder."""
+    folder.mkdir(exist_ok=True)
+    for notebook in sorted((DOCS.parent / "notebooks").glob("*.ipynb")):
+        write(folder / notebook.name, notebook.read_text("utf-8"))
+
+
 write_reference(DOCS / "api")
+copy_notebooks(DOCS / "notebooks")
 
 
 def setup(app: Sphinx) -> None:
-    """Notebooks are beside the documentation, and `docs/notebooks` leads there for Sphinx."""
+    """Links to notebooks lead to the copies, and links of notebooks back."""
 
     def led_to(app: Sphinx, page: str, source: list[str]) -> None:
-        source[0] = source[0].replace("](../notebooks/", "](notebooks/")
+        text = source[0].replace("](../notebooks/", "](notebooks/")
+        source[0] = text.replace("](../docs/", "](../")
 
     app.connect("source-read", led_to)

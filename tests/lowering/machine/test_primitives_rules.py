@@ -64,7 +64,7 @@ ipu_random_halves ipu_recomputation_checkpoint ipu_repeat ipu_replica_count ipu_
 ipu_store ipu_task
 """
 
-PLANNED = {"dot_general", "conv_general_dilated"}  # the planner's, tested there
+PLANNED = {"dot_general", "conv_general_dilated", "multi_conv"}  # the planner's, tested there
 
 
 def cycles(found: Cost, target: Target = IPU2) -> float:
