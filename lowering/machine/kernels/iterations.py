@@ -21,7 +21,7 @@ class Iterations:
 
     Attributes:
       kinds: of each kind the first iteration, and how many there are.
-      which: int64 [iterations], their kinds.
+      which: int64 [iterations], their kinds; of one kind a view that takes no memory.
     """
 
     kinds: tuple[tuple[int, int], ...]
@@ -36,7 +36,7 @@ def iterations(choices: Sequence[Turns], count: int) -> Iterations:
       count: how many iterations there are.
     """
     if not choices or count <= 1:
-        return Iterations(((0, count),), np.zeros(count, np.int64))
+        return Iterations(((0, count),), np.broadcast_to(np.int64(0), count))
     table = np.stack(choices)
     _, first, which, times = np.unique(
         table, axis=1, return_index=True, return_inverse=True, return_counts=True
@@ -61,14 +61,14 @@ def looped(loop: Iterations, ran: Sequence[Ran], node: ProgramNode) -> Ran:
       ran: one of each.
       node: what stands for the loop in the program tree, without cycles, counts and parts.
     """
-    periods = np.array([one.cycles for one in ran], dtype=np.int64)
-    lengths = periods[loop.which]
-    total = int(lengths.sum())
     if len(ran) == 1:
         (one,), count = ran, len(loop.which)
         trace = tr.loop(one.trace, count, one.cycles)
         node = dc.replace(node, cycles=one.cycles, count=count, children=one.nodes)
-        return Ran(trace, total, (node,))
+        return Ran(trace, one.cycles * count, (node,))
+    periods = np.array([one.cycles for one in ran], dtype=np.int64)
+    lengths = periods[loop.which]
+    total = int(lengths.sum())
     none = np.full(len(lengths), tr.NONE)
     bodies, start = [one.trace for one in ran], np.cumsum(lengths) - lengths
     trace = tr.tasks(bodies, loop.which, start, none, none, none)

@@ -20,6 +20,7 @@ from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, bind_equation, call_body, s
 from lowering.machine.kernels.iterations import Turns
 
 _MOST = 1024  # iterations that are run before the counters must have come round again
+_LONGEST = 1 << 20  # iterations of a loop: what each of them takes is in memory
 
 _Taken: TypeAlias = tuple[int, Turns | None]
 _Branches: TypeAlias = tuple[int, Any, int]  # identity, the name of the index, how many there are
@@ -205,6 +206,9 @@ def _turns(
     def value(name: Any) -> Any:
         return name.val if _is_literal(name) else values[name]
 
+    if count > _LONGEST:
+        yield from ((key, None) for key, _, _ in branches)
+        return
     counters, taken = tuple(values), list[list[int]]()
     seen: dict[tuple[float, ...], int] = {}
     while branches and len(taken) < count:

@@ -125,3 +125,14 @@ def test_optimizers_that_accumulate_exchange_once_per_update():
     starts = np.diff(sorted(step.start_cycle for step in links))
     assert starts[1] == starts[3]  # the updates are equally far from each other
     assert starts[1] > 3 * starts[0]
+
+
+def test_a_loop_that_is_too_long_is_taken_at_its_slowest():
+    def often(x):
+        def body(carry, _):
+            step, x = carry
+            return (step + 1, lax.cond(step % 2 == 0, lambda x: x @ x, lambda x: x, x)), None
+
+        return lax.scan(body, (0, x), None, length=1 << 40)[0]
+
+    assert modelled(lowered(often, M)).cycles > 1 << 40
