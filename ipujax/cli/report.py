@@ -144,7 +144,7 @@ def _open(report: Report, page: str | None) -> None:
       _Failed: there is no browser; the page stays.
     """
     if page in (None, "-"):
-        page = str(Path(tempfile.mkdtemp(prefix="ipujax-")) / f"{report.name}.html")
+        page = str(Path(tempfile.mkdtemp(prefix="ipujax-")) / "report.html")
         _page([report], None, page)
     if not webbrowser.open(Path(page or "").resolve().as_uri()):
         raise _Failed(f"no browser can be opened here; the page is {page}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
-import functools
 
 from ipujax.report.words import counted, size
 from lowering import HOST, ir, size_in_bytes, svg
@@ -64,10 +63,9 @@ def _extent(program: ir.Program, shown: int) -> str:
 
 
 def _contents(program: ir.Program) -> _Contents:
-    counters = functools.partial(collections.defaultdict[int, "collections.Counter[str]"])
-    found = _Contents(
-        counters(collections.Counter), counters(collections.Counter), collections.Counter()
-    )
+    count: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    read: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    found = _Contents(count, read, collections.Counter())
     for node in ir.walk(program.body):
         if isinstance(node, ir.Execute):
             for eqn in node.kernel.jaxpr.jaxpr.eqns:
