@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ipujax.report.report import Report
     from ipujax.targets import Target
 
+# What users call modes by the methods that run them.
+_MODE_WORDS = {"evaluate": ModeKeys.EVAL, "predict": ModeKeys.PREDICT}
+
 
 class Estimator(abc.ABC):
     """A model, trained and used by device loops, whose state is in the files of a folder.
@@ -284,14 +287,15 @@ class Estimator(abc.ABC):
 
     def report(
         self,
-        mode: str = ModeKeys.TRAIN,
+        mode: str | None = None,
         input_fn: Callable[..., Any] | None = None,
         target: str | Target | None = None,
     ) -> Report:
         """What a mode's device loop would cost on a chip.
 
         Args:
-          mode: whose program.
+          mode: whose program, as one of `ModeKeys`, or "evaluate" or "predict"; None for that of
+            training or, if only others ran, of the one that was made last.
           input_fn: None for the program that ran last; otherwise the program for the first
             element of this data set is modelled, without compiling or running it.
           target: as in `Executable.report`.
@@ -299,6 +303,9 @@ class Estimator(abc.ABC):
         Raises:
           EstimatorError: (a `ValueError`) neither a program that ran nor an `input_fn`.
         """
+        if mode is None:
+            mode = ModeKeys.TRAIN if input_fn is not None else self._mode_to_report()
+        mode = _MODE_WORDS.get(mode, mode)
         check.one_of(mode, MODES, "the mode to report")
         if input_fn is not None:
             self._configure()
@@ -313,6 +320,11 @@ class Estimator(abc.ABC):
                 "run it first, or give an input_fn whose first element says the shapes",
             )
         return loop.executable.report(target)
+
+    def _mode_to_report(self) -> str:
+        """Training or, if only other modes have run, the one that was made last."""
+        ran = [key for key, mode in self._modes.items() if mode.loop and mode.loop.executable]
+        return ModeKeys.TRAIN if ModeKeys.TRAIN in ran or not ran else ran[-1]
 
     # --- what the kinds of estimators differ in -------------------------------------------------
 

@@ -29,6 +29,10 @@ from ipujax.report.report import Report
 from ipujax.system.devices import SYSTEM
 from ipujax.training.state import Tree
 
+# What users call the modes, and what Keras calls their functions.
+_KINDS = {"train": "train", "evaluate": "test", "predict": "predict"}
+_ORDER = itertools.count(1)
+
 
 class Function:
     """A `train_function`, `test_function` or `predict_function` of a Keras model.
@@ -44,6 +48,8 @@ class Function:
         self._model, self._kind, self.strategy = model, kind, strategy
         self._generation = SYSTEM.generation
         self._program: Program | None = None
+        self._structure: Any = None
+        self.made = 0  # in which order programs were made
 
     def __call__(self, state: State, batches: Iterator[Any]) -> tuple[Tree, State]:
         """Makes an execution: what the steps say, and the new state.
@@ -56,11 +62,13 @@ class Function:
         if not isinstance(batches, Batches):  # of train_on_batch and its kin
             read = list(itertools.islice(batches, most))
             batches = Batches(iter(read), count=len(read))
-        if self._program is None:
-            self._program = self._made(state, batches)
+        structure = jax.tree.structure(state)
+        if self._program is None or structure != self._structure:  # layers came or went
+            self._program, self._structure = self._new_program(state, batches), structure
+            self.made = next(_ORDER)
         return self._program.run(state, batches, most)
 
-    def _made(self, state: State, batches: Batches) -> Program:
+    def _new_program(self, state: State, batches: Batches) -> Program:
         """The program for the options that the model has now."""
         mode = self._mode(state, batches)
         if mode.stages is not None:
@@ -130,18 +138,32 @@ class Function:
         return None if self._program is None else self._program.executable
 
 
-def report(model: Any) -> Report:
-    """What a model's program would cost on its IPUs: that of training, else of another mode.
+def report(model: Any, mode: str | None = None) -> Report:
+    """What a model's program would cost on its IPUs.
+
+    Args:
+      model: the model.
+      mode: "train", "evaluate" or "predict"; None for the program that trains or, if there is none,
+        the one that was made last.
 
     Raises:
-      KerasError: (a `ValueError`) none has run in the scope of a strategy.
+      KerasError: (a `ValueError`) another mode, or one that has not run in the scope of a
+        strategy.
     """
-    for kind in ("train", "test", "predict"):
+    if mode is not None:
+        check.one_of(mode, _KINDS, "the mode to report")
+    ran: dict[str, tuple[int, Executable]] = {}
+    for name, kind in _KINDS.items():
         function = getattr(model, f"{kind}_function")
-        executable = function.executable if isinstance(function, Function) else None
-        if executable is not None:
-            return executable.report()
-    raise check.refuse(
-        f"model {model.name!r} has no program yet",
-        "fit, evaluate or predict in the scope of an IPUStrategy first",
-    )
+        if isinstance(function, Function) and function.executable is not None:
+            ran[name] = function.made, function.executable
+    if mode is None:
+        mode = (
+            "train" if "train" in ran else max(ran, key=lambda name: ran[name][0], default="train")
+        )
+    if mode not in ran:
+        raise check.refuse(
+            f"model {model.name!r} has no program yet" + (f" to {mode}" if ran else ""),
+            "fit, evaluate or predict in the scope of an IPUStrategy first",
+        )
+    return ran[mode][1].report()

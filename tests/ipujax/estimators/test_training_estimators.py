@@ -247,6 +247,16 @@ def test_a_mode_can_be_modelled_with_and_without_a_run(tmp_path: Path) -> None:
     assert estimator.report().cycles == modelled.cycles
     evaluated = estimator.report(ModeKeys.EVAL, of(regression()))
     assert evaluated.cycles < modelled.cycles
+    assert estimator.report("evaluate", of(regression())).cycles == evaluated.cycles
+
+
+def test_the_mode_that_was_made_last_is_reported_where_none_trained(tmp_path: Path) -> None:
+    linear_estimator(tmp_path, iterations=2).train(of(regression()), steps=2)
+    estimator = linear_estimator(tmp_path, iterations=2)
+    estimator.evaluate(of(regression()), steps=2)
+    assert estimator.report() is estimator.report("evaluate")
+    with pytest.raises(ValueError, match="the mode to report is 'fit'"):
+        estimator.report("fit")
 
 
 def test_curves_are_written_for_tensorboard(tmp_path: Path) -> None:

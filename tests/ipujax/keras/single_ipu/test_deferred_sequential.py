@@ -37,6 +37,26 @@ def test_add_and_pop() -> None:
         assert model.predict(np.zeros((4, 6)), verbose=0).shape == (4, 2)
         model.add(keras.layers.Dense(5))
         assert model.predict(np.zeros((4, 6)), verbose=0).shape == (4, 5)
+        paths = {tensor.path for tensor in model.report("predict").memory.biggest}
+        assert any("bias" in path for path in paths), paths
+
+
+def test_reports_of_modes() -> None:
+    with on_ipus():
+        model = deferred()
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match="no program yet"):
+            model.report()
+        model.predict(np.zeros((4, 6)), verbose=0)
+        predicts = model.report()
+        assert predicts is model.report("predict")
+        model.evaluate(np.zeros((4, 6)), np.zeros((4, 2)), verbose=0)
+        assert model.report() is model.report("evaluate")
+        model.fit(np.zeros((4, 6)), np.zeros((4, 2)), verbose=0)
+        assert model.report() is model.report("train")
+        assert model.report("predict") is predicts
+        with pytest.raises(ValueError, match="the mode to report is 'test'"):
+            model.report("test")
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5"])
