@@ -3,15 +3,22 @@ the ways to select and to go back."""
 
 from __future__ import annotations
 
+import collections
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+import ipujax as ipu
+from ipujax.report.presentation.html import page
 from ipujax.report.report import Report
+from lowering import machine
 from tests.browser.looking import Visit, frames, pixels, selection, show
+from tests.ipujax.reporting import configured, struct
 
 
 def rgba(tab: Page, variable: str) -> int:
@@ -47,6 +54,123 @@ def test_an_operation_is_marked_more_than_its_line(
     assert chosen.origin.rsplit("/", 1)[-1].split(" (")[0] in chip
     tree = show(tab, "program")
     assert 0 < tree.locator(".is-exact").count() < tree.locator(".is-linked").count()
+
+
+def test_an_operation_is_told_from_others_of_its_name(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    tab = visit.open(pages["pipeline"])
+    operations = reports["pipeline"].operations
+    ipu = 0
+    named = collections.Counter((one.name, one.origin) for one in operations if one.ipu == ipu)
+    alike = named.most_common(1)[0][0]
+    chosen = next(one for one in operations if (one.name, one.origin, one.ipu) == (*alike, ipu))
+    assert named[alike] > 1
+    view = show(tab, "operations")
+    view.get_by_role("button", name="operation and IPU").click()
+    view.get_by_placeholder("Filter operations").fill(chosen.name)
+    tab.evaluate("chosen => window.ipujax.store.select(chosen)", _patch(chosen))
+    frames(tab)
+    assert view.locator("tr.exact").count() == 1
+    assert view.locator("tr.selected").count() > 1
+    note = show(tab, "timeline").locator(".controls.below").inner_text()
+    assert f"takes {_cycles(chosen.cycles)} cycles (outlined)" in note
+    assert 0 < show(tab, "program").locator(".is-exact").count() < named[alike]
+
+
+def _patch(operation: machine.OperationTotal) -> dict[str, Any]:
+    """What selects it."""
+    of_it = {"operation": operation.number, "name": operation.name, "origin": operation.origin}
+    return {**of_it, "ipu": operation.ipu}
+
+
+def _cycles(number: float) -> str:
+    return f"{number:.0f}" if number < 1000 else f"{float(f'{number / 1000:.3g}'):g} k"
+
+
+def test_a_clicked_step_selects_its_operation(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    tab = visit.open(pages["small"])
+    show(tab, "timeline")
+    canvas = tab.locator("canvas[data-chart=timeline]")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.focus()
+    for _ in range(14):  # until steps are wide
+        tab.keyboard.press("+")
+    frames(tab)
+    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
+    chosen = selection(tab)
+    operation = next(o for o in reports["small"].operations if o.number == chosen["operation"])
+    assert (chosen["name"], chosen["origin"]) == (operation.name, operation.origin)
+    for view, exact in (("operations", "tr.exact"), ("program", ".is-exact")):
+        assert operation.name in show(tab, view).locator(exact).inner_text(), view
+
+
+def test_reports_without_numbers_go_by_names(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    assert pages["small"]
+    document = reports["small"].to_dict()
+    del document["program"]["operation"]
+    for one in document["operations"]:
+        del one["number"], one["scope"]
+    for node in document["steps"]["nodes"]:
+        node.pop("operation", None)
+    tab = visit.open(page([document]))
+    show(tab, "operations").locator("[data-row]").first.click()
+    chosen = selection(tab)
+    assert chosen["operation"] is None
+    assert chosen["name"] == reports["small"].operations[0].name
+    assert show(tab, "program").locator(".is-exact").count() == 1
+    assert "(outlined)" in show(tab, "timeline").locator(".controls.below").inner_text()
+
+
+def test_all_that_is_in_a_scope_is_selected(visit: Visit) -> None:
+    configured(1)
+
+    def block(x: Any, name: str) -> Any:
+        with jax.named_scope(name):
+            return jnp.tanh(x @ x)
+
+    def blocks(x: Any) -> Any:
+        return block(block(block(x, "one"), "one/inner"), "one1")
+
+    report = ipu.compile(blocks).lower(struct(8, 8)).report()
+    tab = visit.open(page([report.to_dict()]))
+    show(tab, "operations")
+    tab.evaluate("() => window.ipujax.store.select({scope: 'one'})")
+    frames(tab)
+    marked = tab.locator("[data-view=operations] tr.selected")
+    below = [one for one in report.operations if one.scope in ("one", "one/inner")]
+    assert 0 < marked.count() == len(below) < len(report.operations)
+    assert "all in" in tab.locator(".chip").inner_text()
+
+
+def test_operations_of_two_reports_are_selected_together(visit: Visit) -> None:
+    def steps(more: int) -> Any:
+        def run(x: Any) -> Any:
+            for _ in range(more):
+                x = jnp.sin(x)  # as many operations before it, so that its number is another
+            return x @ x
+
+        return run
+
+    documents: list[dict[str, Any]] = []
+    for more in (0, 3):
+        configured(1)
+        documents.append(ipu.compile(steps(more)).lower(struct(8, 8)).report().to_dict())
+    numbers = [one["number"] for document in documents for one in document["operations"]]
+    tab = visit.open(page(documents))
+    show(tab, "operations")
+    product = tab.locator("[data-view=operations] tr", has_text="dot_general")
+    product.first.click()
+    frames(tab)
+    assert len(set(numbers)) > 1
+    exact = tab.locator("[data-view=operations] tr.exact").all_inner_texts()
+    assert len(exact) == 2
+    assert all("dot_general" in row for row in exact)
 
 
 @pytest.mark.exhaustive  # the cross stands in the middle, where only many IPUs do both phases

@@ -6,7 +6,7 @@ const MOST_TRIED = 1000; // items looked at before a time, in one list
 
 /**
  * The step of a lane at a time, or the nearest within `slack` cycles:
- * `{kind, name, origin (texts' numbers), start, cycles, task}`, or null.
+ * `{kind, name, origin (texts' numbers), operation, start, cycles, task}`, or null.
  */
 export function stepAt(list, time, slack, offset = 0, task = null) {
   let best = null;
@@ -28,11 +28,12 @@ function stepOfItem(item, time, slack, offset, task) {
 }
 
 function stepOfList(list, i, offset, task) {
-  const { kind, name, origin } = list.step;
+  const { kind, name, origin, operation } = list.step;
   return {
     kind: kind[i],
     name: name[i],
     origin: origin[i],
+    operation: operation[i],
     start: offset + list.start[i],
     cycles: list.spans[i],
     task,

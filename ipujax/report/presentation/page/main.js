@@ -3,6 +3,8 @@
 import {tickBox} from "./controls.js";
 import {loadReports, reportLabels} from "./document.js";
 import {element, shortOrigin} from "./format.js";
+import {numberAlike, operationOf} from "./items.js";
+import {friendlyName} from "./names.js";
 import {currentTheme, setTheme} from "./palette.js";
 import {SameScale} from "./scale.js";
 import {Store} from "./store.js";
@@ -162,7 +164,7 @@ class Page {
   }
 
   showSelection() {
-    const parts = selectionTexts(this.store.selection);
+    const parts = selectionTexts(this.store.selection, this.selectedName());
     this.chip.hidden = !parts.length;
     const clear = element("button", {
       type: "button",
@@ -182,16 +184,24 @@ class Page {
     this.chip.replaceChildren(...texts, clear);
   }
 
+  /** What people call what is selected. */
+  selectedName() {
+    const { name, operation } = this.store.selection;
+    const found = operation !== null && this.reports.map((report) => operationOf(report, operation)).find(Boolean);
+    return found ? friendlyName(found) : name;
+  }
+
   toggleTheme() {
     setTheme(currentTheme() === "dark" ? "light" : "dark");
     quietly(() => localStorage.setItem(THEME_KEY, currentTheme()));
   }
 }
 
-function selectionTexts({ origin, name, ipu, tile, step, tick, category }) {
+function selectionTexts({ origin, scope, ipu, tile, step, tick, category }, name) {
   const number = (value) => (value === null ? null : String(value));
   const parts = [
     ["", name],
+    ["all in", scope],
     [name && origin ? "and, weaker, its line" : "", shortOrigin(origin), origin],
     ["IPU", number(ipu)],
     ["tile", number(tile)],
@@ -227,6 +237,7 @@ async function startPage() {
   if (theme) setTheme(theme);
   try {
     const reports = await loadReports();
+    if (reports.length > 1) numberAlike(...reports);
     const page = new Page(root, reports);
     window.ipujax = { store: page.store, reports };
   } catch (error) {

@@ -40,6 +40,7 @@ export function operationGroups(operations, by) {
     origin: rows[0].origin,
     scope: scopeOf(rows[0]),
     ipu: rows[0].ipu,
+    number: rows[0].number,
     ipus: rangesText(rows.map((row) => row.ipu)),
     tiles: rows.reduce((most, row) => Math.max(most, row.tiles), 0),
     source: [...new Set(rows.map((row) => row.source))].join(", "),

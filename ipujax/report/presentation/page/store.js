@@ -4,12 +4,15 @@
 const NOTHING_SELECTED = Object.freeze({
   origin: null,
   name: null,
+  operation: null,
+  scope: null,
   ipu: null,
   tile: null,
   step: null,
   tick: null,
   category: null,
 });
+const SUBJECTS = ["origin", "name", "operation", "scope"]; // what belongs to a selection follows from these and the IPU
 
 /** Holds the selection and tells views when it changes. */
 export class Store {
@@ -26,13 +29,18 @@ export class Store {
   }
 
   /**
-   * Merges into the selection. An origin or a name selects what they belong to: the one that is not
-   * given, and step, tick and category, are then unset; the IPU and tile stay unless given.
+   * Merges into the selection. What is selected anew (an origin, a name, an operation or a scope) takes the place of all
+   * that was: of these the ones not given, and step, tick and category, are then unset; the IPU and tile stay unless given.
    */
   select(patch) {
-    const anew = "origin" in patch || "name" in patch;
-    const unset = anew ? { origin: null, name: null, step: null, tick: null, category: null } : {};
+    const anew = SUBJECTS.some((key) => key in patch);
+    const unset = anew ? { ...NOTHING_SELECTED, ipu: this.selection.ipu, tile: this.selection.tile } : {};
     this.replace({ ...this.selection, ...unset, ...patch });
+  }
+
+  /** Selects what an item is (see `items.js`): exactly that operation, or its line and name; and more, such as an IPU. */
+  pick({ origin, name, operation = -1 }, more = {}) {
+    this.select({ origin: origin || null, name: name || null, operation: operation < 0 ? null : operation, ...more });
   }
 
   /** Selects nothing. */
@@ -56,32 +64,44 @@ export class Store {
   }
 }
 
-/** Whether the selection is of something that can be linked: it has an origin or a name. */
-export function linkable(selection) {
-  return Boolean(selection.origin || selection.name);
+/** Whether the selection is of something that others belong to: a line, a name or a scope. */
+export function linkable({ origin, name, scope }) {
+  return Boolean(origin || name || scope);
+}
+
+/** Whether after a change of these keys, or only of the IPU, other things belong to the selection. */
+export function relinked(changed) {
+  return SUBJECTS.some((key) => changed.includes(key));
 }
 
 /**
- * Whether something of this origin and name belongs to what is selected: both have the same origin,
- * or neither has one and their names begin with the same part.
+ * Whether an item `{origin, name, operation, scope}` (see `items.js`) belongs to what is selected: it is in the scope; or
+ * both have the same origin, or neither has one and their names begin with the same part.
  */
-export function linked(selection, origin, name) {
-  if (selection.origin) return origin === selection.origin;
-  if (origin || !selection.name || !name) return false;
-  return name === selection.name || firstPart(name) === firstPart(selection.name);
+export function linked(selection, item) {
+  if (selection.scope) return `${item.scope ?? ""}/`.startsWith(`${selection.scope}/`);
+  if (selection.origin) return item.origin === selection.origin;
+  if (item.origin || !selection.name || !item.name) return false;
+  return item.name === selection.name || firstPart(item.name) === firstPart(selection.name);
 }
 
 /**
- * Whether something linked is the very thing that is selected, and not only of the same line: it has the name
- * of it and, if both say one, its IPU. A step such as `dot_general/Convolve` belongs to the operation
- * `dot_general float16[8,8]`.
+ * Whether something linked is the very thing that is selected, and not only of the same line: the operation of that
+ * number, or, where one of them has none, what has its name; and of its IPU, if both say one. A tensor is what makes it.
  */
-export function exactly(selection, origin, name, ipu = -1) {
-  if (!selection.name || !linked(selection, origin, name)) return false;
-  if (selection.ipu !== null && ipu >= 0 && ipu !== selection.ipu) return false;
-  return isSame(selection.name, name);
+export function exactly(selection, item) {
+  if (!selection.name || !linked(selection, item)) return false;
+  if (selection.ipu !== null && (item.ipu ?? -1) >= 0 && item.ipu !== selection.ipu) return false;
+  if (selection.operation !== null && item.operation >= 0) return item.operation === selection.operation;
+  return item.made ? isMadeBy(item, selection.name) : isSame(selection.name, item.name);
 }
 
+/** Whether a tensor is selected itself, or is made by an operation of that name. */
+function isMadeBy({ name, made }, selected) {
+  return name === selected || ` ${selected.replace(/, backward$/, "")}`.endsWith(` ${made}`);
+}
+
+/** Whether two names are of one thing: a step such as `dot_general/Convolve` is of `dot_general float16[8,8]`. */
 function isSame(a, b) {
   if (a === b || a.replace("/", " ") === b.replace("/", " ")) return true;
   const told = (a.includes("[") && b.includes("[")) || (a.includes("/") && b.includes("/"));

@@ -80,7 +80,7 @@ export class TileDetail {
       bytesColumn("on this tile", (row) => row.bytes, rows[0]?.bytes ?? 1, 14),
       numberColumn("on all tiles", (row) => row.total, bytes, 13),
       categoryColumn(),
-      { title: "operation", value: (row) => row.operation, width: 18 },
+      { title: "operation", value: (row) => row.maker, width: 18 },
       lineColumn(26),
     ];
     return sortableTable(root, columns, rows, {
@@ -89,9 +89,9 @@ export class TileDetail {
       height: 380,
       placeholder: "Filter tensors",
       empty: "No tensors, only code and work space.",
-      onclick: ({ origin, name, category }) => store.select({ origin, name, category, ipu, tile }),
-      isSelected: (row) => linked(store.selection, row.origin, row.name),
-      isExact: (row) => exactly(store.selection, row.origin, row.name),
+      onclick: ({ origin, name, category }) => store.pick({ origin, name }, { category, ipu, tile }),
+      isSelected: (row) => linked(store.selection, row),
+      isExact: (row) => exactly(store.selection, row),
     });
   }
 }

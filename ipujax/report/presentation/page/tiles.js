@@ -68,9 +68,8 @@ export function tensorsOnTile(report, ipu, tile, step) {
     const bytes = here[tensors.mapping[i]];
     if (!bytes || !isAliveAt(tensors, i, step)) continue;
     found.push({
-      name: tensorName(report, tensors, i),
+      ...tensorItem(report, tensors, i),
       category: text(report, tensors.category[i]),
-      ...tensorMaker(report, tensors, i),
       bytes,
       total: tensors.bytes[i],
     });
@@ -82,8 +81,14 @@ function isAliveAt({ first, last }, i, step) {
   return first[i] < 0 || (first[i] <= step && step <= last[i]);
 }
 
+/** A tensor as what can be selected: `{origin, name, made}`, and its `maker` in words. */
+export function tensorItem(report, tensors, i) {
+  const { maker, origin } = tensorMaker(report, tensors, i);
+  return { origin, name: tensorName(report, tensors, i), made: `${maker} ${text(report, tensors.name[i])}`, maker };
+}
+
 /** A tensor's name: what the user calls it, if that is known, before its shape. */
-export function tensorName(report, tensors, i) {
+function tensorName(report, tensors, i) {
   const argument = tensors.value[i] < 0 ? undefined : report.arguments[String(tensors.value[i])];
   const path = (tensors.path && text(report, tensors.path[i])) || argument;
   const name = text(report, tensors.name[i]);
@@ -91,15 +96,15 @@ export function tensorName(report, tensors, i) {
 }
 
 /**
- * What makes a tensor, and the user's line of that: `{operation, origin}`. What waits in a fifo has the number of
+ * What makes a tensor, and the user's line of that: `{maker, origin}`. What waits in a fifo has the number of
  * the value that comes in, so that the operation that makes it may be known.
  */
-export function tensorMaker(report, tensors, i) {
-  const operation = text(report, tensors.operation[i]);
+function tensorMaker(report, tensors, i) {
+  const maker = text(report, tensors.operation[i]);
   const origin = text(report, tensors.origin[i]);
-  if (text(report, tensors.category[i]) !== "fifos") return { operation, origin };
-  const maker = makersOf(report).get(tensors.value[i]);
-  return maker ? { operation: `${operation}, ${maker.operation}`, origin: origin || maker.origin } : { operation, origin };
+  if (text(report, tensors.category[i]) !== "fifos") return { maker, origin };
+  const first = makersOf(report).get(tensors.value[i]);
+  return first ? { maker: `${maker}, ${first.operation}`, origin: origin || first.origin } : { maker, origin };
 }
 
 const makerCache = new WeakMap();
@@ -123,13 +128,13 @@ function makersOf(report) {
 
 /**
  * Bytes on each tile, at the worst step of an IPU, of the tensors for which a test of
- * `(origin, name)` holds; null if there are none.
+ * them (`tensorItem`) holds; null if there are none.
  */
 export function linkedOnTiles(report, ipu, test) {
   const { tensors, mappings, worst } = report.liveness[ipu];
   const uses = new Map();
   for (let i = 0; i < tensors.name.length; i++) {
-    if (!isAliveAt(tensors, i, worst) || !test(text(report, tensors.origin[i]), tensorName(report, tensors, i))) continue;
+    if (!isAliveAt(tensors, i, worst) || !test(tensorItem(report, tensors, i))) continue;
     uses.set(tensors.mapping[i], (uses.get(tensors.mapping[i]) ?? 0) + 1);
   }
   if (!uses.size) return null;

@@ -5,6 +5,7 @@
 // a step, or runs of another list (`count` of them, `period` apart).
 
 import {fromRuns} from "./document.js";
+import {itemOf} from "./items.js";
 
 /** What is summed: cycles by kind of step, and cycles of tasks by phase. */
 export const LANE_KINDS = ["compute", "exchange", "sync", "inter_ipu", "host", "remote"];
@@ -63,16 +64,16 @@ export class Trace {
   }
 
   /**
-   * Sums like those of each list, of steps for which a test of `(origin, name)` holds alone; for `sumsOf(list)`.
-   * Cycles by phase are those of these steps in tasks.
+   * Sums like those of each list, of those steps alone for which a test of what they are (`itemOf`) holds; for
+   * `sumsOf(list)`. Cycles by phase are those of these steps in tasks.
    */
   sumsWhere(test) {
     const sums = new Map();
-    const strings = this.report.strings;
+    const { strings } = this.report;
     const answers = new Map();
-    const matches = (origin, name) => {
-      const key = origin * strings.length + name;
-      if (!answers.has(key)) answers.set(key, test(strings[origin], strings[name]));
+    const matches = ({ operation, origin, name }, i) => {
+      const key = operation[i] >= 0 ? -1 - operation[i] : origin[i] * strings.length + name[i];
+      if (!answers.has(key)) answers.set(key, test(itemOf(this.report, operation[i], origin[i], name[i])));
       return answers.get(key);
     };
     const sum = (list) => {
@@ -93,7 +94,12 @@ function blockList(block, ipu) {
   if (!rows.length) return null;
   rows.sort((a, b) => starts[a] - starts[b] || a - b);
   const column = (values) => Float64Array.from(rows, (row) => values[row]);
-  const step = { kind: column(block.kind), name: column(block.name), origin: column(block.origin) };
+  const step = {
+    kind: column(block.kind),
+    name: column(block.name),
+    origin: column(block.origin),
+    operation: block.operation ? column(block.operation) : new Float64Array(rows.length).fill(-1),
+  };
   return finishedList({ step, items: null, start: column(starts), spans: column(block.cycles) });
 }
 
@@ -144,7 +150,7 @@ function itemSums(list, sumsOf, ofTask) {
 }
 
 function chosenListSums(list, matches, sum) {
-  if (list.step) return stepSums(list, (i) => matches(list.step.origin[i], list.step.name[i]));
+  if (list.step) return stepSums(list, (i) => matches(list.step, i));
   const ofTask = (item, own) => item.count * kindsBetween(own, 0, own.length / LANE_CHANNELS - 1);
   return itemSums(list, sum, ofTask);
 }

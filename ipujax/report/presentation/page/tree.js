@@ -1,5 +1,6 @@
 // The rows of a program tree: what is open, what is seen, without any DOM.
 import {text} from "./document.js";
+import {itemOf} from "./items.js";
 
 export const MOST_ROWS = 200000;
 
@@ -140,13 +141,17 @@ export class ProgramTree {
     return row;
   }
 
-  /** The nodes for which a test of `(name, origin, kind)` holds, as a Uint8Array. */
+  /** What a node is, for what is selected. */
+  item(node) {
+    const { operation, origin, name } = this.columns;
+    return itemOf(this.report, operation?.[node] ?? -1, origin[node], name[node]);
+  }
+
+  /** The nodes for which a test of `(item, kind)` holds, as a Uint8Array. */
   matching(test) {
-    const { name, origin, kind } = this.columns;
     const wanted = new Uint8Array(this.size);
     for (let node = 0; node < this.size; node++) {
-      const parts = [name, origin, kind].map((column) => text(this.report, column[node]));
-      if (test(...parts)) wanted[node] = 1;
+      if (test(this.item(node), text(this.report, this.columns.kind[node]))) wanted[node] = 1;
     }
     return wanted;
   }

@@ -1,8 +1,9 @@
 // Two reports: what differs, in numbers. All other views show both, side by side.
 
 import {bytes, cycles, element, exact, percent, points, seconds, shortOrigin} from "../format.js";
+import {asItem} from "../items.js";
 import {inWords, panel} from "../parts.js";
-import {exactly, linkable, linked} from "../store.js";
+import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
 import {LANE_KINDS} from "../trace.js";
 
@@ -185,8 +186,8 @@ function costsPanelOf(a, b, store) {
       name: "compare-costs",
       sort: -3,
       filter: false,
-      onclick: (row) => store.select({ origin: row.origin || null, name: row.name || null }),
-      isSelected: (row) => linkable(store.selection) && linked(store.selection, row.origin, row.name ?? ""),
+      onclick: (row) => store.pick(row),
+      isSelected: (row) => linked(store.selection, row),
     },
   );
   store.subscribe(() => table.refresh());
@@ -260,9 +261,9 @@ function operationsPanel(a, b, store) {
       name: "compare-operations",
       sort: -2,
       placeholder: "Filter operations",
-      onclick: (row) => store.select({ origin: row.origin || null, name: row.name, ipu: row.ipu }),
-      isSelected: (row) => linkable(store.selection) && linked(store.selection, row.origin, row.name),
-      isExact: (row) => exactly(store.selection, row.origin, row.name, row.ipu),
+      onclick: (row) => store.pick(asItem(row), { ipu: row.ipu }),
+      isSelected: (row) => linked(store.selection, asItem(row)),
+      isExact: (row) => exactly(store.selection, asItem(row)),
     },
   );
   store.subscribe(() => table.refresh());
@@ -283,6 +284,8 @@ function matchedOperations(a, b) {
           name: operation.name,
           origin: operation.origin,
           ipu: operation.ipu,
+          number: operation.number,
+          rows: [],
           a: 0,
           b: 0,
           runs: { a: 0, b: 0 },
@@ -290,6 +293,7 @@ function matchedOperations(a, b) {
         });
       const row = matched.get(key);
       if (row.missing === side) row.missing = null;
+      row.rows.push(operation);
       row[side] += operation.cycles;
       row.runs[side] += operation.runs;
     }

@@ -4,12 +4,13 @@ import {categoryColumn, lineColumn, nameColumn, numberColumn} from "../columns.j
 import {ipuChoice, ipuLink, numberField, pushButton, tickBox} from "../controls.js";
 import {text} from "../document.js";
 import {bytes, element, percent, shortOrigin} from "../format.js";
+import {itemOf} from "../items.js";
 import {aliveAt, largestBetween, lifetimes} from "../lifetimes.js";
 import {LIFE_ROW, STEP_AXIS, paintCurve, paintLives, paintStepAxis, liveStepAt} from "../livedraw.js";
 import {inWords, legend, panel} from "../parts.js";
-import {exactly, linkable, linked} from "../store.js";
+import {exactly, linkable, linked, relinked} from "../store.js";
 import {sortableTable} from "../table.js";
-import {tensorMaker, tensorName} from "../tiles.js";
+import {tensorItem} from "../tiles.js";
 
 const CURVE_HEIGHT = 230;
 const CURVE_HEIGHT_SMALL = 110;
@@ -157,18 +158,13 @@ class LivenessView {
   lifeOf(ipu, i) {
     const { report } = this;
     const { tensors } = report.liveness[ipu];
-    const name = tensorName(report, tensors, i);
+    const item = tensorItem(report, tensors, i);
     const size = tensors.bytes[i];
-    const { operation, origin } = tensorMaker(report, tensors, i);
     return {
-      name, origin, bytes: size, operation, label: `${name} ${bytes(size)} ${operation}`,
+      ...item, bytes: size, label: `${item.name} ${bytes(size)} ${item.maker}`,
       category: text(report, tensors.category[i]),
-      first: tensors.first[i], last: tensors.last[i], linked: this.isLinked(origin, name),
+      first: tensors.first[i], last: tensors.last[i], linked: linked(this.store.selection, item),
     };
-  }
-
-  isLinked(origin, name) {
-    return linked(this.store.selection, origin, name);
   }
 
   barAt(y) {
@@ -179,7 +175,7 @@ class LivenessView {
   hover(ipu, x, y, view) {
     const bar = this.barAt(y);
     if (bar) {
-      return [bar.name, `${bytes(bar.bytes)}, ${inWords(bar.category)}`, `made by ${bar.operation}`,
+      return [bar.name, `${bytes(bar.bytes)}, ${inWords(bar.category)}`, `made by ${bar.maker}`,
         `steps ${bar.first} to ${bar.last}`, bar.origin].filter(Boolean);
     }
     const step = liveStepAt(view, x, this.life(ipu));
@@ -209,17 +205,16 @@ class LivenessView {
 
   /** Selects a step, and with it its line. */
   goTo(ipu, step) {
-    const { steps } = this.report.liveness[ipu];
     this.focus = ipu;
     this.step = step;
-    this.store.select({ origin: text(this.report, steps.origin[step]), name: this.stepName(ipu, step), ipu, step });
+    this.store.pick(this.stepItem(ipu, step), { ipu, step });
     this.draw();
     this.showStep();
   }
 
   choose(row) {
     const { origin, name, category } = row;
-    this.store.select({ origin, name, category, ipu: this.focus, step: this.step });
+    this.store.pick({ origin, name }, { category, ipu: this.focus, step: this.step });
   }
 
   draw() {
@@ -255,8 +250,8 @@ class LivenessView {
       placeholder: "Filter tensors",
       empty: "Nothing is alive but what always is.",
       onclick: (row) => this.choose(row),
-      isSelected: (row) => this.isLinked(row.origin, row.name),
-      isExact: (row) => exactly(this.store.selection, row.origin, row.name),
+      isSelected: (row) => linked(this.store.selection, row),
+      isExact: (row) => exactly(this.store.selection, row),
     });
   }
 
@@ -285,17 +280,24 @@ class LivenessView {
       + `beside what is always alive, ${bytes(temporary[this.step])} of it work space.`;
   }
 
-  /** Finds the steps of the selected line. */
+  /** What a step is, for what is selected. */
+  stepItem(ipu, step) {
+    const { operation, origin, name } = this.report.liveness[ipu].steps;
+    return { ...itemOf(this.report, operation?.[step] ?? -1, origin[step], name[step]), ipu };
+  }
+
+  /** Finds the steps of what is selected, or else of its line. */
   link() {
     this.linkedSteps.clear();
-    if (!linkable(this.store.selection)) return;
-    for (let ipu = 0; ipu < this.report.num_ipus; ipu++) {
-      const { name, origin } = this.report.liveness[ipu].steps;
-      const marks = new Uint8Array(name.length);
-      for (let step = 0; step < marks.length; step++) {
-        if (this.isLinked(text(this.report, origin[step]), text(this.report, name[step]))) marks[step] = 1;
+    const { selection } = this.store;
+    if (!linkable(selection)) return;
+    for (const belongs of [exactly, linked]) {
+      for (let ipu = 0; ipu < this.report.num_ipus; ipu++) {
+        const marks = Uint8Array.from(this.report.liveness[ipu].steps.name, (_, step) =>
+          Number(belongs(selection, this.stepItem(ipu, step))));
+        if (marks.includes(1)) this.linkedSteps.set(ipu, marks);
       }
-      if (marks.includes(1)) this.linkedSteps.set(ipu, marks);
+      if (this.linkedSteps.size) return;
     }
   }
 
@@ -316,7 +318,7 @@ class LivenessView {
   }
 
   selected(selection, changed) {
-    if (changed.includes("origin") || changed.includes("name")) this.link();
+    if (relinked(changed) || changed.includes("ipu")) this.link();
     const { other, moved } = this.follow(selection);
     if (other && this.ipu >= 0) this.arrange();
     else this.draw();
@@ -333,7 +335,7 @@ function liveColumns() {
     nameColumn("tensor"),
     { ...numberColumn("bytes", (row) => row.bytes, bytes, 14), bar: (row) => row.share },
     categoryColumn(),
-    { title: "operation", value: (row) => row.operation, width: 18 },
+    { title: "operation", value: (row) => row.maker, width: 18 },
     lineColumn(26),
     { ...numberColumn("from", from, String, 9), text: step(from) },
     { ...numberColumn("to", to, String, 9), text: step(to) },

@@ -4,7 +4,7 @@ import {choice, ipuChoice, ipuLink} from "../controls.js";
 import {bytes, element, percent} from "../format.js";
 import {onTheme} from "../palette.js";
 import {inWords, panel} from "../parts.js";
-import {linkable, linked} from "../store.js";
+import {exactly, linkable, linked, relinked} from "../store.js";
 import {mapHeight, mapWidth, paintRamp, paintScale, paintTileBars, paintTileMap, tileAtBar, tileAtMap} from "../tiledraw.js";
 import {TileDetail} from "../tiledetail.js";
 import {countOver, linkedOnTiles, shownBytes, tileMemory, usedCategories} from "../tiles.js";
@@ -279,7 +279,7 @@ class MemoryView {
   }
 
   selected({ ipu }, changed) {
-    if (changed.includes("origin") || changed.includes("name")) this.link();
+    if (relinked(changed)) this.link();
     const other = changed.includes("ipu") && ipu !== null && ipu < this.report.num_ipus;
     if (other && this.ipu >= 0 && ipu !== this.ipu) {
       this.ipu = ipu;
@@ -290,14 +290,17 @@ class MemoryView {
     this.showTile();
   }
 
-  /** Finds what the tensors of the selected line take on each tile. */
+  /** Finds what the tensors that are selected, or else those of the line, take on each tile. */
   link() {
     this.linkedBytes.clear();
     const { selection } = this.store;
     if (!linkable(selection)) return;
-    for (const ipu of this.ipus()) {
-      const found = linkedOnTiles(this.report, ipu, (origin, name) => linked(selection, origin, name));
-      if (found) this.linkedBytes.set(ipu, found);
+    for (const belongs of [exactly, linked]) {
+      for (const ipu of this.ipus()) {
+        const found = linkedOnTiles(this.report, ipu, (tensor) => belongs(selection, tensor));
+        if (found) this.linkedBytes.set(ipu, found);
+      }
+      if (this.linkedBytes.size) return;
     }
   }
 }

@@ -2,9 +2,10 @@
 import {lineColumn, nameColumn, numberColumn} from "../columns.js";
 import {choice} from "../controls.js";
 import {bytes, cycles, element, percent, shortOrigin} from "../format.js";
+import {asItem} from "../items.js";
 import {calledFrom, operationGroups, operationSums, scopeOf} from "../operationsums.js";
 import {panel} from "../parts.js";
-import {exactly, linked} from "../store.js";
+import {exactly, linked, relinked} from "../store.js";
 import {sortableTable} from "../table.js";
 
 const OPERATION_GROUPINGS = [
@@ -129,13 +130,14 @@ class OperationsView {
 
   choose(row) {
     const several = row.rows && new Set(row.rows.map(({ ipu }) => ipu)).size > 1;
-    this.store.select({ origin: row.origin, name: row.name, ipu: several ? null : row.ipu });
+    this.store.pick(asItem(row), { ipu: several ? null : row.ipu });
   }
 
   /** Shows the operations of a group. */
   enter(row) {
     this.within = row;
     if (this.grouping === "origin" && row.name) this.store.select({ origin: row.name, name: null });
+    if (this.grouping === "scope" && row.name) this.store.select({ scope: row.name });
     if (this.grouping === "ipu") this.store.select({ ipu: row.ipu });
     this.arrange();
     this.only.querySelector("button")?.focus();
@@ -153,13 +155,12 @@ class OperationsView {
 
   isSelected(row, single) {
     const { selection } = this.store;
-    if (single) return linked(selection, row.origin, row.name);
-    return row.rows.some(({ origin, name }) => linked(selection, origin, name));
+    return (single ? [row] : row.rows).some((own) => linked(selection, asItem(own)));
   }
 
   isExact(row) {
     const { selection } = this.store;
-    return (row.rows ?? [row]).some(({ origin, name, ipu }) => exactly(selection, origin, name, ipu));
+    return (row.rows ?? [row]).some((own) => exactly(selection, asItem(own)));
   }
 
   showSum(rows) {
@@ -178,7 +179,7 @@ class OperationsView {
   }
 
   selected(changed) {
-    if (!["origin", "name", "ipu"].some((key) => changed.includes(key))) return;
+    if (!relinked(changed) && !changed.includes("ipu")) return;
     this.table.refresh();
     this.table.reveal();
   }

@@ -4,7 +4,7 @@ import {control, pushButton} from "../controls.js";
 import {TreeList} from "../treelist.js";
 import {cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
 import {inWords, panel} from "../parts.js";
-import {exactly, linked} from "../store.js";
+import {exactly, linked, relinked} from "../store.js";
 
 const PROGRAM_OPEN_ROWS = 60;
 const PROGRAM_FOUND_ROWS = 2000;
@@ -55,7 +55,7 @@ class ProgramView {
     this.details = element("p", { class: "tree-details soft", text: "Click a row, or walk with the arrow keys." });
     root.append(panel("Program", [this.controls()], this.key(), this.list.root, this.details, this.note));
     store.subscribe((selection, changed) => this.selected(selection, changed));
-    this.selected(store.selection, ["origin", "name"]);
+    this.selected(store.selection, ["origin"]);
     this.show();
   }
 
@@ -162,8 +162,8 @@ class ProgramView {
     const words = wanted.toLowerCase().split(" ").filter((word) => word);
     this.keep = null;
     if (words.length) {
-      const found = this.tree.matching((...parts) => {
-        const all = parts.join(" ").toLowerCase();
+      const found = this.tree.matching(({ name, origin }, kind) => {
+        const all = [name, origin, kind].join(" ").toLowerCase();
         return words.every((word) => all.includes(word));
       });
       this.keep = this.tree.containing(found);
@@ -174,17 +174,15 @@ class ProgramView {
 
   select(row) {
     this.own = true;
-    const patch = { origin: this.tree.origin(row), name: this.tree.name(row) };
-    if (this.tree.ipu(row) >= 0) patch.ipu = this.tree.ipu(row);
-    this.store.select(patch);
+    this.store.pick(this.tree.item(row.node), this.tree.ipu(row) < 0 ? {} : { ipu: this.tree.ipu(row) });
     this.own = false;
   }
 
   /** Marks what is linked with a selection, and goes to the first of it if it was made elsewhere. */
   selected(selection, changed) {
-    if (!["origin", "name", "ipu"].some((key) => changed.includes(key))) return;
-    this.marked = this.tree.matching((name, origin) => linked(selection, origin, name));
-    this.exact = this.tree.matching((name, origin) => exactly(selection, origin, name));
+    if (!relinked(changed) && !changed.includes("ipu")) return;
+    this.marked = this.tree.matching((item) => linked(selection, item));
+    this.exact = this.tree.matching((item) => exactly(selection, item));
     if (!this.own) this.goTo(this.exact.includes(1) ? this.exact : this.marked);
     this.list.refresh();
   }

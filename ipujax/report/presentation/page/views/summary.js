@@ -4,7 +4,7 @@ import {Chart} from "../chart.js";
 import {bytes, counted, cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
 import {kindColour, themeColour} from "../palette.js";
 import {figure, inWords, legend, paintRowLabels, panel} from "../parts.js";
-import {linkable, linked} from "../store.js";
+import {linked} from "../store.js";
 import {LANE_KINDS} from "../trace.js";
 
 const BUSY_LEFT = 52;
@@ -203,9 +203,7 @@ function costsPanel(report, store) {
   const cards = report.costs.map((cost) => costCard(cost, store));
   const mark = () =>
     cards.forEach((card, i) => {
-      const { origin, name = "" } = report.costs[i];
-      const own = linkable(store.selection) && (origin || name) && linked(store.selection, origin, name);
-      card.setAttribute("aria-pressed", String(Boolean(own)));
+      card.setAttribute("aria-pressed", String(linked(store.selection, report.costs[i])));
     });
   store.subscribe(mark);
   mark();

@@ -2,15 +2,16 @@
 
 import {Chart} from "../chart.js";
 import {choice, pushButton} from "../controls.js";
-import {fromRepeats, text} from "../document.js";
+import {fromRepeats} from "../document.js";
 import {gapAt, nextStep, previousStep, stepAt, taskAt, tickTimes} from "../find.js";
 import {cycles, element, exact} from "../format.js";
+import {itemOf} from "../items.js";
 import {lookByKind, lookByPhase, lookOfStrip, paintSteps, paintTasks, paintTimeAxis} from "../lanepaint.js";
 import {kindChannels, laneShape, paintColumns, phaseChannels, wholeShape} from "../lanes.js";
 import {kindColour, onTheme, phaseColour, themeColour} from "../palette.js";
 import {inWords, legend, paintRowLabels, panel} from "../parts.js";
 import {StepTexts} from "../steptexts.js";
-import {exactly, linkable, linked, primitivesOf} from "../store.js";
+import {exactly, linkable, linked, primitivesOf, relinked} from "../store.js";
 import {LANE_KINDS, LANE_PHASES, Trace} from "../trace.js";
 
 const LABELS_WIDTH = 52;
@@ -143,7 +144,7 @@ class TimelineView {
 
   selected(changed) {
     const { selection } = this.store;
-    if (["origin", "name", "ipu"].some((key) => changed.includes(key))) this.link(selection);
+    if (relinked(changed) || changed.includes("ipu")) this.link(selection);
     if (changed.includes("tick") && selection.tick !== null && this.ticks) this.showTick(selection.tick);
     this.chart.draw();
     this.overview.draw();
@@ -152,10 +153,10 @@ class TimelineView {
   /** Finds what belongs to a selection; where nothing does, all is shown as without one. */
   link(selection) {
     const chosen = linkable(selection);
-    const sums = chosen ? this.trace.sumsWhere((origin, name) => linked(selection, origin, name)) : null;
+    const sums = chosen ? this.trace.sumsWhere((item) => linked(selection, item)) : null;
     const total = sums ? this.totalOf(sums, () => true) : 0;
     this.linkedSums = total ? sums : null;
-    const exact = total ? this.trace.sumsWhere((origin, name) => exactly(selection, origin, name)) : null;
+    const exact = total ? this.trace.sumsWhere((item) => exactly(selection, item)) : null;
     const own = exact ? this.totalOf(exact, (ipu) => this.onChosen(ipu)) : 0;
     this.exactSums = own ? exact : null;
     this.linkedShape = null;
@@ -354,8 +355,7 @@ class TimelineView {
   click(x, y, view) {
     const { ipu, step } = this.stepUnder(x, y, view);
     if (x < LABELS_WIDTH && y < this.report.num_ipus * this.lane) this.store.select({ ipu: Math.floor(y / this.lane) });
-    else if (step)
-      this.store.select({ origin: text(this.report, step.origin) || null, name: text(this.report, step.name), ipu });
+    else if (step) this.store.pick(itemOf(this.report, step.operation, step.origin, step.name), { ipu });
   }
 }
 
@@ -370,11 +370,11 @@ function kindTotal(sums) {
 }
 
 /** What is said below the lanes of a selection. */
-function foundText(total, own, { name, origin }) {
+function foundText(total, own, { name, origin, operation }) {
   if (!total) return "No step belongs to what is selected.";
   if (!own || own === total) return `What is selected takes ${cycles(total)} cycles, all IPUs together.`;
   const all = `${origin ? "its line" : "what is like it"} ${cycles(total)}, all IPUs together`;
-  const told = name.includes("[") ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${name} takes`;
+  const told = operation === null && name.includes("[") ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${name} takes`;
   return `${told} ${cycles(own)} cycles (outlined), ${all}.`;
 }
 

@@ -1,0 +1,63 @@
+// What a selection can be of, and what can belong to it: operations by their numbers, and all that has a line and a name.
+
+import {text} from "./document.js";
+
+const itemCache = new WeakMap();
+
+/**
+ * What a step, a node of the program or the like is, for `linked` and `exactly`: the operation of the number that it
+ * has, `{origin, name, operation, scope}`, or else, with -1 or in reports of earlier versions, its line and name (texts).
+ */
+export function itemOf(report, operation, origin, name) {
+  return operationItems(report).get(operation) ?? { origin: text(report, origin), name: text(report, name) };
+}
+
+/** An operation of a report, or a row of several that have one name and line, as such an item. */
+export function asItem({ origin, name, scope, number, ipu, rows = null }) {
+  const alike = !rows || rows.every((row) => row.number === number);
+  return { origin, name, scope, operation: alike ? number : undefined, ipu };
+}
+
+/** The operation of a number, of that IPU of those that do it where it takes most; undefined if there is none. */
+export function operationOf(report, number) {
+  return number >= 0 ? report.operations.find((operation) => operation.number === number) : undefined;
+}
+
+function operationItems(report) {
+  if (!itemCache.has(report)) {
+    const items = new Map();
+    for (const { origin, name, scope, number = -1 } of report.operations) {
+      if (number >= 0) items.set(number, { origin, name, scope, operation: number });
+    }
+    itemCache.set(report, items);
+  }
+  return itemCache.get(report);
+}
+
+/**
+ * Gives the operations of a second report the numbers of those of the first that have their name, line and scope, in
+ * order, and the others numbers of their own, so that what is selected in one of them is selected in both.
+ */
+export function numberAlike(first, second) {
+  const free = new Map();
+  for (const [number, key] of numberedKeys(first)) {
+    if (!free.has(key)) free.set(key, []);
+    free.get(key).push(number);
+  }
+  let next = first.operations.reduce((most, { number = -1 }) => Math.max(most, number + 1), 0);
+  const numbers = new Map([[-1, -1]]);
+  for (const [number, key] of numberedKeys(second)) numbers.set(number, free.get(key)?.shift() ?? next++);
+  const renumbered = (column) => column?.map((number) => numbers.get(number));
+  for (const operation of second.operations) operation.number = numbers.get(operation.number);
+  second.program.operation = renumbered(second.program.operation);
+  for (const node of second.steps.nodes) node.operation = renumbered(node.operation);
+}
+
+/** The numbers of a report's operations, ascending, each with what it has in common with those of other reports. */
+function numberedKeys({ operations }) {
+  const keys = new Map();
+  for (const { number = -1, name, origin, scope } of operations) {
+    if (number >= 0) keys.set(number, JSON.stringify([name, origin, scope]));
+  }
+  return [...keys].sort(([a], [b]) => a - b);
+}
