@@ -24,6 +24,17 @@ def call_path(eqn: JaxprEqn | None) -> CallPath:
     return _frames(eqn.source_info.traceback) if eqn is not None else ()
 
 
+def functions(eqn: JaxprEqn | None) -> tuple[str, ...]:
+    """The qualified names of all functions behind an equation, libraries' too, outermost first."""
+    return _functions(eqn.source_info.traceback) if eqn is not None else ()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _functions(traceback: Any) -> tuple[str, ...]:
+    codes = traceback.raw_frames()[0] if traceback else ()
+    return tuple(code.co_qualname for code in reversed(codes))
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def _frames(traceback: Any) -> CallPath:
     frames = list(user_frames(traceback))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lowering import ir
 from lowering.machine.kernels.totals import Total
+from lowering.machine.labels import of_move
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
 from lowering.machine.programs.memory import liveness_of, memory_of
@@ -109,6 +110,7 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
     totals = [
         OperationTotal(
             name=total.title,
+            label=total.label or of_move(total.title),
             ipu=ipu,
             runs=round(total.runs),
             cycles=total.cycles,

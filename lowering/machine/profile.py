@@ -149,6 +149,7 @@ class OperationTotal:
       direction: "forward", "backward" or "update", see `programs.directions`; None for what serves
         several and for programs without a backward pass.
       number: what its steps carry; what several IPUs do alike has one number.
+      label: what people call it, as `conv 3x3 16 -> 32`; see `labels`.
     """
 
     name: str
@@ -166,6 +167,7 @@ class OperationTotal:
     call_path: tuple[str, ...] = ()
     direction: str | None = None
     number: int = -1
+    label: str = ""
 
 
 TASK_PHASES = tuple(phase.word for phase in Phase)

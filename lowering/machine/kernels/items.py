@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from lowering import marks
+from lowering.call_paths import functions
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.iterations import Turns
+from lowering.machine.labels import label
 from lowering.ops import user_ops
 
 
@@ -32,6 +34,7 @@ class Item:
       backward: whether JAX has transposed it.
       scope: the scopes around it that somebody has named, as `blocks/attention`, or "".
       direction: of the pass that it belongs to; None in programs that only go one way.
+      functions: names of the functions around it that are called as a whole, outermost first.
     """
 
     operations: tuple[Operation, ...]
@@ -41,6 +44,7 @@ class Item:
     backward: bool = False
     scope: str = ""
     direction: Direction | None = None
+    functions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -49,8 +53,16 @@ class Item:
         return custom or " ".join(operation.name for operation in self.operations)
 
     @property
+    def label(self) -> str:
+        """What people call it."""
+        custom = user_ops.name_of(self.eqn) if self.eqn is not None else None
+        if custom:
+            return custom.rpartition(":")[2].replace("_", " ")
+        return label(self.operations, (*self.functions, *functions(self.eqn)), self.scope)
+
+    @property
     def title(self) -> str:
-        """What reports call it."""
+        """What reports call it exactly: its primitives, and the first result."""
         result = self.operations[-1].results
         title = f"{self.name} {describe(result[0])}" if result else self.name
         return f"{title}, backward" if self.backward else title

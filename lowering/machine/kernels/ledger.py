@@ -67,10 +67,12 @@ class Ledger:
         """
         name, origin, code = item.name, line_of(item), (item.operations, received > 0)
         primitive, dtype = item.operations[0].name, _dtype(item.operations[-1])
-        path, direction = call_path(item.eqn), item.direction
-        total = Total(item.title, costs.source, origin, item.scope, path, direction, dtype, 1)
+        path, direction, label = call_path(item.eqn), item.direction, item.label
+        total = Total(
+            item.title, label, costs.source, origin, item.scope, path, direction, dtype, 1
+        )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
-        number = self._numbers((*code, item.backward, direction, origin, path, item.scope))
+        number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
         with self.steps.timed(total, number):
             if received:
                 self.steps.run(name, origin, (Phase("rearrange", 0.0, received),))

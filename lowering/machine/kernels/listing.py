@@ -146,11 +146,12 @@ class _Lister:
         directions: Directions,
         within: bool = False,
         scope: str = "",
+        functions: tuple[str, ...] = (),
     ) -> list[int | None]:
         """Lists the equations of a jaxpr whose operands are known; gives its results.
 
         Those of a call `within` a backward pass belong to it, too; those without a line of the
-        user's have that of what is `around` them, and its scope.
+        user's have that of what is `around` them, and its scope. `functions` are those around them.
         """
         for place, inner in enumerate(closed.jaxpr.eqns):
             each = of_equation(directions, place)
@@ -165,7 +166,10 @@ class _Lister:
                 reads = [_look_up(known, atom) for atom in operands]
                 inside = dict(zip(names, reads, strict=True))
                 self.constants(inside, body.jaxpr.constvars)
-                results = self.equations(body, inside, eqn, of_body(each, 0), backward, named)
+                inner_functions = (*functions, str(eqn.params.get("name", "")))
+                results = self.equations(
+                    body, inside, eqn, of_body(each, 0), backward, named, inner_functions
+                )
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
             reads = tuple(_look_up(known, atom) for atom in eqn.invars)
@@ -174,8 +178,14 @@ class _Lister:
                 turns = self._turns.get(id(inner))
                 entry = self._control_flow(eqn, reads, writes, turns, each)
             else:
-                operations = (self._operation(eqn),)
-                entry = Item(operations, reads, writes, eqn, direction=own(each))
+                entry = Item(
+                    operations=(self._operation(eqn),),
+                    reads=reads,
+                    writes=writes,
+                    eqn=eqn,
+                    direction=own(each),
+                    functions=functions,
+                )
             self.items.append(belonging(entry, backward, named))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
 

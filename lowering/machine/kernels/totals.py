@@ -24,6 +24,7 @@ class Total:
     """All runs of operations of one signature and line; see `profile.OperationTotal`.
 
     Attributes:
+      label: what people call them; "" for what moves data, whose title says it.
       scope: the named scopes around them, as `blocks/attention`, or "".
       call_path: the user's frames behind them.
       direction: of the pass that they belong to.
@@ -31,6 +32,7 @@ class Total:
     """
 
     title: str
+    label: str = ""
     source: str = "formula"
     origin: str = ""
     scope: str = ""

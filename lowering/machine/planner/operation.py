@@ -24,8 +24,7 @@ def from_operation(op: Operation) -> Product:
         Complex numbers are pairs of real ones: four real products, as the one of [x, iy] and
         [[u, iv], [-v, iu]], with twice the channels.
     """
-    product = _from_dot(op) if op.name == "dot_general" else _from_convolution(op)
-    element = op.operands[0].dtype
+    product, element = extents(op), op.operands[0].dtype
     dtype, parts = _number(element), 2 if element.startswith("complex") else 1
     partials = "float32" if dtype == "float32" else _number(op.partials or "float32")
     result = "float16" if partials == "float16" else _number(op.result.dtype)
@@ -38,6 +37,11 @@ def from_operation(op: Operation) -> Product:
         result=result,
         scalar=element not in _FLOATING,
     )
+
+
+def extents(op: Operation) -> Product:
+    """The same in elements of whatever type: what numbers they are is not said."""
+    return _from_dot(op) if op.name == "dot_general" else _from_convolution(op)
 
 
 def _number(dtype: str) -> Number:

@@ -190,6 +190,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("operations", "call_path"),
                 ("operations", "direction"),
                 ("operations", "number"),
+                ("operations", "label"),
                 ("program", "operation"),
                 ("steps", "operation"),
                 ("memory", "path"),

@@ -433,4 +433,5 @@ def test_operations_of_the_users_own_have_their_names():
     (item,) = list_operations(closed, PlanOptions()).items
     assert isinstance(item, Item)
     assert item.title == "ipu_user_op:my_op float32[1024]"
+    assert item.label == "my op"
     assert item.operations[0].name == "ipu_user_op"

@@ -205,7 +205,7 @@ _OPERATION = forms.derived(
     direction=forms.or_null(forms.one_of(machine.DIRECTIONS)),
     number=forms.plain(type="integer", minimum=-1),
 )
-_SINCE = ("scope", "call_path", "direction", "number")
+_SINCE = ("scope", "call_path", "direction", "number", "label")
 OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=_SINCE))
 
 _TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}

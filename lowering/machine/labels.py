@@ -1,0 +1,230 @@
+"""What people call operations: `conv 3x3 16 -> 32`, `matmul 64 x 1024 x 4096`, `norm`, `sum`.
+
+Products are called by their extents. What else a well-known function computes is called as that
+function is, in its backward pass too; all other operations have a plain word, or a primitive's
+name in words.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from lowering.machine.cost import Operation
+from lowering.machine.planner.operation import extents
+from lowering.machine.planner.side_by_side import MULTI_CONV
+from lowering.machine.primitives import ELEMENTWISE
+
+_MOST_WORDS = 3  # of a fused chain
+
+
+def _table(words: Mapping[str, str]) -> dict[str, str]:
+    """What each of several names is called; names are the words of a text."""
+    return {name: word for word, names in words.items() for name in names.split()}
+
+
+_FUNCTIONS = _table(
+    {
+        "norm": "norm bn ln normalize batchnorm groupnorm instancenorm layernorm rmsnorm "
+        "batchnormalization groupnormalization instancenormalization layernormalization "
+        "rmsnormalization standardize",
+        "softmax": "softmax",
+        "log softmax": "logsoftmax",
+        "log of a sum of exponentials": "logsumexp",
+        "cross entropy": "crossentropy sigmoidbinarycrossentropy softmaxcrossentropy "
+        "softmaxcrossentropywithintegerlabels",
+        "dropout": "dropout",
+        "relu": "relu",
+        "leaky relu": "leakyrelu",
+        "gelu": "gelu",
+        "silu": "silu swish",
+        "elu": "elu",
+        "softplus": "softplus",
+        "one-hot": "onehot",
+    }
+)
+"""By the names of functions and scopes, without `_` and digits."""
+
+_WORDS = _table(
+    {
+        "add": "add add_any addupdate accum_grad_in_ref",
+        "subtract": "sub",
+        "multiply": "mul",
+        "multiply, high bits": "mulhi",
+        "divide": "div",
+        "negate": "neg",
+        "remainder": "rem",
+        "power": "pow integer_pow",
+        "square root": "sqrt",
+        "inverse square root": "rsqrt",
+        "cube root": "cbrt",
+        "absolute value": "abs",
+        "sigmoid": "logistic",
+        "select": "select_n",
+        "compare": "eq ne lt le gt ge eq_to lt_to le_to",
+        "logic": "and or xor not",
+        "shift bits": "shift_left shift_right_arithmetic shift_right_logical",
+        "count bits": "population_count clz",
+        "clip": "clamp",
+        "cast": "convert_element_type reduce_precision bitcast_convert_type to_edtype from_edtype",
+        "sum": "reduce_sum",
+        "maximum": "reduce_max",
+        "minimum": "reduce_min",
+        "product": "reduce_prod",
+        "all": "reduce_and",
+        "any": "reduce_or",
+        "parity": "reduce_xor",
+        "place of the maximum": "argmax",
+        "place of the minimum": "argmin",
+        "running sum": "cumsum",
+        "running product": "cumprod",
+        "running maximum": "cummax",
+        "running minimum": "cummin",
+        "running log of a sum": "cumlogsumexp",
+        "max pool": "reduce_window_max",
+        "min pool": "reduce_window_min",
+        "sum pool": "reduce_window_sum",
+        "pool": "reduce_window",
+        "spread over windows": "select_and_scatter select_and_scatter_add select_and_gather_add",
+        "lookup": "gather",
+        "scatter": "scatter",
+        "scatter and add": "scatter-add",
+        "scatter and subtract": "scatter-sub",
+        "scatter and multiply": "scatter-mul",
+        "scatter and minimum": "scatter-min",
+        "scatter and maximum": "scatter-max",
+        "slice": "slice dynamic_slice",
+        "write a slice": "dynamic_update_slice",
+        "join": "concatenate",
+        "repeat": "broadcast_in_dim broadcast_to tile",
+        "reshape": "reshape squeeze expand_dims",
+        "reverse": "rev",
+        "numbers in order": "iota iota_2x32_shape",
+        "copy": "copy copy_p",
+        "random numbers": "random_bits rng_bit_generator rng_uniform threefry2x32 threefry4x32 "
+        "philox2x32 philox4x32 random_gamma ipu_random_halves",
+        "random key": "random_seed random_wrap random_unwrap random_fold_in random_split "
+        "random_clone ipu_draw_key",
+        "largest few": "top_k approx_top_k",
+        "triangular system": "triangular_solve",
+        "tridiagonal system": "tridiagonal_solve",
+        "linear system": "custom_linear_solve",
+        "Fourier transform": "fft",
+        "ragged matmul": "ragged_dot_general",
+        "sum over replicas": "ipu_cross_replica_sum psum psum_invariant unreduced_psum",
+        "maximum over replicas": "pmax",
+        "minimum over replicas": "pmin",
+        "gather over replicas": "ipu_all_gather all_gather all_gather_invariant all_gather_reduced",
+        "sum and share over replicas": "ipu_reduce_scatter reduce_scatter unreduced_reduce_scatter",
+        "exchange between replicas": "ipu_all_to_all all_to_all ragged_all_to_all ppermute",
+        "number of the replica": "ipu_replication_index axis_index",
+        "number of replicas": "ipu_replica_count",
+        "lookup on the host": "ipu_host_lookup",
+        "update on the host": "ipu_host_update",
+        "call of the host": "io_callback pure_callback debug_callback debug_print "
+        "ipu_first_callback",
+    }
+)
+"""By the names of primitives; those that are words themselves are missing."""
+
+_MOVES = (
+    (r"copy OnTileCopy|output", "copy"),
+    (r".* slices", "slices of a loop"),
+    (r"copy (\d+) -> (\d+)", r"copy IPU \1 -> IPU \2"),
+    (r"copy (\d+) -> (\d+)/sync", r"sync of IPU \1 and IPU \2"),
+    (r"host copy", "copy from or to the host"),
+    (r"stream-in (.*)", r"read queue \1"),
+    (r"stream-out (.*)", r"write queue \1"),
+    (r"remote load", "load from streaming memory"),
+    (r"remote store", "store to streaming memory"),
+    (r"all-gather", "gather over replicas"),
+    (r"pipeline transfers", "copies between stages"),
+)
+"""By the titles of what only moves data."""
+
+
+def label(operations: Sequence[Operation], functions: Iterable[str] = (), scope: str = "") -> str:
+    """What people call operations that run as one.
+
+    Args:
+      operations: one, or a fused chain of elementwise ones.
+      functions: names of the functions that they are computed in, outermost first.
+      scope: the named scopes around them, as `blocks/norm1`.
+    """
+    last = operations[-1]
+    if last.name == MULTI_CONV:
+        return f"{len(last.param('parts'))} convs side by side"
+    if last.name == "dot_general":
+        return _matmul(last)
+    if last.name == "conv_general_dilated":
+        return _convolution(last)
+    if last.name in ELEMENTWISE or last.name.startswith(("reduce_", "arg", "cum")):
+        names = (*functions, scope.rpartition("/")[2])
+        known = next(filter(None, map(_function, names)), "")
+        return known or _chain(operations)
+    return _word(last)
+
+
+def of_move(title: str) -> str:
+    """What people call a move of data that reports call `title`."""
+    for pattern, text in _MOVES:
+        found = re.fullmatch(pattern, title)
+        if found:
+            return found.expand(text)
+    return title
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _function(name: str) -> str:
+    """What a function is known as, by its qualified name or that of a scope; "" if it is not."""
+    *_, owner, own = ("", *name.split("."))
+    called = owner if own in ("__call__", "call", "forward") else own
+    return _FUNCTIONS.get(re.sub(r"[_\d]", "", called).lower(), "")
+
+
+def _matmul(op: Operation) -> str:
+    """As rows x inner x columns; a vector has none of either."""
+    product = extents(op)
+    rows, inner, columns = math.prod(product.field), product.in_channels, product.out_channels
+    left, right = [rows] * (rows != 1), [columns] * (columns != 1)
+    text = f"matmul {' x '.join(map(str, (*left, inner, *right)))}"
+    if not left and not right:
+        text = f"dot product {inner}"
+    return text if product.groups == 1 else f"{text}, batch of {product.groups}"
+
+
+def _convolution(op: Operation) -> str:
+    """As kernel, channels in, channels out; a gradient of weights is called as what they are of."""
+    product = extents(op)
+    _, spec, out_spec = op.param("dimension_numbers")
+    weights, result = op.operands[1].dims, op.result.dims
+    groups = op.param("feature_group_count", 1)
+    if product.kind == "weight_update":
+        kernel, sources, results = product.field, result[out_spec[0]], result[out_spec[1]]
+        groups, suffix = op.param("batch_group_count", 1), ", gradient of weights"
+    else:
+        kernel, suffix = tuple(weights[axis] for axis in spec[2:]), ""
+        sources, results = weights[spec[1]] * groups, weights[spec[0]]
+    words = "conv", "x".join(map(str, kernel)), f"{sources} -> {results}"
+    grouped = f", {groups} groups" if groups > 1 else ""
+    return " ".join(filter(None, words)) + grouped + suffix
+
+
+def _chain(operations: Sequence[Operation]) -> str:
+    """The words of a chain, each once; casts only where there is nothing else."""
+    words = list(dict.fromkeys(map(_word, operations)))
+    words = [word for word in words if word != "cast"] or words
+    more = len(words) - _MOST_WORDS
+    return ", ".join(words) if more <= 0 else f"{', '.join(words[:_MOST_WORDS])} and {more} more"
+
+
+def _word(op: Operation) -> str:
+    """Of one operation."""
+    plain = re.sub(r"_(start|done)$", "", op.name)
+    if plain == "integer_pow" and op.param("y") == 2:
+        return "square"
+    if plain in _WORDS:
+        return _WORDS[plain]
+    return re.sub(r"[_-]+", " ", plain.removeprefix("ipu_")).strip()
