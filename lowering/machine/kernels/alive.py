@@ -126,13 +126,16 @@ class Memory:
     def rename(self, key: object, new: object, tensor: Live) -> None:
         """Another tensor takes over the memory of one, if that was alive.
 
-        The memory of a variable stays a variable's.
+        The memory of a variable stays a variable's, called as it was unless what it then holds has
+        a name of its own.
         """
         if key not in self._alive:
             return
         old = self._end(key)
-        category = old.category if old.category == "variables" else tensor.category
-        self._begin(new, dc.replace(tensor, laid=old.laid, category=category))
+        tensor = dc.replace(tensor, laid=old.laid)
+        if old.category == "variables":
+            tensor = dc.replace(tensor, category="variables", path=tensor.path or old.path)
+        self._begin(new, tensor)
 
     def step(self, name: str, origin: str = "", temporary: float = 0.0, tiles: int = 0) -> None:
         """Something runs, with work space on the first `tiles` tiles."""

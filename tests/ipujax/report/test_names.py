@@ -31,8 +31,9 @@ def loss_of(params: Any, x: Any) -> Any:
     return jnp.mean(x**2)
 
 
-def pipelined(state: bool = False, **arguments: Any) -> Report:
+def pipelined(state: bool = False, optimizer: Any = None, **arguments: Any) -> Report:
     """Two stages over two IPUs, trained by Adam."""
+    optimizer = optimizer or optax.adam(0.1)
     elements, losses = infeed(zeros(8, WIDTH)), outfeed()
 
     def first(weights: Any, x: Any, y: Any) -> Any:
@@ -47,7 +48,7 @@ def pipelined(state: bool = False, **arguments: Any) -> Report:
             8,
             infeed_queue=elements,
             outfeed_queue=losses,
-            optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(0.1), loss),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
             variables=params,
             optimizer_state=slots,
             **arguments,
@@ -85,6 +86,16 @@ def test_offloaded_variables_keep_their_names() -> None:
     configured(2)
     found = paths(pipelined(offload_weight_update_variables=True))
     assert {UP, f"{UP}: gradient sum", f"{UP}: optimizer_state[0].mu"} <= found
+
+
+def test_what_takes_the_place_of_a_variable_is_called_as_it_is() -> None:
+    """Where gradients are clipped, moments wait half updated for the norm over all of them."""
+    configured(2)
+    report = pipelined(optimizer=optax.chain(optax.clip_by_global_norm(1), optax.adam(0.1)))
+    variables = [t for t in report.liveness[0].tensors if t.category == "variables"]
+    assert {f"{UP}: optimizer_state[1][0].mu"} == {t.path for t in variables if "mu" in t.path}
+    assert {t.operation for t in variables} >= {"mul"}
+    assert all(t.path for t in variables)
 
 
 def test_what_waits_in_a_fifo_has_the_line_that_made_it() -> None:
