@@ -16,6 +16,7 @@ from typing import Any
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
 from ipujax.checks.arguments import Checks, misfit
+from ipujax.checks.lines import api_boundary
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.compiler import compile as _compile
 from ipujax.driver.stages import Lowered
@@ -120,6 +121,7 @@ def _bar(row: Row) -> Bar:
     return Bar(label, row.seconds, row.peak_tile_bytes / row.report.memory.limit)
 
 
+@api_boundary
 def compare(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),

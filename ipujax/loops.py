@@ -11,6 +11,7 @@ from jax import lax
 
 from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
+from ipujax.checks.lines import api_boundary
 from ipujax.checks.structures import shown
 from ipujax.driver import tracing
 from ipujax.driver.arguments import parameter_names
@@ -28,6 +29,7 @@ def __dir__() -> list[str]:
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
 
 
+@api_boundary
 def repeat(
     n: Any,
     body: Callable[..., Any],
@@ -66,6 +68,7 @@ def repeat(
     return loop.result(final)
 
 
+@api_boundary
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.checks.lines import api_boundary
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
@@ -46,6 +47,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@api_boundary
 def pipeline(
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
     gradient_accumulation_count: int | None = None,

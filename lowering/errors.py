@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+# What Python shows of objects without a text of their own, and what is worth reading of it.
+_ADDRESSES = (
+    (re.compile(r"<(?:\w+\.)*([\w<>.]+) object at 0x[0-9a-f]+>"), r"<\1 object>"),
+    (re.compile(r"<bound method ([\w<>.]+) of .*?>"), r"`\1`"),
+    (re.compile(r"<(?:built-in )?(?:function|method) ([\w<>.]+) .*?at 0x[0-9a-f]+>"), r"`\1`"),
+    (re.compile(r"<built-in function ([\w.]+)>"), r"`\1`"),
+)
 
 
 class IPUError(Exception):
@@ -10,6 +19,7 @@ class IPUError(Exception):
 
     Errors can be pickled and copied, whatever their constructors take. Their only argument is what
     is wrong, so that handlers can compare it; their text also says where it is and how to mend it.
+    Functions and objects are called by their names there, without addresses.
 
     Args:
       what: what is wrong, with the names and numbers of this program.
@@ -18,8 +28,8 @@ class IPUError(Exception):
     """
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None):
-        self.what, self.where, self.fix = what, where or "", fix or ""
-        super().__init__(what)
+        self.what, self.where, self.fix = _named(what), where or "", fix or ""
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         lines = [*map(str, self.args)]
@@ -31,6 +41,12 @@ class IPUError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args), self.__dict__
+
+
+def _named(text: str) -> str:
+    for shown, name in _ADDRESSES:
+        text = shown.sub(name, text)
+    return text
 
 
 def _again(kind: type[IPUError], args: tuple[Any, ...]) -> IPUError:

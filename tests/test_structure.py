@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -366,3 +367,10 @@ def test_what_writes_is_found(
     monkeypatch.setattr("tests.test_structure.ROOT", tmp_path)
     (tmp_path / "a.py").write_text(source, encoding="utf-8")
     assert bool(list(writes("a.py"))) == found
+
+
+def test_an_editable_install_is_a_path() -> None:
+    """Else setuptools installs a hook of import, which type checkers do not follow."""
+    options = configparser.ConfigParser()
+    options.read(ROOT / "setup.cfg")
+    assert options["options"]["package_dir"].strip() == "= ."

@@ -22,3 +22,5 @@ def hide_lines_of(package: Path) -> None:
 
 
 current_user_line = jaxpr.current_user_line
+# Above a function that users call: what is raised below shows their frames, and none of ours.
+api_boundary = jaxpr.api_boundary

@@ -253,12 +253,13 @@ def _difference(expected: Tree, given: Tree) -> str:
         return f"{len(positions)} arguments by position expected, {len(other_positions)} given"
     for number, (own, other) in enumerate(zip(positions, other_positions, strict=True)):
         if own != other:
-            return f"argument {number} is {other}, expected {own}"
+            return f"argument {number} is {shown(other)}, expected {shown(own)}"
     named, other_named = (_keywords(tree) for tree in (expected, given))
     if named.keys() != other_named.keys():
         return f"keywords {sorted(named)} expected, {sorted(other_named)} given"
     name = next(name for name in named if named[name] != other_named[name])
-    return f"argument `{name}` is {other_named[name]}, expected {named[name]}"
+    other, own = shown(other_named[name]), shown(named[name])
+    return f"argument `{name}` is {other}, expected {own}"
 
 
 def _keywords(tree: Tree) -> dict[str, Tree]:

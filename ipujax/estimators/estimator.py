@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipujax.checks.lines import api_boundary
 from ipujax.estimators.beginning import Beginning
 from ipujax.estimators.checks import check
 from ipujax.estimators.data import DataSet, elements_of
@@ -129,6 +130,7 @@ class Estimator(abc.ABC):
         named = self._folder.named()
         return named[check.one_of(name, named, "the name of a variable")]
 
+    @api_boundary
     def train(
         self,
         input_fn: Callable[..., Any],
@@ -170,6 +172,7 @@ class Estimator(abc.ABC):
             self._beginning.remember(self._folder.agreed(), mode.users(state))
         return self
 
+    @api_boundary
     def evaluate(
         self,
         input_fn: Callable[..., Any],
@@ -285,6 +288,7 @@ class Estimator(abc.ABC):
             programs[key] = self._mode(key), state, structs[key]
         return write(export_dir_base, programs, assets_extra, as_text)
 
+    @api_boundary
     def report(
         self,
         mode: str | None = None,

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.checks.lines import api_boundary
 from ipujax.frontends import keras_backend
 from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model, Part, Tree, Variables
@@ -34,6 +35,7 @@ def trace_within(around: Around) -> None:
         _around.append(around)
 
 
+@api_boundary
 def from_keras(model: Any, training: bool = False, *, example_args: Tree = None) -> Model:
     """A model of Keras, on its JAX backend, as functions of JAX.
 

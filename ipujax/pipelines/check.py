@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.checks.arguments import misfit
+from ipujax.checks.lines import api_boundary
 from ipujax.cross_replica_ops import cross_replica_sum
 from ipujax.driver.compiler import compile as ipu_compile
 from ipujax.errors import PipelineError, PipelineTypeError
@@ -35,6 +36,7 @@ _REFERENCE = (
 )
 
 
+@api_boundary
 def check_pipeline(
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
     gradient_accumulation_count: int | None = None,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
+from ipujax.checks.lines import api_boundary
 from ipujax.distribution.join import instance_count
 from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
@@ -53,6 +54,7 @@ Array = np.ndarray[Any, Any]
 class Session(Reports, Weights):
     """What the kinds of sessions share: see `TrainingSession` and `InferenceSession`."""
 
+    @api_boundary
     def __init__(
         self,
         fnModel: Any,
@@ -169,6 +171,7 @@ class Session(Reports, Weights):
         """All that random numbers, and stochastic rounding, follow from: the seed."""
         return [self._seed]
 
+    @api_boundary
     def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
         """Runs a step: as many batches as the data flow says.
 

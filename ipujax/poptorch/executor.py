@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from ipujax.checks.lines import api_boundary
 from ipujax.distribution.join import here, instance_count
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
@@ -64,6 +65,7 @@ class PoplarExecutor(Held):
 
     # --- compiling --------------------------------------------------------------------------------
 
+    @api_boundary
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Traces and compiles the module for arguments like these.
 
@@ -155,6 +157,7 @@ class PoplarExecutor(Held):
 
     # --- running ----------------------------------------------------------------------------------
 
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives for a combined batch, and in training a weight update or more.
 

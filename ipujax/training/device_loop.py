@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ipujax.checks.lines import api_boundary
 from ipujax.driver.compiler import CompiledFunction, compile
 from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Executable, Traced
@@ -104,6 +105,7 @@ class DeviceLoop(abc.ABC):
         """How many of so many steps were complete when the data ended."""
         return error.available * steps // error.requested
 
+    @api_boundary
     def compile(self, state: TrainState, data: Data, steps: int | None = None) -> Executable:
         """The program that a run with these arguments begins with; that run compiles nothing.
 
@@ -120,6 +122,7 @@ class DeviceLoop(abc.ABC):
         """
         return self._first(self._new_run(state, steps), self._feeds.of(data)).executable
 
+    @api_boundary
     def trace(self, state: TrainState, data: Data, steps: int | None = None) -> Traced:
         """As `compile`, but the program is only traced."""
         run, feed = self._new_run(state, steps), self._feeds.of(data)
@@ -148,6 +151,7 @@ class DeviceLoop(abc.ABC):
         programs = [] if feed is None else list(feed.programs.values())
         return programs[-1].executable if programs else None
 
+    @api_boundary
     def run(
         self, run: Run, data: Data, callbacks: Sequence[Callback]
     ) -> Generator[Tree, None, None]:

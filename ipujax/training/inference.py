@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax import loops
+from ipujax.checks.lines import api_boundary
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
@@ -57,6 +58,7 @@ class Inference(DeviceLoop):
         """
         return self.run(self._new_run(state, steps, callbacks), data, callbacks)
 
+    @api_boundary
     def evaluate(
         self,
         state: TrainState,

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.checks.lines import api_boundary
 from ipujax.distribution import summation
 from ipujax.errors import OutOfRangeError, TrainingError
 from ipujax.gradient_accumulation import (
@@ -103,6 +104,7 @@ class Training(DeviceLoop):
             optimizer_state = self.optimizer.init(variables)
         return TrainState(*on_device((variables, optimizer_state, state)))
 
+    @api_boundary
     def fit(
         self,
         state: TrainState,

@@ -7,10 +7,12 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipujax.checks.lines import api_boundary
 from ipujax.errors import MissingExtraError
 from ipujax.frontends.model import Model
 
 
+@api_boundary
 def from_onnx(
     model: Any,
     shapes: Mapping[str, Sequence[int]] | None = None,

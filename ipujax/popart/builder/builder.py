@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.helper
 
+from ipujax.checks.lines import api_boundary
 from ipujax.errors import FrontendError, FrontendTypeError, PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
@@ -121,6 +122,7 @@ class Builder(Attributes, Tensors):
 
     # --- models ---------------------------------------------------------------------------------
 
+    @api_boundary
     def getModelProto(self) -> bytes:
         """The model, as the bytes of a file."""
         model = self._model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ pytestmark = [
 ]
 
 CALLABLES = public.callables()
+OF_A_PROCESS = re.compile(r" at 0x[0-9a-f]+|PyTreeDef\(")
+"""What tells a reader nothing: addresses, and how JAX shows structures."""
+
+
 BAD: dict[str, Any] = {
     "None": None,
     "text": "x",
@@ -57,8 +62,9 @@ def check(name: str, parameter: str, bad: Any) -> None:
     given = public.arguments(name, CALLABLES[name]) | {parameter: bad}
     try:
         public.call(name, CALLABLES[name], given)
-    except IPUError:
-        return
+    except IPUError as error:
+        if OF_A_PROCESS.search(str(error)):
+            raise AssertionError(f"{name}({parameter}={bad!r}): {error}") from error
     except Exception as error:
         if (name, parameter) not in EXCEPTIONS and not is_of_the_user(error):
             raise AssertionError(f"{name}({parameter}={bad!r}): {error!r}") from error

@@ -137,3 +137,73 @@ for call in (run, run.lower, run.trace):
 
 def test_tracebacks_have_the_users_frames_alone(run_with_devices: RunWithDevices) -> None:
     assert run_with_devices(1, WRONG_BODY) == "<module> run body\n" * 3
+
+
+OUTSIDE_OF_COMPILE = """
+import traceback
+import jax.numpy as jnp
+import numpy as np
+import optax
+import ipujax as ipu
+
+DATA = [np.ones((2, 3), np.float32)] * 8
+
+
+def loss(variables, x):
+    raise KeyError("of the user")
+
+
+def fit():
+    training = ipu.training.Training(loss, optax.sgd(0.1))
+    training.fit(training.init({"w": jnp.ones(3)}), DATA, steps=2)
+
+
+def estimate():
+    config = ipu.ipu_run_config.RunConfig(ipu_run_config=ipu.ipu_run_config.IPURunConfig(2))
+    ipu.ipu_estimator.IPUEstimator(loss_of_mode, config=config).train(lambda: DATA, steps=2)
+
+
+def loss_of_mode(features, mode):
+    return loss(features, mode)
+
+
+def compare():
+    ipu.compare(lambda x: loss(x, x), DATA[:1])
+
+
+for call in (fit, estimate, compare):
+    try:
+        call()
+    except KeyError as error:
+        print(*(frame.name for frame in traceback.extract_tb(error.__traceback__)))
+"""
+
+
+def test_tracebacks_of_what_compiles_by_itself_have_the_users_frames_alone(
+    run_with_devices: RunWithDevices,
+) -> None:
+    assert run_with_devices(1, OUTSIDE_OF_COMPILE) == (
+        "<module> fit loss\n<module> estimate loss_of_mode loss\n<module> compare <lambda> loss\n"
+    )
+
+
+class Silent:
+    """Has no text of its own."""
+
+    def method(self) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (lambda: 0, "`<lambda>`"),
+        (made, "`made`"),
+        (COPIES.append, "`append`"),
+        (len, "`len`"),
+        (object(), "<object object>"),
+        (Silent().method, "`Silent.method`"),
+    ],
+)
+def test_messages_call_functions_and_objects_by_their_names(value: Any, shown: str) -> None:
+    assert str(IPUError(f"it is {value!r}, of type x")) == f"it is {shown}, of type x"
