@@ -28,6 +28,7 @@ from ipujax.report.advice.index import Index
 from ipujax.report.comparison_picture import Bar, picture
 from ipujax.report.report import Report
 from ipujax.report.words import duration
+from lowering import lists
 
 __all__ = ["Comparison", "Row", "compare"]
 
@@ -49,6 +50,7 @@ _NAMED: dict[str, Any] = {
 }
 
 
+@lists()
 @dc.dataclass(frozen=True, kw_only=True)
 class Row:
     """One combination; what is None could not be found out, or is not there.
@@ -82,6 +84,7 @@ class Row:
     report: Report | None = dc.field(default=None, repr=False, compare=False)
 
 
+@lists()
 @dc.dataclass(frozen=True)
 class Comparison:
     """What `compare` found.

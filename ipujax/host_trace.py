@@ -22,6 +22,7 @@ from typing import Any
 from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
+from lowering import lists
 
 __all__ = ["KINDS", "HostSpan", "HostTrace", "record", "span"]
 
@@ -58,6 +59,7 @@ class HostSpan:
     thread: str
 
 
+@lists()
 class HostTrace:
     """What was recorded; it may be read while the recording goes on.
 

@@ -15,7 +15,7 @@ from ipujax.host.feeds import Fetch, exhausted
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import SyntheticDataCategory, poplar_flags
-from lowering import jaxpr, ops
+from lowering import jaxpr, lists, ops
 
 __all__ = ["IPUInfeedQueue"]
 
@@ -24,6 +24,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@lists(
+    "deleter",
+    "dequeued",
+    "get_next",
+    "initializer",
+    "name",
+    "number_of_tuple_elements",
+    "prefetch_depth",
+)
 class IPUInfeedQueue(Queue):
     """Wraps a data set so that `ipu.loops` and pipelines can take its elements on the device.
 

@@ -17,7 +17,7 @@ from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import is_number, jaxpr, ops
+from lowering import is_number, jaxpr, lists, ops
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
@@ -33,6 +33,7 @@ class IPUOutfeedMode(enum.Enum):
     LAST = "get_last"
 
 
+@lists("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
 class IPUOutfeedQueue(Queue):
     """Collects what compiled code enqueues.
 

@@ -17,6 +17,10 @@ _LISTED = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
 _HOMES = {n: home for home, n in re.findall(r"^from (\S+) import (\w+) as \2$", _LISTED, re.M)}
 
 
+def __dir__() -> list[str]:
+    return sorted(_HOMES)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'lowering' has no attribute {name!r}")

@@ -51,6 +51,7 @@ from lowering.placement import marked_shard as marked_shard
 from lowering.placement import producers as producers
 from lowering.placement import propagated as propagated
 from lowering.places import line_of_file as line_of_file
+from lowering.public import lists as lists
 from lowering.refs import Ref as Ref
 from lowering.refs import closed_over_refs as closed_over_refs
 from lowering.refs import is_ref as is_ref

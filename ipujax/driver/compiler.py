@@ -19,7 +19,7 @@ from ipujax.engine.choose import check_engine
 from ipujax.errors import MissingAttributeError
 from ipujax.scopes import current_device
 from ipujax.system.devices import SYSTEM
-from lowering import jaxpr
+from lowering import jaxpr, lists
 
 
 class _Options(TypedDict, total=False):
@@ -137,6 +137,7 @@ class _BoundFunction:
         return self._function.lower(self._instance, *args, **kwargs)
 
 
+@lists("lower", "trace")
 class CompiledFunction:
     """What `ipu.compile` returns."""
 

@@ -35,13 +35,14 @@ from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.system.log import get_logger
-from lowering import Options, ir, jaxpr, lower, ops
+from lowering import Options, ir, jaxpr, lists, lower, ops
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
     from ipujax.targets import Target
 
 
+@lists("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
 class Traced:
     """A function traced for one signature; its device has no part in it yet.
@@ -108,6 +109,7 @@ class Traced:
         return Lowered(self, device, options, program, watch)
 
 
+@lists("as_text", "compile", "device", "program", "replicas", "report", "traced")
 @dc.dataclass(frozen=True, eq=False)
 class Lowered:
     """A function lowered for one signature: the Program, ready to be read or compiled.
@@ -251,6 +253,9 @@ class Lowered:
         )
 
 
+@lists(
+    "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
+)
 class Executable:
     """A compiled program: call it with arguments of the signature that it was lowered for.
 

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.host.tables import table
+from lowering import lists
 
 Pair = tuple[str, ArrayLike, ArrayLike]
 """What it is, as the pipeline has it, as the reference has it."""
@@ -75,6 +76,7 @@ class Difference:
         return not self.ok and self.scale != 0 and self.scaled_difference <= tolerance
 
 
+@lists()
 @dc.dataclass(frozen=True)
 class PipelineCheck:
     """What `check_pipeline` found; `print` it.

@@ -29,12 +29,13 @@ from ipujax.report.advice.findings import Cost as Cost
 from ipujax.report.presentation import file, html, perfetto
 from ipujax.report.presentation.document import read, report_dict
 from ipujax.report.presentation.text import page, summary
-from lowering import machine, trace
+from lowering import lists, machine, trace
 
 KINDS = trace.KINDS
 """What a step can be."""
 
 
+@lists()
 @dc.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report:
     """Cycles and memory of one call of a program on one kind of IPU.

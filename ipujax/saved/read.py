@@ -35,7 +35,7 @@ from ipujax.system.devices import SYSTEM, LogicalDevice, devices_of
 from ipujax.system.options import SystemOptions
 from ipujax.targets import Target, target_of
 from ipujax.version import __version__
-from lowering import ir
+from lowering import ir, lists
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _check = Checks(ConfigTypeError, ExecutableError)
 
 
+@lists()
 class LoadedExecutable:
     """A program that was read from a file: it is called as the one that was saved.
 

@@ -282,7 +282,8 @@ class ConfigNode:
         object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._members})
+        names = {*super().__dir__(), *self._members}
+        return sorted(name for name in names if not name.startswith("_"))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConfigNode) or type(self) is not type(other):

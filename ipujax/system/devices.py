@@ -25,11 +25,13 @@ from ipujax.system.device_ids import DEVICES, ListedDevice, first_free, shard_or
 from ipujax.system.ladder_picture import picture
 from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, check_consistency, config_key
+from lowering import lists
 
 _NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
 _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
 
 
+@lists()
 @dataclasses.dataclass(frozen=True)
 class LogicalDevice:
     """What a program names `/device:IPU:0`: some IPUs of the machine, in order.

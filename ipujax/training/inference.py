@@ -20,8 +20,10 @@ from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import StepOutput, TrainState, Tree
 from ipujax.training.step import SelfDifferentiating
+from lowering import lists
 
 
+@lists()
 @dc.dataclass(frozen=True, eq=False)
 class Inference(DeviceLoop):
     """What a step of evaluation or prediction is.

@@ -27,8 +27,10 @@ from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import TrainState, Tree, on_device
 from ipujax.training.step import Carried, ReplicaReduction, Step, averaged_state, reduced
+from lowering import lists
 
 
+@lists()
 @dc.dataclass(frozen=True, eq=False)
 class Training(DeviceLoop):
     """What a step of training is; a step is one weight update.

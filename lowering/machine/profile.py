@@ -15,6 +15,7 @@ from lowering.machine.picture import picture
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
+from lowering.public import lists
 from lowering.schedules import Phase
 
 CATEGORIES = (
@@ -66,6 +67,7 @@ class Tensor:
     path: str = ""
 
 
+@lists()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Memory of the IPUs of one replica, in bytes.

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from lowering.public import lists
 from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import grid
 from lowering.schedules.picture import picture
@@ -22,6 +23,7 @@ MAX_MICRO_BATCHES = 10**7
 Ipus = Sequence[int | Sequence[int]] | None
 
 
+@lists()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Schedule:
     """Every task of a pipeline, in the tick in which it runs.

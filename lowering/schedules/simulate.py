@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from lowering.errors import InternalError
+from lowering.public import lists
 from lowering.schedules.clocks import end_of
 from lowering.schedules.errors import ScheduleError, check_is
 from lowering.schedules.grid import draw
@@ -24,6 +25,7 @@ Seconds = Mapping[Phase, float | Sequence[float]]
 _AROUND = 4  # ticks before and after a mistake that its message shows
 
 
+@lists()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """What a schedule costs.
