@@ -186,12 +186,13 @@ class Report:
         """
         files.write_text(path, html.page([self.to_dict()]))
 
-    def to_perfetto(self, path: str | Path, limit: int | None = None) -> None:
+    def to_perfetto(self, path: str | Path, limit: int | None = 2_000_000) -> None:
         """Writes what each IPU does when as Chrome's trace events, for ui.perfetto.dev.
 
         Args:
           path: compressed if its name ends in `.gz`.
-          limit: how many steps to write at most; None for all. What is left out, `otherData` says.
+          limit: how many steps to write at most, those that start first; None for all. How many are
+            left out, `otherData` says.
 
         Raises:
           OSError: a file that cannot be written.

@@ -2,10 +2,13 @@
 
 Bodies of loops and tasks of pipelines are stored once, however often they run, so a trace is as
 large as the program and not as its run. `block` makes the leaves, `group`, `on`, `loop`, `at`
-and `tasks` put traces together, `Steps` reads the result, and `busy` adds it up.
+and `tasks` put traces together, `Steps` reads the result, `busy` adds it up, and `first_steps`
+cuts it.
 """
 
 from lowering.machine.trace.busy import busy as busy
+from lowering.machine.trace.early import early as early
+from lowering.machine.trace.early import first_steps as first_steps
 from lowering.machine.trace.steps import Step as Step
 from lowering.machine.trace.steps import Steps as Steps
 from lowering.machine.trace.tree import KINDS as KINDS

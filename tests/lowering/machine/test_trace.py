@@ -174,6 +174,29 @@ def test_busy_equals_the_sum_of_all_steps(tree: Trace) -> None:
     np.testing.assert_array_equal(busy(tree, NUM_IPUS), want)
 
 
+@given(traces, st.integers(0, 150))
+def test_the_early_part_is_what_starts_before_a_cycle(tree: Trace, before: int) -> None:
+    part = trace.early(tree, before)
+    assert expanded(part) == [step for step in expanded(tree) if step.start_cycle < before]
+
+
+@given(traces, st.integers(1, 30))
+def test_first_steps_are_as_many_as_asked_for_and_no_earlier_ones_are_missing(
+    tree: Trace, most: int
+) -> None:
+    part, before = trace.first_steps(tree, most)
+    starts = sorted(step.start_cycle for step in expanded(tree))
+    assert part.num_steps == sum(start < before for start in starts)
+    assert part.num_steps >= min(most, len(starts))
+    assert sum(start < before - 1 for start in starts) < most or len(starts) <= most
+
+
+def test_the_first_steps_of_an_endless_loop_cost_nothing() -> None:
+    body = trace.block([(0, "compute", "a", "", 0, 3), (0, "exchange", "b", "", 3, 4)])
+    part, before = trace.first_steps(trace.loop(body, 10**12, 10), 1000)
+    assert (part.num_steps, before) == (1000, 4994)
+
+
 def test_a_loop_of_tasks_by_hand() -> None:
     body = trace.block([(0, "compute", "add", "", 0, 10), (0, "sync", "sync", "", 10, 5)])
     once = trace.tasks([body], [0, 0], [0, 20], [0, 1], [7, NONE], ["fwd", "update"])
