@@ -49,6 +49,7 @@ class Report:
       arguments: paths such as `args[0]['w']`, by their values in the program.
       costs: what takes most of the time and what would help, the largest first.
       host: what the host did in a real run; None if nothing ran.
+      label: what you call this run, beside others; "" for none.
     """
 
     profile: machine.Profile
@@ -57,6 +58,7 @@ class Report:
     arguments: Mapping[int, str]
     costs: tuple[Cost, ...] = ()
     host: HostTrace | None = None
+    label: str = ""
 
     @property
     def name(self) -> str:
@@ -141,6 +143,11 @@ class Report:
     def pipeline(self) -> machine.PipelineProfile | None:
         """How the program's first pipeline fills its IPUs; None if it has none."""
         return self.profile.pipeline
+
+    @property
+    def graph(self) -> machine.Graph | None:
+        """How many compute sets and vertices there are; None in reports of earlier versions."""
+        return self.profile.graph
 
     @property
     def default_share(self) -> float:

@@ -20,6 +20,7 @@ from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS
 from lowering.machine.profile import TASK_PHASES as TASK_PHASES
+from lowering.machine.profile import Graph as Graph
 from lowering.machine.profile import Grid as Grid
 from lowering.machine.profile import Memory as Memory
 from lowering.machine.profile import OperationTotal as OperationTotal

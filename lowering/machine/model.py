@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from lowering import ir
@@ -9,7 +10,8 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import of_move
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
-from lowering.machine.programs.memory import liveness_of, memory_of
+from lowering.machine.programs.graph import graph_of
+from lowering.machine.programs.memory import code_of, liveness_of, memory_of
 from lowering.machine.programs.residency import reside
 from lowering.machine.programs.timing import Timer, Timing, time_program
 from lowering.machine.programs.updates import updates_of
@@ -45,6 +47,8 @@ def model(
     homes = reside(program, timing.kernels, timer.laid, tiles, names, updates)
     liveness = tuple(liveness_of(home, options.io_tiles) for home in homes)
     operations = _operations(timing, options.target)
+    code = code_of(program, timing.kernels, options)
+    uses = itertools.chain(*(each.values() for each in code))
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
         compute[total.source] += total.compute_cycles
@@ -56,7 +60,7 @@ def model(
         instances=program.instances,
         cycles=timing.cycles,
         steps=Steps(timing.trace, operations),
-        memory=memory_of(program, timing.kernels, homes, liveness, options),
+        memory=memory_of(homes, liveness, code, options),
         liveness=liveness,
         operations=operations,
         program=timing.tree,
@@ -68,6 +72,7 @@ def model(
             *timing.assumptions,
         ),
         mappings={place: timer.laid(*place).mapping for place in _places(program)},
+        graph=graph_of(uses, outlines=options.outlines),
     )
 
 

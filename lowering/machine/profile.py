@@ -128,6 +128,21 @@ class Memory:
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """How large the graph of all IPUs of a replica is.
+
+    Attributes:
+      compute_sets: supersteps that compute; those that run again, or share their code, count once
+        for each IPU.
+      vertices: how many there are of each kind, as if all tiles that have any had as many as the
+        one that has most; most first.
+    """
+
+    compute_sets: int
+    vertices: Mapping[str, int]
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTotal:
     """All runs of operations of one signature and line on one IPU, in one call.
 
@@ -258,6 +273,7 @@ class Profile:
       pipeline: of the program's first pipeline, if it has one.
       assumptions: what had to be assumed, such as trip counts that only values tell.
       mappings: where each value lies, by value of the Program and IPU.
+      graph: how large the graph is; None in reports of earlier versions.
     """
 
     name: str
@@ -275,6 +291,7 @@ class Profile:
     instances: int = 1
     assumptions: tuple[str, ...] = ()
     mappings: Mapping[tuple[int, int], TileMapping]
+    graph: Graph | None = None
 
     @property
     def seconds(self) -> float:

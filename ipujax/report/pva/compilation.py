@@ -8,9 +8,11 @@ import enum
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+from ipujax.errors import UnmodelledError
 from ipujax.report.pva.held import CATEGORIES, LoweredVariable, Variable
 from ipujax.report.pva.programs import Program, below
 from ipujax.report.pva.view import Lazy, View, told
+from lowering import machine
 
 
 class Architecture(enum.Enum):
@@ -137,17 +139,49 @@ class IPU(View):
         return Lazy(range(count), lambda tile: Tile(self._held, first + tile), "tile")
 
 
+@dc.dataclass(frozen=True)
+class VertexType:
+    """A kind of vertex, and how many there are."""
+
+    name: str
+    count: int
+
+
 class Graph(View):
-    """Sizes of the graph."""
+    """Sizes of the graph, all IPUs of one replica together.
+
+    Each tile that has any vertices of an operation counts as having as many as the one that has
+    most. What is run again, or outlined, is there once.
+    """
 
     instead: ClassVar[Mapping[str, str]] = {
-        "numComputeSets": "count report.compilation.programs of type OnTileExecute",
-        "numVertices": "count report.compilation.programs of type OnTileExecute",
-        "numEdges": "use numVars, or report.compilation.programs",
+        **dict.fromkeys(
+            ("numEdges", "numConstraints"),
+            "it counts vertices, not what connects them to tensors: use numVertices and numVars",
+        ),
     }
 
+    @property
+    def _sizes(self) -> machine.Graph:
+        known = self._held.report.graph
+        if known is None:
+            raise UnmodelledError(
+                "this report is of an ipujax that did not count compute sets and vertices",
+                fix="write it again with report.to_json(path)",
+            )
+        return known
+
+    numComputeSets: int = told(lambda self: self._sizes.compute_sets)
+    """Supersteps that compute."""
+    numVertices: int = told(lambda self: sum(self._sizes.vertices.values()))
+    """Vertices of all kinds."""
     numVars: int = told(lambda self: len(self._held.tensors))
     """Tensors that tiles ever hold; one on several IPUs is there several times."""
+
+    @property
+    def vertexTypes(self) -> list[VertexType]:
+        """The kinds of vertices, most first."""
+        return [VertexType(*kind) for kind in self._sizes.vertices.items()]
 
 
 @dc.dataclass(frozen=True)

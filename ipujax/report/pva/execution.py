@@ -66,11 +66,22 @@ class ExecutionStep(View):
         return Lazy(ipus, lambda i: IpuCycles(self._held, start, cycles * (i == own)), "IPU")
 
 
+class Microseconds(NamedTuple):
+    """From when to when, at the chip's clock."""
+
+    start: float
+    end: float
+
+
 class Run(View):
     """One call of the program."""
 
     name: str = told(lambda self: self._held.report.name)
     """The program's."""
+    microseconds: Microseconds = told(
+        lambda self: Microseconds(0.0, self._held.report.seconds * 1e6)
+    )
+    """How long it takes: `microseconds.end - microseconds.start`. It starts at 0."""
 
     @property
     def steps(self) -> Lazy[machine.Step, ExecutionStep]:

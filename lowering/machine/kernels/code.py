@@ -25,6 +25,7 @@ class CodeUse:
       exchange_bytes: that the busiest tile receives, over those in which all may.
       received: of every other exchange how many tiles receive, and the bytes of each.
       runs: how often the program calls it.
+      compute_sets: how many of its supersteps compute.
     """
 
     vertices: tuple[Vertices, ...]
@@ -33,6 +34,7 @@ class CodeUse:
     exchange_bytes: float
     received: tuple[tuple[int, float], ...] = ()
     runs: int = 1
+    compute_sets: int = 0
 
     def again(self, runs: int) -> CodeUse:
         """The same, called more often."""

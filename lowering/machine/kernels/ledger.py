@@ -227,4 +227,5 @@ def _code_of(costs: Cost, received: float) -> CodeUse:
             for phase in exchanging
             if phase.receivers is not None
         ),
+        compute_sets=sum(phase.copies for phase in costs.phases if phase.compute),
     )

@@ -66,30 +66,28 @@ def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
 
 
 def memory_of(
-    program: ir.Program,
-    kernels: Mapping[int, KernelCost],
     homes: Sequence[Residency],
     liveness: Sequence[Liveness],
+    code: Sequence[Mapping[object, CodeUse]],
     options: ModelOptions,
 ) -> Memory:
     """The memory of all IPUs of a replica.
 
     Args:
-      program: the whole program.
-      kernels: the cost of each `Execute`, by its identity.
       homes: what each IPU holds beside code.
       liveness: the same in plain data.
+      code: what each IPU's operations need; see `code_of`.
       options: the chip, and whether code counts.
     """
-    tiles = (program.ipus, options.compute_target.tiles_per_ipu)
+    tiles = (len(homes), options.compute_target.tiles_per_ipu)
     categories = {name: np.zeros(tiles, dtype=np.int64) for name in CATEGORIES}
     always = np.zeros(tiles, dtype=np.int64)
-    for ipu, uses in enumerate(_code_of(program, kernels, options)):
+    for ipu, uses in enumerate(code):
         home, alive = homes[ipu], homes[ipu].alive
         held = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
-            code = code_bytes(uses.values(), tiles[1], outlines=options.outlines)
-            for name, bytes_ in code.items():
+            compiled = code_bytes(uses.values(), tiles[1], outlines=options.outlines)
+            for name, bytes_ in compiled.items():
                 held[name] += bytes_
         _lay(home.always, held)
         always[ipu] = sum(held.values())
@@ -120,10 +118,16 @@ def _lay(tensors: Iterable[Live], held: dict[str, np.ndarray]) -> None:
         held[tensor.category] += tensor.laid.mapping.bytes_per_tile()
 
 
-def _code_of(
+def code_of(
     program: ir.Program, kernels: Mapping[int, KernelCost], options: ModelOptions
 ) -> list[dict[object, CodeUse]]:
-    """What each IPU's programs need, every signature once."""
+    """What each IPU's programs need, every signature once.
+
+    Args:
+      program: the whole program.
+      kernels: the cost of each `Execute`, by its identity.
+      options: the chip, and what is shared.
+    """
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
     passing = only_passing(program)
     for node in ir.walk(program.body):

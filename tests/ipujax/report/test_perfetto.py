@@ -207,7 +207,8 @@ def test_a_step_lies_in_its_task_scopes_and_operation(
             task = (f"{stage}{words[step.phase]}{micro_batch}",)
         if step.operation is not None:
             operation = report.operations[step.operation]
-            scopes = (*filter(None, operation.scope.split("/")), operation.name)
+            named = operation.label or operation.name
+            scopes = (*filter(None, operation.scope.split("/")), named)
         return *task, *scopes
 
     assert found == Counter((step.ipu, around(step), step.kind) for step in report.steps)

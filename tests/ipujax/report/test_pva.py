@@ -10,7 +10,9 @@ import pytest
 
 import ipujax as ipu
 from ipujax import pva
+from ipujax.report.report import Report
 from ipujax.system.chips import IPU2
+from lowering.machine.kernels.code import BYTES_PER_VERTEX
 from tests.ipujax.reporting import configured, training
 from tests.ipujax.small_report import LINE, small_report
 
@@ -112,6 +114,43 @@ def test_variables(small: pva.Report):
             compiled.alwaysLiveVariablesForTile(tile)
 
 
+def test_what_the_first_examples_print(small: pva.Report, capsys: pytest.CaptureFixture[str]):
+    """Those of the tutorials that people have."""
+    report = small
+    print("Number of compute sets: ", report.compilation.graph.numComputeSets)
+    print("Number of tiles on target: ", report.compilation.target.numTiles)
+    print("Version of Poplar used: ", report.poplarVersion.string)
+    print(sum(step.ipus[0].cycles for step in report.execution.steps))
+    microseconds = report.execution.runs[0].microseconds
+    print(round(microseconds.end - microseconds.start, 6))
+    assert capsys.readouterr().out.splitlines() == [
+        "Number of compute sets:  2",
+        "Number of tiles on target:  4",
+        f"Version of Poplar used:  ipujax {ipu.__version__}",
+        "50",
+        str(round(130 / 1330, 6)),
+    ]
+
+
+def test_the_graph(small: pva.Report, trained: pva.Report):
+    graph = small.compilation.graph
+    assert (graph.numComputeSets, graph.numVertices) == (2, 5)
+    kinds = [(kind.name, kind.count) for kind in graph.vertexTypes]
+    assert kinds == [("Dot<float>", 4), ("Tanh<float>", 1)]
+    graph = trained.compilation.graph
+    state = trained.source.memory.by_category["vertex_state"]
+    assert graph.numVertices * BYTES_PER_VERTEX == state
+
+
+def test_reports_of_earlier_versions_know_no_compute_sets():
+    data = small_report().to_dict()
+    del data["graph"]
+    graph = pva.Report(Report.from_dict(data)).compilation.graph
+    assert graph.numVars == 4
+    with pytest.raises(AttributeError, match="did not count compute sets"):
+        _ = graph.numComputeSets
+
+
 def test_programs(small: pva.Report):
     programs = small.compilation.programs
     assert [program.name for program in programs] == [
@@ -166,7 +205,7 @@ def test_execution(small: pva.Report):
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
-        ("compilation.graph.numComputeSets", "OnTileExecute"),
+        ("compilation.graph.numEdges", "use numVertices and numVars"),
         ("compilation.programs.computeset", "compute sets"),
         ("execution.blocks", "steps"),
         ("execution.somethingElse", "totalCycles"),

@@ -196,6 +196,8 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("memory", "path"),
                 ("liveness", "path"),
                 ("instances", "instances"),
+                ("graph", "graph"),
+                ("label", "label"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):

@@ -125,3 +125,17 @@ def test_code_is_there_always():
     extra = memory.tile_peak_bytes[0] - home.alive.tile_peak_bytes - BYTES // TILES
     assert (extra >= code.STACK_BYTES).all()
     assert extra.sum() == total
+
+
+def test_compute_sets_are_supersteps_that_compute():
+    """A product computes and reduces in it; what is outlined is there once, on each IPU."""
+    one, ten = (profile(layers(count), M, M).graph for count in (1, 10))
+    assert one is not None
+    assert ten is not None
+    assert one.compute_sets == sum(
+        step.kind == "compute" for step in profile(layers(1), M, M).steps
+    )
+    assert sum(ten.vertices.values()) < 10 * sum(one.vertices.values())
+    on_two = profile(layers(2, 2), M, M, ipus=2).graph
+    assert on_two is not None
+    assert on_two.compute_sets >= 2 * one.compute_sets

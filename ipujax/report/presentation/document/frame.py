@@ -36,6 +36,7 @@ _FIELDS: forms.Forms = {
     "schema": forms.plain(const=SCHEMA),
     "ipujax": TEXT,
     "name": TEXT,
+    "label": TEXT,
     "target": sections.TARGET,
     "num_ipus": _ONE,
     "replication_factor": _ONE,
@@ -55,13 +56,14 @@ _FIELDS: forms.Forms = {
     "liveness": sections.LIVENESS,
     "program": sections.PROGRAM,
     "operations": sections.OPERATIONS,
+    "graph": forms.or_null(sections.GRAPH),
     "pipeline": forms.or_null(sections.PIPELINE),
     "steps": STEPS,
     "host": forms.or_null(sections.HOST),
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("instances",)
-_OF_REPORT = ("elements", "costs", "advice", "arguments", "host")
+_LATER = ("label", "instances", "graph")
+_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label")
 
 
 def json_schema() -> forms.Schema:

@@ -195,6 +195,12 @@ def _decode_tree(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Progr
 
 PROGRAM = Form(_NODES.schema, _encode_tree, _decode_tree)
 
+_VERTICES = forms.listed(Form(forms.described({"kind": TEXT, "count": COUNT}))).via(
+    lambda vertices: [{"kind": kind, "count": count} for kind, count in vertices.items()],
+    lambda entries: {entry["kind"]: entry["count"] for entry in entries},
+)
+GRAPH = forms.record(machine.Graph, {"compute_sets": COUNT, "vertices": _VERTICES})
+
 # --- where the cycles go, by operation, and how a pipeline fills its IPUs ----------------------
 
 _SOURCE = forms.one_of(["formula", "default"])

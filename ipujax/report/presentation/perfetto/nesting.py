@@ -141,8 +141,10 @@ class Nesting:
         operation = self._report.operations[place]
         scopes = filter(None, operation.scope.split("/"))
         around = [_Level(("scope", s), f'"name":{text(s)},"cat":"scope"') for s in scopes]
-        line = f',"args":{{"line":{text(operation.origin)}}}' if operation.origin else ""
-        own = f'"name":{text(operation.name)},"cat":"operation"{line}'
+        named = operation.label or operation.name
+        told = {"operation": operation.name, "line": operation.origin}
+        args = text({key: word for key, word in told.items() if word and word != named})
+        own = f'"name":{text(named)},"cat":"operation","args":{args}'
         return (*around, _Level(("operation", place), own))
 
 
