@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses as dc
 import json
+import os
 import sys
 import tempfile
 import webbrowser
@@ -28,13 +30,14 @@ _EXAMPLES = (
     ("report.json --open", "a page, in your browser"),
     ("report.json --html report.html", "a page for a browser"),
     ("report.json --perfetto steps.json", "for ui.perfetto.dev"),
+    ("report.json --label 'wider'", "what to call this run"),
     ("--diff a.json b.json", "what a change did"),
     ("--diff a.json b.json --html ab.html", "the two side by side"),
     ("--serve reports/", "a directory, in a browser"),
 )
 _LAST_PORT = 2**16 - 1
 _GOES_WITH = {
-    "FILE": {"html", "open", "perfetto", "json"},
+    "FILE": {"html", "open", "perfetto", "json", "label"},
     "--diff": {"html"},
     "--serve": {"port"},
 }
@@ -81,6 +84,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--html", metavar="OUT", help="write a page for a browser; - is stdout")
     add("--perfetto", metavar="OUT", help="write what each IPU does when, for ui.perfetto.dev")
     add("--json", action="store_true", help="print the report's document")
+    add("--label", metavar="TEXT", help="say in FILE what to call this run; an empty text, nothing")
     add("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
     return parser
 
@@ -94,13 +98,15 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     modes = [mode for mode, value in values.items() if value is not None]
     if len(modes) != 1:
         parser.error("give a FILE, or --diff A B, or --serve PATH")
-    for option in ("html", "open", "perfetto", "json", "port"):
+    for option in ("html", "open", "perfetto", "json", "label", "port"):
         if getattr(arguments, option) not in (None, False) and option not in _GOES_WITH[modes[0]]:
             parser.error(f"--{option} does not go with {modes[0]}")
     if arguments.port is not None and not 0 <= arguments.port <= _LAST_PORT:
         parser.error(f"--port is a number from 0 to {_LAST_PORT}, not {arguments.port}")
     if arguments.perfetto == "-":
         parser.error("--perfetto writes a file; give its name")
+    if arguments.label is not None and arguments.file == "-":
+        parser.error("--label writes into the file that it is about; give its name")
     if arguments.html == "-" and arguments.json:
         parser.error("only one of --html - and --json can go to stdout")
     read = [arguments.file, *(arguments.diff or ())]
@@ -124,13 +130,15 @@ def _same(out: str, path: str | None) -> bool:
 
 def _show(arguments: argparse.Namespace) -> int:
     report = _load(arguments.file)
+    if arguments.label is not None:
+        report = _labelled(report, Path(arguments.file), arguments.label)
     if arguments.html is not None:
         _page([report], None, arguments.html)
     if arguments.perfetto is not None:
         _written(arguments.perfetto, report.to_perfetto)
     if arguments.json:
         print(json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False))
-    elif arguments.html is None and arguments.perfetto is None and not arguments.open:
+    elif not any((arguments.html, arguments.perfetto, arguments.open, arguments.label is not None)):
         print(report)
     if arguments.open:
         _open(report, arguments.html)
@@ -164,12 +172,14 @@ def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) ->
 def _diff(arguments: argparse.Namespace) -> int:
     from ipujax.report.presentation.difference import difference
 
-    before, after = map(_load, arguments.diff)
+    reports = [_load(path) for path in arguments.diff]
+    files = _short(["stdin" if path == "-" else path for path in arguments.diff])
+    labels = [report.label or file for report, file in zip(reports, files, strict=True)]
+    labels = labels if len(set(labels)) == len(labels) else files
     if arguments.html is None:
-        print(difference(before, after))
-        return 0
-    labels = ["stdin" if path == "-" else path for path in arguments.diff]
-    _page([before, after], _short(labels), arguments.html)
+        print(difference(*reports, labels))
+    else:
+        _page(reports, labels, arguments.html)
     return 0
 
 
@@ -177,6 +187,18 @@ def _short(paths: Sequence[str]) -> list[str]:
     """The names of files, with what is above them only where that tells them apart."""
     names = [Path(path).name for path in paths]
     return names if len(set(names)) == len(names) else list(paths)
+
+
+def _labelled(report: Report, path: Path, label: str) -> Report:
+    """Writes a report again with a label; its file stays as old as it was.
+
+    Raises:
+      _Failed: a file that cannot be written.
+    """
+    times, report = path.stat(), dc.replace(report, label=label.strip())
+    _written(str(path), report.to_json)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return report
 
 
 def _serve(paths: Sequence[Path], port: int | None) -> int:

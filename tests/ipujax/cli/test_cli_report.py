@@ -114,6 +114,37 @@ def test_differences(saved: Path, tmp_path: Path, capsys: Output):
     assert page.read_text().count('class="report"') == 2
 
 
+def test_differences_are_told_by_the_names_of_files_or_by_labels(
+    saved: Path, tmp_path: Path, capsys: Output
+):
+    other = tmp_path / "other.json.gz"
+    small_report(cycles=260).to_json(other)
+
+    def heads() -> str:
+        run("report", "--diff", saved, other)
+        return " ".join(capsys.readouterr().out.split("\n\n")[1].splitlines()[0].split())
+
+    assert heads() == "report.json other.json.gz change"
+    run("report", other, "--label", "twice as slow")
+    assert capsys.readouterr().err == f"wrote {other}\n"
+    assert heads() == "report.json twice as slow change"
+    run("report", saved, "--label", "twice as slow")
+    capsys.readouterr()
+    assert heads() == "report.json other.json.gz change"  # one label tells nothing apart
+
+
+def test_labels_leave_the_rest_of_a_file_as_it_is(saved: Path, capsys: Output):
+    os.utime(saved, (1e9, 1e9))
+    before = json.loads(saved.read_text())
+    run("report", saved, "--label", " first try ")
+    assert report.load(saved).label == "first try"
+    assert json.loads(saved.read_text()) == {**before, "label": "first try"}
+    assert saved.stat().st_mtime == 1e9
+    run("report", saved, "--label", "")
+    assert report.load(saved).label == ""
+    assert "give its name" in wrong("report", "-", "--label", "x", output=capsys)
+
+
 def test_reports_that_cannot_be_read(tmp_path: Path, capsys: Output):
     run("report", tmp_path / "none.json", code=1)
     said = capsys.readouterr()
@@ -209,7 +240,7 @@ def test_examples_of_help_are_right(
     with pytest.raises(SystemExit):
         command.main(["report", "--help"])
     found = re.findall(r"^  ipujax (report .*?)  ", capsys.readouterr().out, re.MULTILINE)
-    assert len(found) == 7
+    assert len(found) == 8
     for example in found:
         if "--serve" not in example:
             run(*example.split())

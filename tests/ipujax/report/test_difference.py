@@ -8,8 +8,10 @@ import pytest
 
 import ipujax as ipu
 from ipujax.report.presentation.difference import difference
+from ipujax.report.presentation.work import work_of
 from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct, training
+from tests.ipujax.small_report import small_report
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +37,62 @@ def test_equal_reports_say_so(pair: tuple[Report, Report]) -> None:
 def test_differences_are_shown_with_their_share(pair: tuple[Report, Report]) -> None:
     a, b = pair
     text = difference(a, b)
-    assert row(text, "cycles") == [
+    assert row(text, "cycles per call") == [
         f"{a.cycles:,}",
         f"{b.cycles:,}",
         f"{b.cycles / a.cycles - 1:+.1%}",
     ]
     assert row(text, "bubble") == ["33.3%", "11.1%"]
-    compute = [int(report.busy_cycles["compute"].sum()) for report in pair]
-    assert row(text, "compute") == [
-        *(f"{n:,}" for n in compute),
-        f"{compute[1] / compute[0] - 1:+.1%}",
-    ]
     assert "Operations that changed most" in text
-    assert len(text.splitlines()) < 40
+    assert len(text.splitlines()) < 45
+
+
+def test_calls_that_do_more_are_compared_by_what_they_do(pair: tuple[Report, Report]) -> None:
+    a, b = pair
+    text = difference(a, b, ["small.json", "large.json"])
+    title = "large.json does 4 times the work of small.json: 32 elements a call, not 8"
+    assert text.splitlines()[2] == title
+    each = a.cycles / 8, b.cycles / 32
+    assert row(text, "cycles per element") == [
+        *(f"{n:,.0f}" for n in each),
+        f"{each[1] / each[0] - 1:+.1%}",
+    ]
+    assert text.index("cycles per element") < text.index("cycles per call")
+    compute = int(a.busy_cycles["compute"].sum()) / 8, int(b.busy_cycles["compute"].sum()) / 32
+    assert row(text, "compute")[:2] == [f"{n:,.0f}" for n in compute]
+
+
+def test_iterations_of_a_loop_are_work() -> None:
+    def looped(times: int) -> Report:
+        def fn(x: Any) -> Any:
+            return ipu.loops.repeat(times, lambda t: jnp.tanh(t @ t), [x])
+
+        return ipu.compile(fn, name="f").lower(struct(64, 64)).report()
+
+    text = difference(looped(20), looped(40))
+    assert "b does 2 times the work of a: 40 iterations a call, not 20" in text
+    assert row(text, "cycles per iteration")[2] == "same"
+    assert "Operations that changed most" not in text
+
+
+def test_calls_of_which_nothing_tells_what_they_do_are_compared_as_they_are() -> None:
+    def report_of(rows: int) -> Report:
+        return ipu.compile(lambda x: x @ x.T, name="f").lower(struct(rows, 64)).report()
+
+    one, other = report_of(64), report_of(512)
+    assert work_of(one) is None
+    assert " the work of " not in difference(one, other)
+
+
+def test_what_one_of_them_lacks_is_told(pair: tuple[Report, Report]) -> None:
+    text = difference(pair[0], small_report(), ["one.json", "other.json"])
+    assert "only one.json has a pipeline" in text.splitlines()
+
+
+def test_files_are_the_heads_of_columns(pair: tuple[Report, Report]) -> None:
+    long = "a_very_long_name_of_a_file_of_mine.json"
+    head = difference(*pair, ["small.json", long]).split("\n\n")[1].splitlines()[0]
+    assert head.split() == ["small.json", f"...{long[-21:]}", "change"]
 
 
 def test_what_is_equal_is_left_out(pair: tuple[Report, Report]) -> None:
