@@ -26,12 +26,18 @@ class Visit:
         self.requests: list[str] = []
 
     def open(
-        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False
+        self,
+        page: Path | str,
+        *,
+        at: str = "",
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
     ) -> Page:
-        """A page, a file or its text, that has painted its first view."""
+        """A page, a file (of whose address `at` is the end) or its text, with its first view."""
         tab = self.tab(width=width, height=height, dark=dark)
         if isinstance(page, Path):
-            tab.goto(page.as_uri())
+            tab.goto(page.as_uri() + at)
         else:
             tab.set_content(page)
         tab.wait_for_selector(READY)
@@ -116,6 +122,11 @@ def colours(tab: Page, chart: str) -> int:
     """How many colours cover more than a few pixels of a chart."""
     _, counts = np.unique(pixels(tab, chart), return_counts=True)
     return int((counts > 20).sum())
+
+
+def shown(tab: Page) -> str:
+    """The view that is shown."""
+    return tab.locator("[role=tab][aria-selected=true]").get_attribute("data-tab") or ""
 
 
 def selection(tab: Page) -> dict[str, Any]:

@@ -4,6 +4,7 @@ the ways to select and to go back."""
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import ipujax as ipu
 from ipujax.report.presentation.html import page
 from ipujax.report.report import Report
 from lowering import machine
-from tests.browser.looking import Visit, frames, pixels, selection, show
+from tests.browser.looking import Visit, frames, pixels, selection, show, shown
 from tests.ipujax.reporting import configured, struct
 
 
@@ -149,7 +150,7 @@ def test_all_that_is_in_a_scope_is_selected(visit: Visit) -> None:
 
 
 def test_operations_of_two_reports_are_selected_together(visit: Visit) -> None:
-    def steps(more: int) -> Any:
+    def steps(more: int) -> Callable[[Any], Any]:
         def run(x: Any) -> Any:
             for _ in range(more):
                 x = jnp.sin(x)  # as many operations before it, so that its number is another
@@ -228,7 +229,7 @@ def test_the_browser_goes_back_to_the_view_before(pages: dict[str, Path], visit:
         show(tab, view)
     for view in ("memory", "summary"):
         tab.go_back()
-        assert tab.locator("[role=tab][aria-selected=true]").get_attribute("data-tab") == view
+        assert shown(tab) == view
         assert tab.locator(f"[data-view={view}]").is_visible()
 
 
@@ -240,8 +241,7 @@ def test_costs_lead_to_where_they_show_best(pages: dict[str, Path], visit: Visit
     for i in range(cards.count()):
         tab.click("[data-tab=summary]")
         cards.nth(i).click()
-        now = tab.locator("[role=tab][aria-selected=true]").get_attribute("data-tab")
-        assert now == cards.nth(i).get_attribute("data-cost")
+        assert shown(tab) == cards.nth(i).get_attribute("data-cost")
 
 
 def test_boxes_for_numbers_keep_to_what_there_is(pages: dict[str, Path], visit: Visit) -> None:

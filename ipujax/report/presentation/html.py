@@ -22,7 +22,7 @@ from ipujax.errors import InternalError
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 _FIRST = "main.js"
-_STYLES = ("page.css", "views.css")
+_STYLES = ("page.css", "views.css", "dialogs.css")
 _LEVEL = 6  # of gzip: higher ones take several times as long and save a few percent
 _INLINE_HEIGHT = 640  # pixels
 

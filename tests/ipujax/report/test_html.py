@@ -164,7 +164,7 @@ def test_modules_keep_to_the_rules(path: str) -> None:
 
 
 def test_every_colour_that_scripts_name_is_in_the_style() -> None:
-    style = source("page.css") + source("views.css")
+    style = source("page.css") + source("views.css") + source("dialogs.css")
     named = {
         name for path in MODULES for name in re.findall(r'themeColour\("([\w-]+)"\)', source(path))
     }

@@ -1,13 +1,18 @@
 // The page: header, tabs, what is selected, and the views, each built when it is first shown.
 
+import {addressOf, askedBy} from "./address.js";
 import {tickBox} from "./controls.js";
+import {dialogIsOpen} from "./dialogs.js";
 import {loadReports, reportLabels} from "./document.js";
+import {Finder} from "./finder.js";
 import {element, shortOrigin} from "./format.js";
+import {icon} from "./icons.js";
 import {numberAlike, operationOf} from "./items.js";
 import {friendlyName} from "./names.js";
 import {currentTheme, setTheme} from "./palette.js";
 import {SameScale} from "./scale.js";
-import {Store} from "./store.js";
+import {COMMAND_KEY, showShortcuts} from "./shortcuts.js";
+import {relinked, Store} from "./store.js";
 import {compareView} from "./views/compare.js";
 import {hostView} from "./views/host.js";
 import {livenessView} from "./views/liveness.js";
@@ -31,6 +36,7 @@ const PAGE_VIEWS = [
 const COMPARE_VIEW = { name: "compare", title: "Compare" };
 const SCALED_VIEWS = ["memory", "timeline"];
 const THEME_KEY = "ipujax-theme";
+const COPIED_SHOWN = 1500; // milliseconds
 
 class Page {
   constructor(root, reports) {
@@ -38,27 +44,36 @@ class Page {
     this.reports = reports;
     this.labels = reportLabels().map((label, i) => label || reports[i].name || "program");
     this.scale = new SameScale(reports);
+    this.finder = new Finder(reports, (entry, stay) => this.choose(entry, stay));
     this.store = new Store();
-    this.store.opener = (name) => this.goTo(this.views.some((view) => view.name === name) ? name : "timeline");
+    this.store.opener = (name) => this.goTo(this.has(name) ? name : "timeline");
     const views = PAGE_VIEWS.filter((view) => !view.has || reports.some(view.has));
     this.views = reports.length > 1 ? [COMPARE_VIEW, ...views] : views;
     this.tabs = this.views.map((view) => this.tab(view));
     this.panels = this.views.map((view) =>
       element("section", { id: `panel-${view.name}`, role: "tabpanel", "aria-label": view.title, hidden: true }),
     );
+    this.moves = []; // ways to write the address that wait for the end of what happens now
     root.replaceChildren(this.header(), element("main", {}, this.panels));
+    this.shown = this.views[0].name;
     this.store.subscribe(() => this.showSelection());
     this.showSelection();
-    this.show(this.asked() ?? this.views[0].name);
-    quietly(() => history.replaceState(null, "", `#${this.shown}`));
-    for (const moved of ["hashchange", "popstate"]) addEventListener(moved, () => this.show(this.asked() ?? this.shown));
+    this.restore();
+    this.store.subscribe((_, changed) => this.moved(relinked(changed) ? "pushState" : "replaceState"));
+    for (const gone of ["hashchange", "popstate"]) addEventListener(gone, () => this.restore());
     addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** The view that the address asks for, if it is there. */
-  asked() {
-    const name = location.hash.slice(1);
-    return this.views.some((view) => view.name === name) ? name : null;
+  /** Shows the view, and selects, what the address asks for. */
+  restore() {
+    const { view, selection } = askedBy(location.hash, this.reports);
+    this.store.restore(selection);
+    this.show(this.has(view) ? view : this.shown);
+    this.remember("replaceState");
+  }
+
+  has(name) {
+    return this.views.some((view) => view.name === name);
   }
 
   /** Shows a view, from which the browser's way back leads to the one before. */
@@ -66,7 +81,23 @@ class Page {
     if (name === this.shown) return;
     this.show(name);
     scrollTo(0, 0);
-    quietly(() => history.pushState(null, "", `#${name}`));
+    this.moved("pushState");
+  }
+
+  /** Remembers where one is once all that a click changes has changed. */
+  moved(way) {
+    this.moves.push(way);
+    if (this.moves.length > 1) return;
+    queueMicrotask(() => {
+      this.remember(this.moves.includes("pushState") ? "pushState" : "replaceState");
+      this.moves = [];
+    });
+  }
+
+  /** Writes view and selection into the address, as a new place to go back from or in place of the one before. */
+  remember(way) {
+    const address = addressOf(this.shown, this.store.selection);
+    if (address !== location.hash) quietly(() => history[way](null, "", address));
   }
 
   show(name) {
@@ -113,14 +144,6 @@ class Page {
   header() {
     const name = [...new Set(this.labels)].join(" and ");
     this.chip = element("div", { class: "chip", "aria-live": "polite" });
-    this.theme = element("button", {
-      class: "theme",
-      type: "button",
-      title: "Light or dark",
-      "aria-label": "Light or dark",
-      text: "◐",
-      onclick: () => this.toggleTheme(),
-    });
     return element(
       "header",
       {},
@@ -129,10 +152,35 @@ class Page {
         { class: "title-row" },
         element("h1", { title: name }, element("span", { class: "brand", text: "ipujax" }), name),
         this.chip,
-        this.theme,
+        this.tools(),
       ),
       element("div", { class: "tabs", role: "tablist", onkeydown: (event) => this.tabKey(event) }, this.tabs),
     );
+  }
+
+  /** Buttons for what the page can do, in any view. */
+  tools() {
+    const tool = (label, content, onclick) =>
+      element("button", { type: "button", title: label, "aria-label": label, onclick }, content);
+    const search = [icon("search"), element("span", { class: "wide-only", text: "Search" }),
+      element("kbd", { class: "wide-only", text: `${COMMAND_KEY} K` })];
+    const link = tool("Copy a link to this view and selection", icon("link"), () => copyLink(link));
+    link.hidden = !/^(file|https?):/.test(location.protocol); // a frame of a notebook has no address
+    return element("div", { class: "tools" },
+      tool(`Search (${COMMAND_KEY} K, or /)`, search, () => this.finder.open()),
+      link,
+      tool("Keys (?)", ["?"], showShortcuts),
+      tool("Light or dark", ["◐"], () => this.toggleTheme()));
+  }
+
+  /** Goes to what was found, or only selects it. */
+  choose({ item, more, views }, stay) {
+    this.store.pick(item, more);
+    if (!stay) this.goTo(views.find((view) => this.has(view)));
+    const { activeElement } = document;
+    if (!activeElement?.checkVisibility() || activeElement === document.body) {
+      this.tabs.find((tab) => tab.getAttribute("aria-selected") === "true").focus();
+    }
   }
 
   tab(view) {
@@ -157,10 +205,17 @@ class Page {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select")) return;
-    if (event.key === "Escape") this.store.clear();
+    const command = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+    const typing = event.target.matches?.("input, select, textarea");
+    if (command && event.key.toLowerCase() === "k") return this.finder.open(event.preventDefault());
+    if (event.ctrlKey || event.metaKey || event.altKey || typing || dialogIsOpen()) return undefined;
+    const own = { "/": () => this.finder.open(), "?": showShortcuts, Escape: () => this.store.clear() };
+    if (own[event.key]) {
+      event.preventDefault();
+      return own[event.key]();
+    }
     const view = this.views[Number(event.key) - 1];
-    if (event.key >= "1" && event.key <= "9" && view) this.goTo(view.name);
+    return event.key >= "1" && event.key <= "9" && view ? this.goTo(view.name) : undefined;
   }
 
   showSelection() {
@@ -220,6 +275,17 @@ function bringIntoSight(tab) {
   const most = left - 24;
   const least = left + tab.offsetWidth + 24 - row.clientWidth;
   row.scrollLeft = Math.min(Math.max(row.scrollLeft, least), most);
+}
+
+/** Copies the address of the page, and says so on the button for a moment. */
+async function copyLink(button) {
+  await navigator.clipboard.writeText(location.href);
+  button.replaceChildren(icon("done"));
+  button.setAttribute("aria-label", "Copied");
+  setTimeout(() => {
+    button.replaceChildren(icon("link"));
+    button.setAttribute("aria-label", button.title);
+  }, COPIED_SHOWN);
 }
 
 /** Does what a sandboxed frame may forbid. */

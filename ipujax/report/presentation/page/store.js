@@ -43,9 +43,14 @@ export class Store {
     this.select({ origin: origin || null, name: name || null, operation: operation < 0 ? null : operation, ...more });
   }
 
+  /** Selects this and nothing else. */
+  restore(selection) {
+    this.replace({ ...NOTHING_SELECTED, ...selection });
+  }
+
   /** Selects nothing. */
   clear() {
-    this.replace({ ...NOTHING_SELECTED });
+    this.restore({});
   }
 
   /** Calls `listener(selection, changedKeys)` after each change; gives what ends that. */

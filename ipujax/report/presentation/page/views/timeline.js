@@ -206,6 +206,7 @@ class TimelineView {
 
   /** Shows a tick with what is around it, unless it can be seen. */
   showTick(tick) {
+    if (tick + 1 >= this.ticks.length) return;
     const [from, to] = [this.ticks[tick], this.ticks[tick + 1]];
     const { lo, hi } = this.chart;
     const span = to - from;
