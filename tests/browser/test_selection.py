@@ -51,7 +51,7 @@ def test_an_operation_is_marked_more_than_its_line(
     assert view.locator("tr.exact").count() == 1
     assert chosen.name in view.locator("tr.exact").inner_text()
     chip = tab.locator(".chip").inner_text()
-    assert chosen.name in chip
+    assert chosen.label in chip
     assert chosen.origin.rsplit("/", 1)[-1].split(" (")[0] in chip
     tree = show(tab, "program")
     assert 0 < tree.locator(".is-exact").count() < tree.locator(".is-linked").count()

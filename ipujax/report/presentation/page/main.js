@@ -7,7 +7,7 @@ import {loadReports, reportLabels} from "./document.js";
 import {Finder} from "./finder.js";
 import {element, shortOrigin} from "./format.js";
 import {icon} from "./icons.js";
-import {numberAlike, operationOf} from "./items.js";
+import {numberAlike} from "./items.js";
 import {friendlyName} from "./names.js";
 import {currentTheme, setTheme} from "./palette.js";
 import {SameScale} from "./scale.js";
@@ -241,8 +241,10 @@ class Page {
 
   /** What people call what is selected. */
   selectedName() {
-    const { name, operation } = this.store.selection;
-    const found = operation !== null && this.reports.map((report) => operationOf(report, operation)).find(Boolean);
+    const { origin, name, operation } = this.store.selection;
+    const isSelected = (own) =>
+      operation === null ? own.name === name && own.origin === (origin ?? "") : own.number === operation;
+    const found = this.reports.map((report) => report.operations.find(isSelected)).find(Boolean);
     return found ? friendlyName(found) : name;
   }
 

@@ -31,9 +31,11 @@ export class SearchIndex {
     const [first] = row.rows;
     const path = scopePath(first);
     const ipus = report.num_ipus > 1 ? `IPU ${row.ipus}` : "";
+    const label = friendlyName(first);
+    const primitive = label === row.name ? "" : row.name.replace(/, backward$/, "");
     const entry = this.entryOf(["operation", row.name, row.origin, row.scope], () => ({
-      label: friendlyName(first),
-      detail: [first.direction, shortOrigin(row.origin), path.join(" > "), ipus],
+      label,
+      detail: [first.direction, shortOrigin(row.origin), path.join(" > "), ipus, primitive],
       words: [row.name, row.origin, row.scope, first.direction].join(" "),
       item: asItem(row),
       more: row.rows.every(({ ipu }) => ipu === row.ipu) ? { ipu: row.ipu } : { ipu: null },
