@@ -135,6 +135,15 @@ class Report:
         return {kind: busy[:, i] for i, kind in enumerate(KINDS)}
 
     @property
+    def breakdown(self) -> Mapping[str, np.ndarray] | None:
+        """What the cycles of a call go to, int64 [ipus] by cause; None in earlier reports.
+
+        Causes are "work", "exchange", "copies", "imbalance", "bubble", "update" and "host"; those
+        of an IPU add up to `cycles`. docs/reports.md says what each means.
+        """
+        return self.profile.breakdown
+
+    @property
     def operations(self) -> Sequence[machine.OperationTotal]:
         """Where the cycles go, most expensive first, with the user's lines."""
         return self.profile.operations

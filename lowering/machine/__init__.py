@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lowering.machine.breakdown import CAUSES as CAUSES
 from lowering.machine.liveness import Lifetime as Lifetime
 from lowering.machine.liveness import Liveness as Liveness
 from lowering.machine.liveness import OnTiles as OnTiles
@@ -29,6 +30,10 @@ from lowering.machine.profile import Profile as Profile
 from lowering.machine.profile import Tensor as Tensor
 from lowering.machine.program_tree import NodeKind as NodeKind
 from lowering.machine.program_tree import ProgramNode as ProgramNode
+from lowering.machine.programs.idle import TaskOf as TaskOf
+from lowering.machine.programs.idle import idle as idle
+from lowering.machine.programs.idle import ipus_of as ipus_of
+from lowering.machine.programs.idle import tick_work as tick_work
 from lowering.machine.target import IPU1 as IPU1
 from lowering.machine.target import IPU2 as IPU2
 from lowering.machine.target import IPU21 as IPU21

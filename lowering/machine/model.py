@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from lowering import ir
+from lowering.machine.breakdown import break_down
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import of_move
 from lowering.machine.options import ModelOptions
@@ -61,6 +65,7 @@ def model(
         cycles=timing.cycles,
         steps=Steps(timing.trace, operations),
         memory=memory_of(homes, liveness, code, options),
+        breakdown=_breakdown(timing, program.ipus),
         liveness=liveness,
         operations=operations,
         program=timing.tree,
@@ -109,6 +114,16 @@ def _places(program: ir.Program) -> set[ir.Place]:
     places = {place for node in nodes for place in ir.births(node)}
     places.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
     return {place for place in places if place[1] != HOST}
+
+
+def _breakdown(timing: Timing, num_ipus: int) -> Mapping[str, np.ndarray]:
+    bubble = collections.Counter[int]()
+    updates: set[int] = set()
+    for (ipu, number), total in timing.totals.items():
+        bubble[ipu] += round(total.bubble_cycles)
+        if total.direction == "update":
+            updates.add(number)
+    return break_down(timing.trace, timing.cycles, bubble, updates, num_ipus)
 
 
 def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:

@@ -274,6 +274,8 @@ class Profile:
       assumptions: what had to be assumed, such as trip counts that only values tell.
       mappings: where each value lies, by value of the Program and IPU.
       graph: how large the graph is; None in reports of earlier versions.
+      breakdown: what the cycles go to: for each of `breakdown.CAUSES` int64 [ipus], which add up
+        to `cycles` on each IPU; None in reports of earlier versions.
     """
 
     name: str
@@ -292,6 +294,7 @@ class Profile:
     assumptions: tuple[str, ...] = ()
     mappings: Mapping[tuple[int, int], TileMapping]
     graph: Graph | None = None
+    breakdown: Mapping[str, np.ndarray] | None = None
 
     @property
     def seconds(self) -> float:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses as dc
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from ipujax.report.advice.index import Index
 from lowering import machine, schedules, trace
 
 _HOST = trace.KINDS.index("host")
-_Task: TypeAlias = tuple[int, str]
-"""A stage and what a task does for it."""
-
-_Tick: TypeAlias = tuple[_Task, ...]
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +61,11 @@ def waiting(index: Index, profile: machine.Profile, *, overlaps_io: bool = False
         return unpiped
     schedule, runs = index.first_pipeline
     cycles = {task: int(each) for task, each in lines.stage_cycles.items()}
-    hosts: dict[_Task, int] = {} if overlaps_io else _host_cycles(profile)
+    hosts: dict[machine.TaskOf, int] = {} if overlaps_io else _host_cycles(profile)
     computed = {task: max(0, each - hosts.get(task, 0)) for task, each in cycles.items()}
-    ticks = _patterns(schedule)
-    bubble, within = _idle(schedule, ticks, cycles)
-    _, without_host = _idle(schedule, ticks, computed)
-    _, evened = _idle(schedule, ticks, _evened(computed))
+    bubble, within = _idle(schedule, cycles)
+    _, without_host = _idle(schedule, computed)
+    _, evened = _idle(schedule, _evened(computed))
     sharing = min(evened, without_host, within)
     imbalance = min(without_host, within) - sharing
     host = within - sharing - imbalance
@@ -84,13 +78,13 @@ def waiting(index: Index, profile: machine.Profile, *, overlaps_io: bool = False
         unpiped,
         **causes,
         elsewhere=left,
-        pipeline=int(lines.cycles) * len(_ipus(schedule)) * runs,
-        work=dict(_tick(schedule, tuple(computed), computed)[0]),
+        pipeline=int(lines.cycles) * len(machine.ipus_of(schedule)) * runs,
+        work=dict(machine.tick_work(schedule, tuple(computed), computed)[0]),
         schedule=schedule,
     )
 
 
-def _host_cycles(profile: machine.Profile) -> dict[_Task, int]:
+def _host_cycles(profile: machine.Profile) -> dict[machine.TaskOf, int]:
     """Cycles with queues of one task of each stage and phase, on the IPU that has most."""
     lines = profile.pipeline
     tasks = None if lines is None else _traced(profile.steps.trace, len(lines.stage_cycles))
@@ -114,61 +108,16 @@ def _traced(node: trace.Trace, bodies: int) -> trace.Tasks | None:
     return next((tasks for tasks in inside if tasks is not None), None)
 
 
-def _ipus(schedule: schedules.Schedule) -> list[int]:
-    return sorted({ipu for group in schedule.ipus for ipu in group})
+def _idle(schedule: schedules.Schedule, cycles: Mapping[machine.TaskOf, int]) -> tuple[int, int]:
+    """Cycles of one run that IPUs wait since tasks are missing, and since tasks differ."""
+    found = machine.idle(schedule, cycles)
+    return sum(found.missing.values()), sum(found.differing.values())
 
 
-def _evened(cycles: Mapping[_Task, int]) -> dict[_Task, int]:
+def _evened(cycles: Mapping[machine.TaskOf, int]) -> dict[machine.TaskOf, int]:
     """All stages as long as they are on average."""
     sums, counts = collections.Counter[str](), collections.Counter[str]()
     for (_, phase), each in cycles.items():
         sums[phase] += each
         counts[phase] += 1
     return {(stage, phase): sums[phase] // counts[phase] for stage, phase in cycles}
-
-
-def _patterns(schedule: schedules.Schedule) -> dict[_Tick, int]:
-    """The ticks that differ in more than their micro-batches, and how often each is there."""
-    counts: collections.Counter[_Tick] = collections.Counter()
-    for run in schedules.runs_of(schedule.ticks):
-        for tick in run.ticks:
-            counts[tuple((t.stage, t.phase.word) for t in tick)] += run.times
-    return counts
-
-
-def _idle(
-    schedule: schedules.Schedule, ticks: Mapping[_Tick, int], cycles: Mapping[_Task, int]
-) -> tuple[int, int]:
-    """Cycles of one run that IPUs wait since tasks are missing, and since tasks differ.
-
-    An IPU without a task in a tick waits for all of it. One that has fewer than it has elsewhere,
-    as in the first and last ticks of the grouped schedule, lacks as much as its longest tick has
-    more.
-    """
-    every = [(*_tick(schedule, tasks, cycles), runs) for tasks, runs in ticks.items()]
-    ipus = _ipus(schedule)
-    most = {ipu: max(work[ipu] for work, _, _ in every) for ipu in ipus}
-    slots = {ipu: max(counts[ipu] for _, counts, _ in every) for ipu in ipus}
-    missing = differing = 0
-    for work, counts, runs in every:
-        length = max(work.values(), default=0)
-        for ipu in ipus:
-            waits = length - work[ipu]
-            lacks = waits if not counts[ipu] else 0
-            if 0 < counts[ipu] < slots[ipu]:
-                lacks = min(waits, most[ipu] - work[ipu])
-            missing += lacks * runs
-            differing += (waits - lacks) * runs
-    return missing, differing
-
-
-def _tick(
-    schedule: schedules.Schedule, tasks: _Tick, cycles: Mapping[_Task, int]
-) -> tuple[collections.Counter[int], collections.Counter[int]]:
-    """Cycles and tasks of each IPU."""
-    work, counts = collections.Counter[int](), collections.Counter[int]()
-    for stage, phase in tasks:
-        for ipu in schedule.ipus[stage]:
-            work[ipu] += cycles[stage, phase]
-            counts[ipu] += 1
-    return work, counts

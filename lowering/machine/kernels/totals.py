@@ -15,7 +15,14 @@ from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 
 _NOTHING: dict[str, Any] = dict(
-    runs=0.0, cycles=0.0, compute_cycles=0.0, exchange_cycles=0.0, flops=0.0, bytes=0.0, tiles=0
+    runs=0.0,
+    cycles=0.0,
+    compute_cycles=0.0,
+    exchange_cycles=0.0,
+    bubble_cycles=0.0,
+    flops=0.0,
+    bytes=0.0,
+    tiles=0,
 )
 
 
@@ -29,6 +36,7 @@ class Total:
       call_path: the user's frames behind them.
       direction: of the pass that they belong to.
       dtype: of the numbers that they work on; "" for what moves data.
+      bubble_cycles: of transfers after ticks, what the IPU waits in these for want of a task.
     """
 
     title: str
@@ -43,6 +51,7 @@ class Total:
     cycles: float = 0.0
     compute_cycles: float = 0.0
     exchange_cycles: float = 0.0
+    bubble_cycles: float = 0.0
     flops: float = 0.0
     bytes: float = 0.0
     tiles: int = 0
@@ -57,6 +66,7 @@ class Total:
         self.cycles += other.cycles * times
         self.compute_cycles += other.compute_cycles * times
         self.exchange_cycles += other.exchange_cycles * times
+        self.bubble_cycles += other.bubble_cycles * times
         self.flops += other.flops * times
         self.bytes += other.bytes * times
         self.tiles = max(self.tiles, other.tiles)

@@ -13,6 +13,7 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
+from lowering.machine.programs.idle import idle
 from lowering.machine.programs.part import Part
 from lowering.machine.programs.timeline import TaskKind, Timeline, pipeline_timeline, tick_patterns
 from lowering.machine.transfers.links import external_sync_cycles
@@ -95,7 +96,11 @@ def run_pipeline(
     ipus: list[int] = timeline.ipus.tolist()
     parts: list[tuple[int, tr.Trace]] = [(0, tasks)]
     ticks = len(pattern_of)
-    spent = {ipu: Total(TRANSFERS, runs=ticks, cycles=sync * ticks) for ipu in ipus}
+    bubble = idle(schedule, {(s, phase.word): n for (s, phase), n in cycles.items()}).missing
+    spent = {
+        ipu: Total(TRANSFERS, runs=ticks, cycles=sync * ticks, bubble_cycles=bubble[ipu])
+        for ipu in ipus
+    }
     for number, some in enumerate(sent):
         copied, begins = int(copies[number]), ends[pattern_of == number]
         between = _between(ipus, some, sync, copied, operation)
@@ -108,7 +113,7 @@ def run_pipeline(
         trace=tr.group(parts),
         nodes=(*_tasks(schedule, bodies), *_transfers(copies[pattern_of] + sync)),
         profile=_profile(schedule, timeline, cycles),
-        transfers={ipu: total for ipu, total in spent.items() if total.cycles},
+        transfers={i: total for i, total in spent.items() if total.cycles or total.bubble_cycles},
     )
 
 

@@ -198,6 +198,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("instances", "instances"),
                 ("graph", "graph"),
                 ("label", "label"),
+                ("breakdown", "breakdown"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):

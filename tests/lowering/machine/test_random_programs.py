@@ -73,6 +73,8 @@ def test_random_programs(program):
     lowered_ = lowered(function(program), ARGUMENT, ARGUMENT, ipus=4)
     found = modelled(lowered_)
     assert found.cycles == end(found.steps) == found.steps.trace.span
+    assert found.breakdown is not None
+    assert min(cycles.min() for cycles in found.breakdown.values()) >= 0
     assert not overlaps(found.steps)
     check_liveness(found)
     assert (found.memory.tile_peak_bytes >= 0).all()

@@ -7,6 +7,8 @@ import dataclasses as dc
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation.document import forms, sections, shape
 from ipujax.report.presentation.document.forms import COUNT, TEXT, Form, Strings
@@ -52,6 +54,7 @@ _FIELDS: forms.Forms = {
     "costs": forms.listed(sections.COST),
     "advice": forms.listed(sections.ADVICE),
     "busy_cycles": Form(forms.described(_ARRAYS), forms.mapped(forms.ARRAY).encode),
+    "breakdown": forms.or_null(sections.BREAKDOWN),
     "memory": sections.MEMORY,
     "liveness": sections.LIVENESS,
     "program": sections.PROGRAM,
@@ -62,7 +65,7 @@ _FIELDS: forms.Forms = {
     "host": forms.or_null(sections.HOST),
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("label", "instances", "graph")
+_LATER = ("label", "instances", "graph", "breakdown")
 _OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label")
 
 
@@ -157,6 +160,7 @@ def _contradictions(profile: machine.Profile) -> Iterator[tuple[str, str]]:
         "memory.remote_bytes": memory.remote_bytes,
         **{f"memory.ipu_categories.{k}": v for k, v in memory.ipu_categories.items()},
         "liveness": profile.liveness,
+        **{f"breakdown.{k}": v for k, v in (profile.breakdown or {}).items()},
     }
     for key, values in lists.items():
         if len(values) != ipus:
@@ -167,6 +171,9 @@ def _contradictions(profile: machine.Profile) -> Iterator[tuple[str, str]]:
     cycles, ends = profile.cycles, profile.steps.trace.span
     if ends > cycles:
         yield "cycles", f"{cycles} cycles, where the last step ends after {ends}"
+    spent = profile.breakdown
+    if spent is not None and np.any(np.sum([*spent.values()], axis=0) != cycles):
+        yield "breakdown", f"causes that do not add up to {cycles} cycles on every IPU"
 
 
 def _broken(name: str, key: str, what: str) -> ReportError:

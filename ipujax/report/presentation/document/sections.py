@@ -37,6 +37,15 @@ TARGET = forms.record(
     forms.derived(machine.Target, REAL, macs_per_cycle=_RATES, amp_units=_RATES, links=_LINKS),
 )
 
+# --- what the cycles go to ---------------------------------------------------------------------
+
+_CAUSES: forms.Forms = {cause: forms.ARRAY for cause in machine.CAUSES}
+BREAKDOWN = Form(
+    forms.described(_CAUSES),
+    forms.mapped(forms.ARRAY).encode,
+    lambda data, texts: {key: form.decode(data[key], texts) for key, form in _CAUSES.items()},
+)
+
 # --- memory: how full each tile is, of what, and what a tile can hold --------------------------
 
 
