@@ -50,7 +50,10 @@ from lowering.placement import colocated_shard as colocated_shard
 from lowering.placement import marked_shard as marked_shard
 from lowering.placement import producers as producers
 from lowering.placement import propagated as propagated
+from lowering.places import file_behind as file_behind
+from lowering.places import is_installed as is_installed
 from lowering.places import line_of_file as line_of_file
+from lowering.places import place_in as place_in
 from lowering.public import lists as lists
 from lowering.refs import Ref as Ref
 from lowering.refs import closed_over_refs as closed_over_refs

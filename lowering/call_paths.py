@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any
 
 from lowering.jaxpr import JaxprEqn, user_frames
-from lowering.places import line_of_file
+from lowering.places import is_installed, line_of_file
 
 CallPath = tuple[str, ...]
 """Frames as `file:line (function)`, the outermost first."""
-
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
 def call_path(eqn: JaxprEqn | None) -> CallPath:
@@ -38,7 +35,7 @@ def _functions(traceback: Any) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=1 << 14)
 def _frames(traceback: Any) -> CallPath:
     frames = list(user_frames(traceback))
-    own = [frame for frame in frames if not _INSTALLED.search(frame.file_name)] or frames
+    own = [frame for frame in frames if not is_installed(frame.file_name)] or frames
     path: list[tuple[str, str]] = []
     for frame in reversed(own):
         line = line_of_file(frame.file_name, frame.start_line)

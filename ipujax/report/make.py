@@ -11,6 +11,7 @@ from ipujax.report.advice.costs import costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index
 from ipujax.report.advice.memory import advice
+from ipujax.report.excerpts import excerpts
 from ipujax.report.report import Report
 from ipujax.system.config_enums import MergeRemoteBuffersBehaviour, SchedulingAlgorithm
 from ipujax.system.config_schema import assigned_names
@@ -79,6 +80,7 @@ def make_report(
         advice=helps,
         arguments=arguments,
         costs=costs(facts),
+        sources=excerpts(one.call_path for one in profile.operations),
     )
 
 

@@ -26,6 +26,7 @@ from ipujax.host import files
 from ipujax.host_trace import HostTrace
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
+from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation import file, html, perfetto
 from ipujax.report.presentation.document import read, report_dict
 from ipujax.report.presentation.text import page, summary
@@ -50,6 +51,7 @@ class Report:
       costs: what takes most of the time and what would help, the largest first.
       host: what the host did in a real run; None if nothing ran.
       label: what you call this run, beside others; "" for none.
+      sources: the text of the user's lines that call paths name.
     """
 
     profile: machine.Profile
@@ -59,6 +61,7 @@ class Report:
     costs: tuple[Cost, ...] = ()
     host: HostTrace | None = None
     label: str = ""
+    sources: tuple[Excerpt, ...] = ()
 
     @property
     def name(self) -> str:

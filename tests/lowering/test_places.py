@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipujax.report.words import called
-from lowering.places import line_of_file
+from lowering.places import file_behind, is_installed, line_of_file, place_in
 from tests.conftest import RunWithDevices
 
 NOTEBOOK = '''
@@ -31,6 +31,8 @@ except ipu.errors.ShardError as error:
 (operation,) = ipu.compile(lambda x: layer(x)).lower(x).report().operations[:1]
 print(operation.origin)
 print(operation.call_path)
+sources = ipu.compile(lambda x: layer(x)).lower(x).report().sources
+print([(one.file, one.line, one.text.splitlines()[1]) for one in sources])
 """, store_history=True)
 '''
 
@@ -45,7 +47,28 @@ def test_a_line_of_a_notebook_is_its_cells(run_with_devices: RunWithDevices) -> 
         "  where: cell 2, line 2 (layer)",
         "cell 2, line 2 (layer)",
         "('cell 3, line 11 (<lambda>)', 'cell 2, line 2 (layer)')",
+        "[('cell 2', 1, '    return x @ x'), ('cell 3', 1, 'def model(x):')]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("models/bert.py:7 (Block.__call__)", ("models/bert.py", 7)),
+        ("C:\\models (old)\\bert.py:12", ("C:\\models (old)\\bert.py", 12)),
+        ("cell 12, line 7 (model.<locals>.<lambda>)", ("cell 12", 7)),
+        ("an unknown line", None),
+        ("", None),
+    ],
+)
+def test_the_place_is_found_in_a_line(line: str, place: tuple[str, int] | None) -> None:
+    assert place_in(line) == place
+
+
+def test_files_of_installed_packages_are_told() -> None:
+    assert is_installed("/usr/lib/python3/dist-packages/flax/linen/linear.py")
+    assert not is_installed("/home/a/packages/linear.py")
+    assert file_behind("bert.py") == "bert.py"
 
 
 def test_call_paths_name_each_cell_once() -> None:

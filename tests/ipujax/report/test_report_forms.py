@@ -199,6 +199,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("graph", "graph"),
                 ("label", "label"),
                 ("breakdown", "breakdown"),
+                ("sources", "sources"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):

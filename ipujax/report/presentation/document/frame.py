@@ -63,10 +63,11 @@ _FIELDS: forms.Forms = {
     "pipeline": forms.or_null(sections.PIPELINE),
     "steps": STEPS,
     "host": forms.or_null(sections.HOST),
+    "sources": sections.SOURCES,
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("label", "instances", "graph", "breakdown")
-_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label")
+_LATER = ("label", "instances", "graph", "breakdown", "sources")
+_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label", "sources")
 
 
 def json_schema() -> forms.Schema:

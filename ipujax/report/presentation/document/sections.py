@@ -9,6 +9,7 @@ import numpy as np
 
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.report.advice.findings import Advice, Cost
+from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation.document import forms, runs
 from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, Strings
 from lowering import machine
@@ -20,6 +21,8 @@ HOST = forms.record(
     HostTrace,
     {"spans": forms.columns(HostSpan, forms.derived(HostSpan, kind=WORD, name=WORD, thread=WORD))},
 )
+
+SOURCES = forms.listed(forms.record(Excerpt, forms.derived(Excerpt)))
 
 # --- the chip: what it can be is the business of `ipu.targets.Target` --------------------------
 
