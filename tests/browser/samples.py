@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from benchmarks import shown
 from ipujax.report.report import Report
+from tests.browser.networks import resnet
 
 IPUS = 4
 MICRO_BATCHES = 20
@@ -16,4 +17,5 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "pipeline": lambda: shown.pipeline(IPUS, MICRO_BATCHES, layers=IPUS).report(),
     "wide": lambda: shown.pipeline().report(),
     "deep": lambda: shown.deep().report(),
+    "resnet": lambda: resnet().report(),
 }

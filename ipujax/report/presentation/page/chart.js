@@ -21,7 +21,8 @@ addEventListener(
 /**
  * Options: `height` (pixels), `label` (said by screen readers), `name` (data-chart), `domain` `[lo, hi]`,
  * `draw(ctx, view)`, `hover(x, y, view)` (lines of a tooltip, or null), `click(x, y, view)`,
- * `fixed` (no zoom), `least` (the narrowest range to zoom to), `moved(view)` (after zoom and pan),
+ * `drag(from, to, view)` (of a drag without Shift, in place of moving what is shown: points of the canvas; gives lines
+ * of a tooltip, or null), `crossed(cross, view)` (the keyboard's cross has moved), `fixed` (no zoom), `least` (the narrowest range to zoom to), `moved(view)` (after zoom and pan),
  * `left` and `right` (pixels of the canvas beside the x axis' range), `row` (pixels that the arrow keys up and
  * down move the keyboard's cross by; Enter clicks there, in the middle without a cross).
  * A view is `{width, height, lo, hi, toX(value), fromX(pixel)}`, with pixels of the canvas.
@@ -79,14 +80,6 @@ export class Chart {
     this.lo = start;
     this.hi = start + span;
     this.options.moved?.(this.view);
-    this.draw();
-  }
-
-  /** Changes the domain and shows all of it. */
-  setDomain(lo, hi) {
-    this.options.domain = [lo, hi];
-    this.lo = lo;
-    this.hi = hi;
     this.draw();
   }
 
@@ -179,7 +172,8 @@ export class Chart {
   press(event) {
     if (event.button !== 0) return;
     this.leaveCross();
-    this.drag = { x: event.offsetX, y: event.offsetY, lo: this.lo, hi: this.hi, moved: false };
+    const own = Boolean(this.options.drag) && !event.shiftKey;
+    this.drag = { x: event.offsetX, y: event.offsetY, lo: this.lo, hi: this.hi, moved: false, own };
     this.canvas.setPointerCapture(event.pointerId);
   }
 
@@ -192,7 +186,13 @@ export class Chart {
     const shift = event.offsetX - this.drag.x;
     const far = Math.max(Math.abs(shift), Math.abs(event.offsetY - this.drag.y));
     this.drag.moved ||= far > CLICK_SLACK;
-    if (!this.drag.moved || this.options.fixed) return;
+    if (!this.drag.moved) return;
+    if (this.drag.own) {
+      const to = { x: event.offsetX, y: event.offsetY };
+      showTooltip(this.options.drag(this.drag, to, this.view), event.clientX, event.clientY);
+      return;
+    }
+    if (this.options.fixed) return;
     hideTooltip();
     const { lo, hi } = this.drag;
     const moved = (shift * (hi - lo)) / Math.max(this.width - this.options.left - this.options.right, 1);
@@ -258,6 +258,7 @@ export class Chart {
     const from = this.cross ?? { ...this.middle(), y: this.middle().y - dy };
     const x = Math.min(Math.max(from.x + dx, left), this.width - right - 1);
     this.cross = { x, y: Math.min(Math.max(from.y + dy, 0), height - 1) };
+    this.options.crossed?.(this.cross, this.view);
     const { left: across, top } = this.canvas.getBoundingClientRect();
     showTooltip(this.options.hover?.(this.cross.x, this.cross.y, this.view), across + x, top + this.cross.y);
     this.draw();

@@ -87,15 +87,27 @@ function hasPart(sums, i) {
 }
 
 /** The task of a lane at a time: `{stage, phase, microBatch, start, cycles}`, or null. */
-export function taskAt(list, time, offset = 0) {
-  if (list.step) return null;
+export function taskAt(lane, time) {
+  const found = wholeAt(lane, time, (list, i) => list.items?.[i].task);
+  return found && { ...found.list.items[found.i].task, start: found.start, cycles: found.cycles };
+}
+
+/** The stretch of a band (see bands.js) at a time: `{part, start, cycles}`, or null. */
+export function stretchAt(band, time) {
+  const found = wholeAt(band, time, (list, i) => !list.items[i]);
+  return found && { part: found.list.part[found.i], start: found.start, cycles: found.cycles };
+}
+
+/** The outermost item of a list at a time that is one thing by a test: `{list, i, start, cycles}`, or null. */
+function wholeAt(list, time, isWhole, offset = 0) {
   for (let i = firstFrom(list, time - offset) - 1; i >= 0 && offset + list.ends[i] > time; i--) {
-    const item = list.items[i];
-    const start = offset + item.start;
-    if (time >= start + item.span) continue;
-    if (item.task) return { ...item.task, start, cycles: item.span };
+    const start = offset + list.start[i];
+    if (time >= start + list.spans[i]) continue;
+    if (isWhole(list, i)) return { list, i, start, cycles: list.spans[i] };
+    const item = list.items?.[i];
+    if (!item) continue;
     const run = item.count === 1 ? 0 : Math.min(Math.floor((time - start) / item.period), item.count - 1);
-    const found = taskAt(item.list, time, start + run * item.period);
+    const found = wholeAt(item.list, time, isWhole, start + run * item.period);
     if (found) return found;
   }
   return null;

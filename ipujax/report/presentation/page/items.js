@@ -12,6 +12,11 @@ export function itemOf(report, operation, origin, name) {
   return operationItems(report).get(operation) ?? { origin: text(report, origin), name: text(report, name) };
 }
 
+/** The operation of a number as such an item. */
+export function operationItem(report, number) {
+  return operationItems(report).get(number);
+}
+
 /** An operation of a report, or a row of several that have one name and line, as such an item. */
 export function asItem({ origin, name, scope, number, ipu, rows = null }) {
   const alike = !rows || rows.every((row) => row.number === number);

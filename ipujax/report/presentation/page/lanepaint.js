@@ -2,27 +2,48 @@
 
 import {ticksOf} from "./chart.js";
 import {kindChannels, paintColumns, phaseChannels} from "./lanes.js";
-import {text} from "./document.js";
-import {inkOn, kindColour, phaseColour, themeColour} from "./palette.js";
-import {paintText} from "./parts.js";
+import {inkOn, kindColour, passColour, themeColour} from "./palette.js";
+import {paintText, phaseInWords} from "./parts.js";
 import {LANE_KINDS} from "./trace.js";
 
+/** The phases of a pipeline that passes of other programs look like. */
+export const PASS_PHASES = { forward: "fwd", backward: "bwd", update: "update" };
 const OUTLINE_WIDTH = 4; // pixels, under which a step has no outline
 const LABEL_HEIGHT = 11; // of the lowest box that has room for a text
+const NAMED_WIDTH = 24; // of the narrowest box that may have a name
+const PART_TINTS = 7; // that page.css has
+const LEAST_SEEN = 0.1; // share of a pixel in parts that are too narrow to tell apart from which on it is filled
+const SMALL_ROW = 15; // pixels, under which texts are smaller
+const SMALL_FONT = "10.5px";
 
 /**
- * Steps with their names. `look` is `{channels (of columns, with colours), colourOf(kind, phase), opacity, outlined}`.
+ * Steps with names, `nameOf(list, i)`, in a row `{top, height}`. `look` is `{channels (of columns, with colours),
+ * colourOf(kind, phase), opacity, outlined}`.
  */
-export function paintSteps(ctx, shape, report, top, height, { channels, colourOf, opacity = 1, outlined = false }) {
+export function paintSteps(ctx, shape, { top, height }, { channels, colourOf, opacity, outlined }, nameOf) {
   ctx.globalAlpha = opacity;
   paintColumns(ctx, shape, channels, top, height);
   ctx.globalAlpha = 1;
   for (const { x, width, list, i, phase } of shape.boxes) {
     const colour = colourOf(LANE_KINDS[list.step.kind[i]], phase);
-    const name = width > 40 && height > LABEL_HEIGHT ? text(report, list.step.name[i]) : "";
+    const name = width > NAMED_WIDTH && height > LABEL_HEIGHT ? nameOf(list, i) : "";
     const box = { x, top, width: width > 4 ? width - 0.5 : width, height };
     paintBox(ctx, box, shape, colour, name, opacity);
     if (outlined && width > OUTLINE_WIDTH) paintOutline(ctx, box, shape);
+  }
+}
+
+/** Parts of the model with their names: passes in the colours of phases, scopes in tints, operations in none. */
+export function paintBand(ctx, shape, bands, { level, top, height }, opacity) {
+  ctx.globalAlpha = opacity;
+  paintColumns(ctx, shape, [[0, themeColour("part-many")]], top, height, shape.cyclesPerPixel * LEAST_SEEN);
+  ctx.globalAlpha = 1;
+  for (const { x, width, list, i } of shape.boxes) {
+    const part = bands.parts[list.part[i]];
+    const tint = part.operation >= 0 ? "part-operation" : `part-${part.tint % PART_TINTS}`;
+    const colour = level === 0 ? passColour(PASS_PHASES[part.name]) : themeColour(tint);
+    const box = { x, top, width: width > 4 ? width - 1 : width, height };
+    paintBox(ctx, box, shape, colour, width > NAMED_WIDTH ? part.name : "", opacity);
   }
 }
 
@@ -31,8 +52,8 @@ export function lookByKind(opacity, outlined = false) {
   return { channels: kindChannels(kindColour), colourOf: kindColour, opacity, outlined };
 }
 
-export function lookByPhase(opacity, outlined = false) {
-  return { channels: phaseChannels(phaseColour), colourOf: (_, phase) => phaseColour(phase), opacity, outlined };
+export function lookByPhase(colourOf, opacity, outlined = false) {
+  return { channels: phaseChannels(colourOf), colourOf: (_, phase) => colourOf(phase), opacity, outlined };
 }
 
 export function lookOfStrip(opacity) {
@@ -47,18 +68,41 @@ function paintOutline(ctx, box, shape) {
   ctx.strokeRect(from + 1, box.top + 1, Math.max(to - from - 2, 1), box.height - 2);
 }
 
-/** Tasks of a pipeline with their stages and micro-batches, each second micro-batch in another shade. */
-export function paintTasks(ctx, shape, top, height, opacity) {
+/**
+ * Tasks of a pipeline with their stages and micro-batches, in the colours of their phases, each second micro-batch in
+ * another shade.
+ */
+export function paintTasks(ctx, shape, { top, height }, colourOf, opacity) {
   ctx.globalAlpha = opacity;
-  paintColumns(ctx, shape, phaseChannels(phaseColour), top, height);
+  paintColumns(ctx, shape, phaseChannels(colourOf), top, height);
   ctx.globalAlpha = 1;
   for (const { x, width, list, i } of shape.boxes) {
     const { task } = list.items[i];
     const box = { x, top, width: width > 4 ? width - 1 : width, height };
-    paintBox(ctx, box, shape, phaseColour(task.phase), "", opacity);
+    paintBox(ctx, box, shape, colourOf(task.phase), "", opacity);
     if (task.microBatch % 2 === 1) paintBox(ctx, box, shape, themeColour("odd"), "", 1);
-    if (width > 14) paintLabel(ctx, box, shape, taskLabel(ctx, task, width - 8), opacity < 1 ? "" : phaseColour(task.phase));
+    paintTaskLabel(ctx, box, shape, task, opacity < 1 ? themeColour("text-soft") : inkOn(colourOf(task.phase)));
   }
+}
+
+/** In the middle of what can be seen of a task, the longest form of its name that has room; a number may be small. */
+function paintTaskLabel(ctx, box, shape, { stage, phase, microBatch }, ink) {
+  const [from, to] = seenOf(box, shape);
+  if (to - from < 6 || box.height < LABEL_HEIGHT - 1) return;
+  const where = stage === null ? phaseInWords(phase) : `stage ${stage} ${phaseInWords(phase)}`;
+  const number = String(microBatch);
+  const forms = microBatch < 0 ? [where] : [`${where}, micro-batch ${number}`, `micro-batch ${number}`, number];
+  ctx.save();
+  if (box.height < SMALL_ROW) ctx.font = ctx.font.replace(/[\d.]+px/, SMALL_FONT);
+  let form = forms.find((own) => ctx.measureText(own).width <= to - from - 4);
+  if (!form && microBatch >= 0) {
+    ctx.font = ctx.font.replace(/[\d.]+px/, "9px");
+    form = ctx.measureText(number).width <= to - from - 1 ? number : "";
+  }
+  ctx.fillStyle = ink;
+  ctx.textAlign = "center";
+  if (form) ctx.fillText(form, (from + to) / 2, box.top + box.height / 2 + 0.5);
+  ctx.restore();
 }
 
 function paintBox(ctx, box, shape, colour, name, opacity) {
@@ -69,21 +113,19 @@ function paintBox(ctx, box, shape, colour, name, opacity) {
   if (name) paintLabel(ctx, box, shape, name, opacity < 1 ? "" : colour);
 }
 
-/** A text in the part of a box that can be seen; on no colour, as on the page. */
-function paintLabel(ctx, box, shape, name, colour) {
-  const from = Math.max(box.x, shape.left);
-  const to = Math.min(box.x + box.width, shape.left + shape.width);
-  ctx.fillStyle = colour ? inkOn(colour) : themeColour("text-soft");
-  paintText(ctx, name, from + 4, box.top + box.height / 2 + 0.5, to - from - 7);
+/** From where to where a box can be seen. */
+function seenOf(box, shape) {
+  return [Math.max(box.x, shape.left), Math.min(box.x + box.width, shape.left + shape.width)];
 }
 
-/** The longest of the forms of a task's name that has room: "stage 1 bwd, micro-batch 12", "s1 b12", "12". */
-function taskLabel(ctx, { stage, phase, microBatch }, room) {
-  const where = stage === null ? phase : `stage ${stage} ${phase}`;
-  const short = stage === null ? phase : `s${stage} ${phase[0]}`;
-  const forms =
-    microBatch < 0 ? [where, short] : [`${where}, micro-batch ${microBatch}`, `${short}${microBatch}`, String(microBatch)];
-  return forms.find((form) => ctx.measureText(form).width <= room) ?? "";
+/** A text in the part of a box that can be seen; on no colour, as on the page. */
+function paintLabel(ctx, box, shape, name, colour) {
+  const [from, to] = seenOf(box, shape);
+  const font = ctx.font;
+  if (box.height < SMALL_ROW) ctx.font = font.replace(/[\d.]+px/, SMALL_FONT);
+  ctx.fillStyle = colour ? inkOn(colour) : themeColour("text-soft");
+  paintText(ctx, name, from + 4, box.top + box.height / 2 + 0.5, to - from - 7);
+  ctx.font = font;
 }
 
 /** Below tasks, compute is told from all else, in colours that no phase has. */

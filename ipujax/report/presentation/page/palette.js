@@ -19,6 +19,11 @@ export function phaseColour(phase) {
   return themeColour(phase ? `phase-${phase}` : "phase-none");
 }
 
+/** The colour of a phase above steps that have the colours of their kinds. */
+export function passColour(phase) {
+  return themeColour(phase ? `pass-${phase}` : "part-many");
+}
+
 /** The variable `--name` of the theme that is in force, as a canvas understands it. */
 export function themeColour(name) {
   if (!resolvedColours.has(name)) resolvedColours.set(name, resolveColour(name));

@@ -35,6 +35,13 @@ export function inWords(name) {
   return name === "inter_ipu" ? "between IPUs" : name.replaceAll("_", " ");
 }
 
+const PHASE_WORDS = { fwd: "forward", bwd: "backward", wgt: "weight gradients" };
+
+/** A phase of a pipeline in words. */
+export function phaseInWords(phase) {
+  return PHASE_WORDS[phase] ?? phase;
+}
+
 /** Paints a text that ends with an ellipsis where it has no room; nothing where there is none at all. */
 export function paintText(ctx, text, x, y, room) {
   if (room < 8) return;

@@ -114,15 +114,21 @@ function itemList(items) {
   return finishedList({ step: null, items, start, spans: Float64Array.from(items, (item) => item.span) });
 }
 
-function finishedList(list) {
+/** A list with the last end of the items up to each, and its span. */
+export function endedList(list) {
   const size = list.start.length;
-  list.ends = new Float64Array(size); // of the items up to each, the last end
+  list.ends = new Float64Array(size);
   let last = 0;
   for (let i = 0; i < size; i++) {
     last = Math.max(last, list.start[i] + list.spans[i]);
     list.ends[i] = last;
   }
   list.span = last;
+  return list;
+}
+
+function finishedList(list) {
+  endedList(list);
   list.sums = list.step ? stepSums(list, () => true) : itemSums(list, (inner) => inner.sums, (item) => item.span);
   return list;
 }

@@ -1,31 +1,35 @@
 // What every IPU does when: a lane for each, from the whole call down to single steps.
 
+import {Bands} from "../bands.js";
 import {Chart} from "../chart.js";
+import {ChosenSteps} from "../chosen.js";
 import {choice, pushButton} from "../controls.js";
 import {fromRepeats} from "../document.js";
-import {gapAt, nextStep, previousStep, stepAt, taskAt, tickTimes} from "../find.js";
-import {cycles, element, exact} from "../format.js";
+import {gapAt, nextStep, previousStep, stepAt, stretchAt, taskAt, tickTimes} from "../find.js";
+import {element, exact} from "../format.js";
 import {itemOf} from "../items.js";
-import {lookByKind, lookByPhase, lookOfStrip, paintSteps, paintTasks, paintTimeAxis} from "../lanepaint.js";
-import {kindChannels, laneShape, paintColumns, phaseChannels, wholeShape} from "../lanes.js";
-import {kindColour, onTheme, phaseColour, themeColour} from "../palette.js";
-import {inWords, legend, paintRowLabels, panel} from "../parts.js";
+import {PASS_PHASES, paintTimeAxis} from "../lanepaint.js";
+import {LanePainter, coloursOf, laneLayout} from "../lanerows.js";
+import {kindChannels, paintColumns, phaseChannels, wholeShape} from "../lanes.js";
+import {lengthText, measuredElement} from "../measure.js";
+import {kindColour, onTheme, themeColour} from "../palette.js";
+import {inWords, legend, paintRowLabels, panel, phaseInWords} from "../parts.js";
+import {rememberChoice, rememberedChoice} from "../remember.js";
 import {StepTexts} from "../steptexts.js";
-import {exactly, linkable, linked, primitivesOf, relinked} from "../store.js";
+import {relinked} from "../store.js";
 import {LANE_KINDS, LANE_PHASES, Trace} from "../trace.js";
 
 const LABELS_WIDTH = 52;
 const AXIS_HEIGHT = 40;
 const OVERVIEW_HEIGHT = 54;
-const STRIP_HEIGHT = 8; // kinds below the tasks, where lanes show phases
-const LANE_HEIGHTS = [20, 120]; // pixels, least and most
 const ABOVE_LANES = 330; // pixels of the window that are not for lanes
-const DIMMED = 0.2; // what is not selected
-const WEAKER = 0.6; // what is only of the line that is selected
 const GO_AROUND = 12; // how many times as long as a step is what is shown around it
-const HOW_TO = "Wheel or + and − zoom, drag moves, a double click shows all. Click a step to find it in all views; with the "
-  + "keyboard, arrow keys move, with Shift and up and down a cross that Enter clicks.";
+const HOW_TO = "Drag to measure; drag in the strip above to zoom, or with Shift to move. Wheel, + and − zoom, a double click shows "
+  + "all. Click to find a part or a step in all views. Keys: arrows move, with Shift and up and down a cross; Enter "
+  + "clicks there, M measures from there, Z zooms to what is measured, B folds the parts.";
 const SNAP = 3; // pixels beside a step that still hit it
+const SNAP_EDGE = 5; // pixels beside a beginning or an end from which a measured range begins or ends there
+const PARTS_KEY = "timeline-parts";
 
 /** Lanes of all IPUs of a report. */
 export function timelineView(root, report, store, scale) {
@@ -42,32 +46,29 @@ class TimelineView {
     this.store = store;
     this.scale = scale;
     this.trace = new Trace(report);
-    this.texts = new StepTexts(report);
+    this.bands = new Bands(report);
+    this.texts = new StepTexts(report, this.bands);
+    this.painter = new LanePainter(this.bands, this.texts);
     this.hertz = report.target.clock_hz;
-    const phases = this.trace.lanes.some(
-      (lane) => lane && LANE_PHASES.some((_, i) => laneTotal(lane, LANE_KINDS.length + i)),
+    this.phases = LANE_PHASES.filter((_, i) =>
+      this.trace.lanes.some((lane) => lane && laneTotal(lane, LANE_KINDS.length + i)),
     );
-    this.byPhase = phases;
-    this.lane = laneHeight(report.num_ipus);
+    this.byPhase = this.phases.length > 0;
+    this.inParts = this.bands.depth > 0 && rememberedChoice(PARTS_KEY) !== "folded";
+    this.range = null; // that is measured: {from, to}
+    this.mark = null; // where the keyboard's measuring began
+    this.chosen = new ChosenSteps(this.trace, this.bands, store.selection);
+    this.layout = this.fittingLayout();
     this.ticks = report.pipeline && tickTimes(report, fromRepeats(report.pipeline.tick_cycles));
-    this.build(root, phases);
+    this.build(root);
     scale.subscribe(() => this.rescale());
     store.subscribe((selection, changed) => this.selected(changed));
     this.selected(["name", "tick"]);
   }
 
-  build(root, phases) {
-    const colours = choice(
-      "Colour by",
-      [
-        ["kind", "kind"],
-        ["phase", "phase"],
-      ],
-      this.byPhase ? "phase" : "kind",
-      (key) => this.colourBy(key),
-    );
+  build(root) {
     this.legend = element("div");
-    const box = panel("Timeline", [this.legend, phases ? colours.root : null].filter(Boolean));
+    const box = panel("Timeline", [this.legend, ...this.controls()]);
     root.append(box);
     this.overview = new Chart(box, {
       name: "timeline-overview",
@@ -78,18 +79,21 @@ class TimelineView {
       left: LABELS_WIDTH,
       draw: (ctx, view) => this.drawOverview(ctx, view),
       click: (x, y, view) => this.centre(view.fromX(x)),
+      drag: (from, to, view) => this.show(...[view.fromX(from.x), view.fromX(to.x)].sort((a, b) => a - b)),
     });
     this.chart = new Chart(box, {
       name: "timeline",
       label: `Steps of all IPUs over ${exact(this.trace.cycles)} cycles. Arrow keys move, plus and minus zoom.`,
-      height: this.report.num_ipus * this.lane + AXIS_HEIGHT,
+      height: this.lanesHeight() + AXIS_HEIGHT,
       domain: this.domain(),
       least: 16,
       left: LABELS_WIDTH,
-      row: this.lane,
+      row: this.rowStep(),
       draw: (ctx, view) => this.drawLanes(ctx, view),
       hover: (x, y, view) => this.hover(x, y, view),
       click: (x, y, view) => this.click(x, y, view),
+      drag: (from, to, view) => this.measure(this.edge(from, view), this.edge(to, view)),
+      crossed: (cross, view) => this.mark !== null && this.measure(this.mark, this.edge(cross, view)),
       moved: () => this.overview.draw(),
       key: (event) => this.key(event),
     });
@@ -100,11 +104,43 @@ class TimelineView {
       pushButton("◀", "The last step before that is selected (p)", () => this.go(true)),
       pushButton("▶", "The next step that is selected (n)", () => this.go(false)),
     );
-    box.append(element("div", { class: "controls below" }, this.steppers, this.note));
+    this.measured = element("div");
+    box.append(this.measured, element("div", { class: "controls below" }, this.steppers, this.note));
     onTheme(() => {
       this.shares = null;
     });
+    this.arrange();
+  }
+
+  controls() {
+    this.colours = choice(
+      "Colour by",
+      [
+        ["kind", "kind"],
+        ["phase", "phase"],
+      ],
+      this.byPhase ? "phase" : "kind",
+      (key) => this.colourBy(key),
+    ).root;
+    this.fold = pushButton("", "The parts of the model in each lane, down to operations (b)", () => this.foldParts());
+    return [this.colours, this.bands.depth ? this.fold : null].filter(Boolean);
+  }
+
+  foldParts() {
+    this.inParts = !this.inParts;
+    rememberChoice(PARTS_KEY, this.inParts ? "open" : "folded");
+    this.arrange();
+  }
+
+  /** Shows controls, legend and lanes anew. */
+  arrange() {
+    this.fold.textContent = this.inParts ? "Fold parts" : "Show parts";
+    this.fold.setAttribute("aria-pressed", String(this.inParts));
+    this.colours.hidden = this.inParts || !this.phases.length;
     this.showLegend();
+    this.shares = null;
+    this.chart.draw();
+    this.overview.draw();
   }
 
   /** From the start of the call to its end, or to that of the longer one beside it. */
@@ -121,24 +157,21 @@ class TimelineView {
 
   colourBy(key) {
     this.byPhase = key === "phase";
-    this.shares = null;
-    this.showLegend();
-    this.chart.draw();
-    this.overview.draw();
+    this.arrange();
   }
 
   showLegend() {
     const used = LANE_KINDS.filter((kind) => this.report.busy_cycles[kind]?.some(Boolean));
     const kinds = used.map((kind) => [inWords(kind), `kind-${kind}`]);
-    const seen = LANE_PHASES.filter((_, i) =>
-      this.trace.lanes.some((lane) => lane && laneTotal(lane, LANE_KINDS.length + i)),
-    );
-    const phases = seen.map((phase) => [`${phase} task`, `phase-${phase}`]);
+    const phasesAs = (colour) => this.phases.map((phase) => [phaseInWords(phase), `${colour}-${phase}`]);
+    const known = Object.entries(PASS_PHASES).filter(([pass]) => this.bands.passes.includes(pass));
+    const passes = known.map(([pass, phase]) => [pass, `pass-${phase}`]);
     const strip = [
       ["in the strip below: compute", "strip-compute"],
       ["exchange and all else", "strip-else"],
     ];
-    const entries = this.byPhase ? [...phases, ...strip] : kinds;
+    const byTask = this.byPhase ? [...phasesAs("phase"), ...strip] : kinds;
+    const entries = this.inParts ? [...(this.phases.length ? phasesAs("pass") : passes), ...kinds] : byTask;
     this.legend.replaceChildren(legend([...entries, ["waiting", "bubble"]]));
   }
 
@@ -152,42 +185,31 @@ class TimelineView {
 
   /** Finds what belongs to a selection; where nothing does, all is shown as without one. */
   link(selection) {
-    const chosen = linkable(selection);
-    const sums = chosen ? this.trace.sumsWhere((item) => linked(selection, item)) : null;
-    const total = sums ? this.totalOf(sums, () => true) : 0;
-    this.linkedSums = total ? sums : null;
-    const exact = total ? this.trace.sumsWhere((item) => exactly(selection, item)) : null;
-    const own = exact ? this.totalOf(exact, (ipu) => this.onChosen(ipu)) : 0;
-    this.exactSums = own ? exact : null;
+    this.chosen = new ChosenSteps(this.trace, this.bands, selection);
     this.linkedShape = null;
-    this.steppers.hidden = !total;
-    this.note.textContent = chosen ? foundText(total, own, selection) : HOW_TO;
-  }
-
-  totalOf(sums, counts) {
-    return this.trace.lanes.reduce((sum, lane, ipu) => sum + (lane && counts(ipu) ? kindTotal(sums.get(lane)) : 0), 0);
-  }
-
-  onChosen(ipu) {
-    const chosen = this.store.selection.ipu;
-    return chosen === null || chosen === ipu;
-  }
-
-  /** What the very thing that is selected does on an IPU, or else what its line does: `sumsOf(list)`, or null. */
-  strongest(ipu) {
-    const sums = this.exactSums ?? this.linkedSums;
-    return sums && (!this.exactSums || this.onChosen(ipu)) ? (list) => sums.get(list) : null;
+    this.steppers.hidden = !this.chosen.linked;
+    this.note.textContent = this.chosen.said() || HOW_TO;
   }
 
   key(event) {
-    if (event.key !== "n" && event.key !== "p") return false;
-    this.go(event.key === "p");
+    const actions = {
+      n: () => this.go(false),
+      p: () => this.go(true),
+      b: () => this.bands.depth && this.foldParts(),
+      m: () => this.markCross(),
+      z: () => this.zoomToRange(),
+      Escape: () => this.forgetRange(),
+    };
+    const known = Object.hasOwn(actions, event.key) && (event.key !== "Escape" || this.range);
+    if (!known) return false;
+    event.stopPropagation(); // lest Escape unselects as well
+    actions[event.key]();
     return true;
   }
 
   /** Goes to the next step that is selected, or the last before, seen from the middle of what is shown. */
   go(back) {
-    if (!this.linkedSums) return;
+    if (!this.chosen.linked) return;
     const middle = (this.chart.lo + this.chart.hi) / 2;
     const now =
       this.at && Math.abs(this.at.start + this.at.cycles / 2 - middle) <= (this.chart.hi - this.chart.lo) / 2
@@ -195,13 +217,17 @@ class TimelineView {
         : middle;
     const find = back ? previousStep : nextStep;
     const found = this.trace.lanes
-      .map((lane, ipu) => lane && this.strongest(ipu) && find(lane, this.strongest(ipu), now))
+      .map((lane, ipu) => lane && this.chosen.strongest(ipu) && find(lane, this.chosen.strongest(ipu).sumsOf, now))
       .filter(Boolean);
     if (!found.length) return;
     this.at = found.reduce((best, step) => ((back ? step.start > best.start : step.start < best.start) ? step : best));
     const half = Math.min((this.chart.hi - this.chart.lo) / 2, this.at.cycles * GO_AROUND);
     const centre = this.at.start + this.at.cycles / 2;
-    this.chart.show(centre - half, centre + half);
+    this.show(centre - half, centre + half);
+  }
+
+  show(from, to) {
+    this.chart.show(from, to);
   }
 
   /** Shows a tick with what is around it, unless it can be seen. */
@@ -211,20 +237,75 @@ class TimelineView {
     const { lo, hi } = this.chart;
     const span = to - from;
     if (from >= lo && to <= hi && span > (hi - lo) / 60) return;
-    this.chart.show(from - 3 * span, to + 3 * span);
+    this.show(from - 3 * span, to + 3 * span);
   }
 
   centre(time) {
     const half = (this.chart.hi - this.chart.lo) / 2;
-    this.chart.show(time - half, time + half);
+    this.show(time - half, time + half);
+  }
+
+  /** The time at a point, or that of a beginning or an end near it. */
+  edge({ x, y }, view) {
+    const { thing } = this.under(x, y, view);
+    const edges = thing ? [thing.start, thing.start + thing.cycles] : [];
+    const near = edges.find((time) => Math.abs(view.toX(time) - x) <= SNAP_EDGE);
+    return near ?? Math.min(Math.max(view.fromX(x), 0), this.trace.cycles);
+  }
+
+  /** Measures between two times; gives the length in words. */
+  measure(one, other) {
+    this.range = { from: Math.min(one, other), to: Math.max(one, other) };
+    const zoom = pushButton("Zoom to it", "Show what is measured alone (z)", () => this.zoomToRange());
+    const close = pushButton("×", "Measure nothing (Esc)", () => this.forgetRange());
+    this.measured.replaceChildren(
+      this.range.to > this.range.from ? measuredElement(this.trace, this.range, this.hertz, zoom, close) : "",
+    );
+    this.chart.draw();
+    return [lengthText(this.range, this.hertz)];
+  }
+
+  /** Begins to measure at the keyboard's cross, or ends that. */
+  markCross() {
+    if (this.mark !== null) {
+      this.mark = null;
+      return;
+    }
+    if (!this.chart.cross) this.chart.moveCross(0, 0);
+    this.mark = this.edge(this.chart.cross, this.chart.view);
+    this.measure(this.mark, this.mark);
+  }
+
+  zoomToRange() {
+    if (this.range && this.range.to > this.range.from) this.show(this.range.from, this.range.to);
+  }
+
+  forgetRange() {
+    this.range = null;
+    this.mark = null;
+    this.measured.replaceChildren();
+    this.chart.draw();
+  }
+
+  fittingLayout() {
+    const look = this.inParts ? "parts" : this.byPhase ? "phase" : "kind";
+    return laneLayout(look, innerHeight - ABOVE_LANES, this.trace, this.bands, this.phases.length > 0);
+  }
+
+  lanesHeight() {
+    return this.report.num_ipus * this.layout.lane;
+  }
+
+  /** How far the arrow keys move the cross: from row to row, or from lane to lane. */
+  rowStep() {
+    return this.inParts ? this.layout.rows[0].height + 1 : this.layout.lane;
   }
 
   drawLanes(ctx, view) {
-    const fitting = laneHeight(this.report.num_ipus);
-    if (fitting !== this.lane) {
-      this.lane = fitting;
-      this.chart.options.row = fitting;
-      this.chart.setHeight(this.report.num_ipus * fitting + AXIS_HEIGHT); // which draws again
+    this.layout = this.fittingLayout();
+    this.chart.options.row = this.rowStep();
+    if (view.height !== this.lanesHeight() + AXIS_HEIGHT) {
+      this.chart.setHeight(this.lanesHeight() + AXIS_HEIGHT); // which draws again
       return;
     }
     ctx.save();
@@ -232,45 +313,27 @@ class TimelineView {
     ctx.rect(LABELS_WIDTH, 0, view.width - LABELS_WIDTH, view.height);
     ctx.clip();
     this.drawTick(ctx, view);
-    paintTimeAxis(ctx, view, LABELS_WIDTH, this.report.num_ipus * this.lane, this.hertz);
+    paintTimeAxis(ctx, view, LABELS_WIDTH, this.lanesHeight(), this.hertz);
     this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
+    this.drawRange(ctx, view);
     ctx.restore();
-    const rows = this.trace.lanes.map((_, ipu) => ({ label: `IPU ${ipu}`, key: ipu, y: (ipu + 0.5) * this.lane }));
+    const { lane: high } = this.layout;
+    const rows = this.trace.lanes.map((_, ipu) => ({ label: `IPU ${ipu}`, key: ipu, y: (ipu + 0.5) * high }));
     paintRowLabels(ctx, rows, (ipu) => ipu === this.store.selection.ipu);
+    ctx.fillStyle = themeColour("text-soft");
+    ctx.fillText("cycles", 2, this.lanesHeight() + 12);
+    ctx.fillStyle = themeColour("text-faint");
+    ctx.fillText("time", 2, this.lanesHeight() + 31);
   }
 
   drawLane(ctx, view, lane, ipu) {
-    const [top, height] = [ipu * this.lane + 2, this.lane - 4];
+    const top = ipu * this.layout.lane;
     ctx.fillStyle = themeColour("bubble");
-    ctx.fillRect(LABELS_WIDTH, top, this.endIn(view) - LABELS_WIDTH, height);
-    if (!lane) return;
-    this.paintLane(ctx, view, lane, top, this.linkedSums ? DIMMED : 1);
-    if (this.linkedSums) {
-      const sumsOf = (list) => this.linkedSums.get(list);
-      this.paintChosen(ctx, view, lane, top, sumsOf, this.exactSums ? WEAKER : 1, false);
+    for (const row of this.layout.rows) {
+      const waits = row.kind !== "part" || row.level === 0;
+      if (waits) ctx.fillRect(LABELS_WIDTH, top + row.top, this.endIn(view) - LABELS_WIDTH, row.height);
     }
-    if (this.exactSums && this.onChosen(ipu)) this.paintChosen(ctx, view, lane, top, this.strongest(ipu), 1, true);
-  }
-
-  paintLane(ctx, view, lane, top, opacity) {
-    const height = this.lane - 4;
-    const shape = laneShape(lane, view);
-    if (!this.byPhase) return paintSteps(ctx, shape, this.report, top, height, lookByKind(opacity));
-    const upper = height - STRIP_HEIGHT;
-    paintTasks(ctx, laneShape(lane, view, { byTask: true }), top, upper - 1, opacity);
-    paintSteps(ctx, shape, this.report, top + upper, STRIP_HEIGHT, lookOfStrip(opacity));
-    return undefined;
-  }
-
-  /** Steps that are selected, in the colours of the legend. */
-  paintChosen(ctx, view, lane, top, sumsOf, opacity, outlined) {
-    const height = this.lane - 4;
-    const shape = laneShape(lane, view, { sumsOf, phases: this.byPhase });
-    if (!this.byPhase) return paintSteps(ctx, shape, this.report, top, height, lookByKind(opacity, outlined));
-    const upper = height - STRIP_HEIGHT;
-    paintSteps(ctx, shape, this.report, top, upper - 1, lookByPhase(opacity, outlined));
-    paintSteps(ctx, shape, this.report, top + upper, STRIP_HEIGHT, lookOfStrip(opacity));
-    return undefined;
+    if (lane) this.painter.paint(ctx, view, this.layout, lane, ipu, top, this.chosen);
   }
 
   /** Where the call ends: the other report's may be longer. */
@@ -289,16 +352,25 @@ class TimelineView {
     ctx.strokeRect(x, 0.5, Math.max(to - x, 2), view.height - 1);
   }
 
+  drawRange(ctx, view) {
+    if (!this.range) return;
+    const [x, to] = [view.toX(this.range.from), view.toX(this.range.to)];
+    ctx.fillStyle = themeColour("measure");
+    ctx.fillRect(x, 0, to - x, this.lanesHeight());
+    ctx.fillStyle = themeColour("accent");
+    for (const edge of [x, to]) ctx.fillRect(Math.round(edge) - 1, 0, 2, this.lanesHeight() + 4);
+  }
+
   drawOverview(ctx, view) {
     const height = OVERVIEW_HEIGHT - 12;
     this.shares = this.shares?.width === view.width ? this.shares : this.shareOfAll(view);
     ctx.fillStyle = themeColour("bubble");
     ctx.fillRect(LABELS_WIDTH, 2, this.endIn(view) - LABELS_WIDTH, height);
-    const channels = this.byPhase ? phaseChannels(phaseColour) : kindChannels(kindColour);
+    const channels = this.byPhase ? phaseChannels(coloursOf(this.layout.look)) : kindChannels(kindColour);
     paintColumns(ctx, this.shares.shape, channels, 2, height);
     ctx.fillStyle = themeColour("text-faint");
     ctx.fillText("all", 2, 2 + height / 2);
-    if (this.linkedSums) this.drawMarks(ctx, view, height + 4);
+    if (this.chosen.linked) this.drawMarks(ctx, view, height + 4);
     const { lo, hi } = this.chart ?? view;
     const [from, to] = [view.toX(lo), view.toX(hi)];
     ctx.fillStyle = themeColour("veil");
@@ -312,8 +384,8 @@ class TimelineView {
   /** Where in the call there is anything of what is selected. */
   drawMarks(ctx, view, top) {
     if (this.linkedShape?.width !== view.width) {
-      const lanes = this.trace.lanes.filter((_, ipu) => this.strongest(ipu));
-      const shape = wholeShape(lanes, view, { sumsOf: (list) => (this.exactSums ?? this.linkedSums).get(list) });
+      const lanes = this.trace.lanes.filter((_, ipu) => this.chosen.strongest(ipu));
+      const shape = wholeShape(lanes, view, { sumsOf: (this.chosen.exact ?? this.chosen.linked).sumsOf });
       this.linkedShape = { width: view.width, shape };
     }
     const { shape } = this.linkedShape;
@@ -333,54 +405,49 @@ class TimelineView {
     return { width: view.width, shape };
   }
 
-  stepUnder(x, y, view) {
-    const ipu = Math.floor(y / this.lane);
+  /** What a point is on: `{ipu, lane, row, thing (a step, task or stretch, or null), time}`; null beside the lanes. */
+  under(x, y, view) {
+    const ipu = Math.floor(y / this.layout.lane);
     const lane = this.trace.lanes[ipu];
-    if (x < LABELS_WIDTH || ipu >= this.report.num_ipus) return { ipu: null, step: null };
-    const slack = (SNAP * (view.hi - view.lo)) / view.width;
-    return { ipu, step: lane ? stepAt(lane, view.fromX(x), slack) : null };
+    if (x < LABELS_WIDTH || ipu >= this.report.num_ipus) return { ipu: null };
+    const inLane = y - ipu * this.layout.lane;
+    const row = this.layout.rows.findLast(({ top }) => inLane >= top) ?? this.layout.rows[0];
+    const time = view.fromX(x);
+    return { ipu, lane, row, time, thing: lane ? this.thingAt(lane, row, time, view) : null };
+  }
+
+  thingAt(lane, row, time, view) {
+    if (row.kind === "tasks") return taskAt(lane, time);
+    if (row.kind !== "part") return stepAt(lane, time, (SNAP * (view.hi - view.lo)) / view.width);
+    const band = this.bands.of(lane, row.level);
+    return band && stretchAt(band, time);
   }
 
   hover(x, y, view) {
-    const { ipu, step } = this.stepUnder(x, y, view);
+    const { ipu, lane, row, time, thing } = this.under(x, y, view);
     if (ipu === null) return null;
-    const lane = this.trace.lanes[ipu];
-    const inBand = this.byPhase && y - ipu * this.lane < this.lane - 2 - STRIP_HEIGHT;
-    const task = inBand && lane && !this.linkedSums ? taskAt(lane, view.fromX(x)) : null;
-    if (task) return this.texts.task(task, ipu, step);
-    if (step) return this.texts.step(step, ipu);
-    const time = Math.max(view.fromX(x), 0);
-    return time < this.trace.cycles ? this.texts.waiting(gapAt(lane, time, this.report.cycles), ipu) : null;
+    const within = thing && Math.min(Math.max(time, thing.start), thing.start + thing.cycles - 1e-6);
+    if (thing && row.kind === "tasks") return this.texts.task(thing, ipu, lane, within);
+    if (thing && row.kind === "part") return this.texts.stretch(thing, ipu, lane, within);
+    if (thing) return this.texts.step(thing, ipu, lane, within);
+    const waits = time >= 0 && time < this.trace.cycles && !(lane && stepAt(lane, time, 0));
+    return waits ? this.texts.waiting(gapAt(lane, time, this.report.cycles), ipu) : null;
   }
 
   click(x, y, view) {
-    const { ipu, step } = this.stepUnder(x, y, view);
-    if (x < LABELS_WIDTH && y < this.report.num_ipus * this.lane) this.store.select({ ipu: Math.floor(y / this.lane) });
-    else if (step) this.store.pick(itemOf(this.report, step.operation, step.origin, step.name), { ipu });
+    const { ipu, lane, row, time, thing } = this.under(x, y, view);
+    if (ipu === null) {
+      if (x < LABELS_WIDTH && y < this.lanesHeight()) this.store.select({ ipu: Math.floor(y / this.layout.lane) });
+      return;
+    }
+    const part = row.kind === "part" && row.level > 0 && thing ? this.bands.parts[thing.part] : null;
+    if (part && part.operation < 0) return this.store.select({ scope: part.scope, ipu });
+    const step = lane && (row.kind === "tasks" || row.kind === "part" ? stepAt(lane, time, 0) : thing);
+    if (step) this.store.pick(itemOf(this.report, step.operation, step.origin, step.name), { ipu });
   }
 }
 
 function laneTotal(lane, channel) {
   const last = lane.start.length * (lane.sums.length / (lane.start.length + 1));
   return lane.sums[last + channel];
-}
-
-function kindTotal(sums) {
-  const channels = LANE_KINDS.length + LANE_PHASES.length;
-  return sums.subarray(sums.length - channels, sums.length - LANE_PHASES.length).reduce((sum, part) => sum + part, 0);
-}
-
-/** What is said below the lanes of a selection. */
-function foundText(total, own, { name, origin, operation }) {
-  if (!total) return "No step belongs to what is selected.";
-  if (!own || own === total) return `What is selected takes ${cycles(total)} cycles, all IPUs together.`;
-  const all = `${origin ? "its line" : "what is like it"} ${cycles(total)}, all IPUs together`;
-  const told = operation === null && name.includes("[") ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${name} takes`;
-  return `${told} ${cycles(own)} cycles (outlined), ${all}.`;
-}
-
-/** Pixels: lanes use the height of the window. */
-function laneHeight(ipus) {
-  const [least, most] = LANE_HEIGHTS;
-  return Math.round(Math.min(Math.max((innerHeight - ABOVE_LANES) / ipus, least), most));
 }
