@@ -25,7 +25,8 @@ addEventListener(
  * of a tooltip, or null), `crossed(cross, view)` (the keyboard's cross has moved), `fixed` (no zoom), `least` (the narrowest range to zoom to), `moved(view)` (after zoom and pan),
  * `left` and `right` (pixels of the canvas beside the x axis' range), `row` (pixels that the arrow keys up and
  * down move the keyboard's cross by; Enter clicks there, in the middle without a cross).
- * A view is `{width, height, lo, hi, toX(value), fromX(pixel)}`, with pixels of the canvas.
+ * A view is `{width, height, left, right, lo, hi, toX(value), fromX(pixel)}`, with pixels of the canvas; what is shown
+ * lies between left and right.
  */
 export class Chart {
   constructor(root, options) {
@@ -55,6 +56,8 @@ export class Chart {
     return {
       width,
       height,
+      left,
+      right: width - right,
       lo,
       hi,
       toX: (value) => left + (value - lo) * scale,

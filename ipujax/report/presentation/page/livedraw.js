@@ -1,32 +1,35 @@
 // Paints what one IPU's memory holds at each step, and the lives of its largest tensors.
-import {ticksOf} from "./chart.js";
+import {bytesTicks, insideAxes, paintBytesAxis, paintNotes} from "./axes.js";
 import {bytes} from "./format.js";
-import {categoryColour, themeColour} from "./palette.js";
-import {TILE_FONT, haloText, paintLimitLine, paintScale} from "./tiledraw.js";
+import {categoryColour, inkOn, themeColour} from "./palette.js";
+import {paintText, shortened} from "./parts.js";
+import {paintLimitLine} from "./tiledraw.js";
 import {fullestOf} from "./tiles.js";
 
 export const LIFE_ROW = 12; // pixels of one bar
+const WIDE_NOTES = 560; // pixels of a chart from which on its notes are whole sentences
 const LIFE_LABEL = 40; // pixels of the narrowest bar with a label inside
-export const STEP_AXIS = 18; // pixels of the marks under the curve
 
 /**
  * The curve, in the upper `height` pixels. `shown` is `{life, height, top, base (bytes always there that
- * are shown, or 0), capacity, always (bytes always there that are not shown, or 0), linked (a Uint8Array over steps, or null), step, worst (whether to
- * mark it), small}`.
+ * are shown, or 0), capacity, always (bytes always there that are not shown, or 0), linked (a Uint8Array over steps, or
+ * null), step (selected, or null), small}`.
  */
 export function paintCurve(ctx, view, shown) {
-  const area = { ...view, height: shown.height };
-  const columns = stepColumns(view, shown.life);
   const toY = (value) => shown.height - (value / shown.top) * shown.height;
-  if (shown.linked) paintLinkedSteps(ctx, view, shown);
-  if (shown.base) {
-    ctx.fillStyle = themeColour("line");
-    ctx.fillRect(view.toX(0), toY(shown.base), view.toX(shown.life.steps) - view.toX(0), toY(0) - toY(shown.base));
-  }
-  paintStacks(ctx, columns, shown, toY);
-  paintCapacity(ctx, view, shown, toY);
-  if (!shown.small) paintScale(ctx, area, shown.top);
-  paintMarks(ctx, view, shown, toY);
+  insideAxes(ctx, view, shown.height, () => {
+    ctx.fillStyle = themeColour("grid");
+    for (const value of bytesTicks(shown.top, shown.small)) ctx.fillRect(view.left, Math.round(toY(value)), view.width, 1);
+    if (shown.linked) paintLinkedSteps(ctx, view, shown);
+    if (shown.base) {
+      ctx.fillStyle = themeColour("line");
+      ctx.fillRect(view.toX(0), toY(shown.base), view.toX(shown.life.steps) - view.toX(0), toY(0) - toY(shown.base));
+    }
+    paintStacks(ctx, stepColumns(view, shown.life), shown, toY);
+    const notes = [...paintCapacity(ctx, view, shown, toY), ...paintMarks(ctx, view, shown, toY)];
+    if (!shown.small) paintNotes(ctx, view, notes);
+  });
+  paintBytesAxis(ctx, view, shown.height, shown.top, shown.small);
 }
 
 /** What each column of pixels stands for: `{x, width, step}`, the fullest of its steps. */
@@ -34,14 +37,14 @@ function stepColumns(view, life) {
   const from = Math.max(0, Math.floor(view.lo));
   const to = Math.min(life.steps, Math.ceil(view.hi));
   const columns = [];
-  if (to - from <= view.width) {
+  if (to - from <= view.right - view.left) {
     for (let step = from; step < to; step++) {
       const x = view.toX(step);
       columns.push({ x, width: view.toX(step + 1) - x, step });
     }
     return columns;
   }
-  for (let x = 0; x < view.width; x++) {
+  for (let x = view.left; x < view.right; x++) {
     const step = liveStepAt(view, x, life);
     if (step >= 0) columns.push({ x, width: 1, step });
   }
@@ -104,25 +107,23 @@ function linkedRanges(view, life, linked) {
   return ranges;
 }
 
-function paintCapacity(ctx, view, { capacity, always, top, small }, toY) {
-  if (capacity > top || capacity < 0) return;
+/** What all tiles can hold, as a line; gives the notes on it. */
+function paintCapacity(ctx, view, { capacity, always, top }, toY) {
+  if (capacity > top || capacity < 0) return [];
   const y = toY(capacity);
   paintLimitLine(ctx, view, y);
-  if (small) return;
-  ctx.textAlign = "center";
-  const said = `all tiles can hold ${bytes(capacity)}`;
-  const whole = always ? `${said} beside what is always alive` : said;
-  const short = ctx.measureText(whole).width > view.width - 40;
-  haloText(ctx, short ? `limit ${bytes(capacity)}` : whole, view.width / 2, y - 3);
+  const whole = `all tiles can hold ${bytes(capacity)}${always ? " beside what is always alive" : ""}`;
+  return [{ text: view.width < WIDE_NOTES ? `limit ${bytes(capacity)}` : whole, x: view.right - 6, y: y - 9, after: false }];
 }
 
-/** The worst step and the selected one. */
-function paintMarks(ctx, view, { life, step, base, always, height, small }, toY) {
-  if (!life.steps) return;
-  const beside = always && view.width > 500 ? ` + ${bytes(always)} always alive` : "";
-  const mark = (at, colour, label, dash) => {
+/** The worst step and the selected one, as lines; gives the notes on them. */
+function paintMarks(ctx, view, { life, step, base, always, height }, toY) {
+  if (!life.steps) return [];
+  const beside = always && view.width > WIDE_NOTES ? ` + ${bytes(always)} always alive` : "";
+  const notes = [];
+  const mark = (at, colour, before, dash) => {
     const x = view.toX(at + 0.5);
-    if (x < 0 || x > view.width) return;
+    if (x < view.left || x > view.right) return;
     ctx.strokeStyle = colour;
     ctx.lineWidth = 1.5;
     ctx.setLineDash(dash);
@@ -131,33 +132,13 @@ function paintMarks(ctx, view, { life, step, base, always, height, small }, toY)
     ctx.lineTo(x, height);
     ctx.stroke();
     ctx.setLineDash([]);
-    if (small) return;
-    const left = x < view.width / 2;
-    ctx.font = TILE_FONT;
-    ctx.textAlign = left ? "left" : "right";
-    ctx.textBaseline = "bottom";
-    const y = Math.max(16, toY(base + life.bytes[at]) - 4);
-    haloText(ctx, label, x + (left ? 5 : -5), y);
+    const after = x < (view.left + view.right) / 2;
+    const text = `${before}step ${at}: ${bytes(base + life.bytes[at])}${beside}`;
+    notes.push({ text, x: x + (after ? 5 : -5), y: toY(base + life.bytes[at]) - 10, after });
   };
-  const label = (at) => `step ${at}: ${bytes(base + life.bytes[at])}${beside}`;
-  mark(life.worst, themeColour("text-soft"), `worst ${label(life.worst)}`, [2, 3]);
-  if (step !== null) mark(step, themeColour("accent"), step === life.worst ? "" : label(step), []);
-}
-
-/** Numbers of steps under the curve. */
-export function paintStepAxis(ctx, view, y) {
-  ctx.font = TILE_FONT;
-  ctx.textBaseline = "middle";
-  ctx.textAlign = "center";
-  ctx.fillStyle = themeColour("line");
-  ctx.fillRect(0, y, view.width, 1);
-  for (const tick of ticksOf(view.lo, view.hi, view.width / 90)) {
-    if (tick !== Math.round(tick)) continue;
-    const x = view.toX(tick + 0.5);
-    if (x < 16 || x > view.width - 16) continue;
-    ctx.fillStyle = themeColour("text-soft");
-    ctx.fillText(String(tick), x, y + STEP_AXIS / 2 + 1);
-  }
+  mark(life.worst, themeColour("text-soft"), "worst ", [2, 3]);
+  if (step !== null) mark(step, themeColour("accent"), "", []);
+  return step === life.worst ? notes.slice(0, 1) : notes;
 }
 
 /**
@@ -167,12 +148,12 @@ export function paintLives(ctx, view, lives, y) {
   ctx.font = "10.5px system-ui, sans-serif";
   ctx.textAlign = "left";
   ctx.textBaseline = "middle";
-  lives.forEach((life, row) => paintLife(ctx, view, life, y + row * LIFE_ROW));
+  insideAxes(ctx, view, view.height, () => lives.forEach((life, row) => paintLife(ctx, view, life, y + row * LIFE_ROW)));
 }
 
 function paintLife(ctx, view, { first, last, category, label, linked }, y) {
-  const from = Math.max(0, view.toX(first));
-  const to = Math.min(view.width, Math.max(view.toX(last + 1), from + 2));
+  const from = Math.max(view.left, view.toX(first));
+  const to = Math.min(view.right, Math.max(view.toX(last + 1), from + 2));
   ctx.fillStyle = categoryColour(category);
   ctx.fillRect(from, y + 1, to - from, LIFE_ROW - 2);
   if (linked) {
@@ -180,23 +161,18 @@ function paintLife(ctx, view, { first, last, category, label, linked }, y) {
     ctx.lineWidth = 2;
     ctx.strokeRect(from + 1, y + 1, Math.max(1, to - from - 2), LIFE_ROW - 2);
   }
-  ctx.fillStyle = themeColour("text-soft");
+  const middle = y + LIFE_ROW / 2 + 0.5;
   const wide = ctx.measureText(label).width + 8;
-  if (to + wide < view.width) ctx.fillText(label, to + 5, y + LIFE_ROW / 2 + 0.5);
-  else if (from - wide > 0) ctx.fillText(label, from - wide + 3, y + LIFE_ROW / 2 + 0.5);
+  const [before, after] = [from - view.left, view.right - to];
+  ctx.fillStyle = themeColour("text-soft");
+  if (wide < after) ctx.fillText(label, to + 5, middle);
+  else if (wide < before) ctx.fillText(label, from - wide + 3, middle);
   else if (to - from > LIFE_LABEL) {
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(from, y, to - from, LIFE_ROW);
-    ctx.clip();
-    ctx.fillStyle = legibleOn(categoryColour(category));
-    ctx.fillText(label, from + 5, y + LIFE_ROW / 2 + 0.5);
-    ctx.restore();
+    ctx.fillStyle = inkOn(categoryColour(category));
+    paintText(ctx, label, from + 5, middle, to - from - 7);
+  } else if (after > before) paintText(ctx, label, to + 5, middle, after - 8);
+  else {
+    const shown = shortened(ctx, label, before - 8);
+    ctx.fillText(shown, from - 5 - ctx.measureText(shown).width, middle);
   }
-}
-
-/** Black or white, whichever can be read on a colour such as `rgb(0, 114, 178)`. */
-function legibleOn(colour) {
-  const [red, green, blue] = colour.match(/[\d.]+/g).map(Number);
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 115 ? "#10151b" : "#ffffff";
 }

@@ -44,14 +44,16 @@ export function phaseInWords(phase) {
 
 /** Paints a text that ends with an ellipsis where it has no room; nothing where there is none at all. */
 export function paintText(ctx, text, x, y, room) {
-  if (room < 8) return;
-  let shown = text;
-  if (ctx.measureText(shown).width > room) {
-    const fitting = Math.floor((shown.length * room) / ctx.measureText(shown).width) - 1;
-    if (fitting < 2) return;
-    shown = `${shown.slice(0, fitting)}…`;
-  }
-  ctx.fillText(shown, x, y);
+  const shown = room < 8 ? "" : shortened(ctx, text, room);
+  if (shown) ctx.fillText(shown, x, y);
+}
+
+/** A text that ends with an ellipsis where it has no room; "" where there is none at all. */
+export function shortened(ctx, text, room) {
+  const width = ctx.measureText(text).width;
+  if (width <= room) return text;
+  const fitting = Math.floor((text.length * room) / width) - 1;
+  return fitting < 2 ? "" : `${text.slice(0, fitting)}…`;
 }
 
 /** Paints a pattern for nothing: hatched, so that it cannot be taken for a colour. */

@@ -1,10 +1,10 @@
 // Paints the tiles of one IPU: as stacked bars, or as a map.
+import {NUMBERS_HEIGHT, bytesTicks, insideAxes, paintBytesAxis, paintNotes, paintNumbersAxis} from "./axes.js";
 import {bytes} from "./format.js";
 import {categoryColour, currentTheme, themeColour} from "./palette.js";
 import {fullestOf, shownBytes} from "./tiles.js";
 
 const MAP_SHAPE = 46 / 32; // columns to rows of a map
-export const TILE_FONT = "11px system-ui, sans-serif";
 const TILE_RAMP_OVER = [[246, 178, 107], [224, 110, 40], [163, 40, 0]];
 const OVER_CAP = 4; // pixels of the mark on a tile with too much
 const OVER_ALONE = 24; // pixels: a narrower run of such marks is pointed at
@@ -16,14 +16,19 @@ const TILE_RAMP_DARK = [[30, 40, 54], [24, 92, 148], [86, 170, 225], [226, 243, 
  * linked (bytes per tile of what is selected, or null), small}`; `top` is the most that is shown.
  */
 export function paintTileBars(ctx, view, shown) {
-  const columns = tileColumns(view, shown);
-  const toY = (value) => view.height - (value / shown.top) * view.height;
-  paintGrid(ctx, view, shown.top, toY, shown.small);
-  paintParts(ctx, columns, shown, toY);
-  if (shown.category === null) paintPeaks(ctx, columns, shown, toY);
-  if (shown.linked) paintLinked(ctx, columns, shown.linked, toY);
-  paintLimit(ctx, view, shown, toY);
-  paintChosen(ctx, view, shown.tile);
+  const height = view.height - NUMBERS_HEIGHT;
+  const toY = (value) => height - (value / shown.top) * height;
+  insideAxes(ctx, view, height, () => {
+    paintGrid(ctx, view, shown, toY);
+    const columns = tileColumns(view, shown);
+    paintParts(ctx, columns, shown, toY);
+    if (shown.category === null) paintPeaks(ctx, columns, shown, toY);
+    if (shown.linked) paintLinked(ctx, columns, shown.linked, toY);
+    paintLimit(ctx, view, shown, toY);
+    paintChosen(ctx, view, shown.tile, height);
+  });
+  paintBytesAxis(ctx, view, height, shown.top, shown.small);
+  paintNumbersAxis(ctx, view, height, "tile");
 }
 
 /** What each column of pixels stands for: `{x, width, tile}`, the fullest of its tiles. */
@@ -32,15 +37,16 @@ function tileColumns(view, { memory, category }) {
   const from = Math.max(0, Math.floor(view.lo));
   const to = Math.min(memory.tiles, Math.ceil(view.hi));
   const columns = [];
-  if (to - from <= view.width) {
-    const gap = view.width / (to - from) > 5 ? 1 : 0;
+  const room = view.right - view.left;
+  if (to - from <= room) {
+    const gap = room / (to - from) > 5 ? 1 : 0;
     for (let tile = from; tile < to; tile++) {
       const x = view.toX(tile);
       columns.push({ x, width: Math.max(1, view.toX(tile + 1) - x - gap), tile });
     }
     return columns;
   }
-  for (let x = 0; x < view.width; x++) {
+  for (let x = view.left; x < view.right; x++) {
     const first = Math.max(from, Math.floor(view.fromX(x)));
     const end = Math.min(to, Math.max(first + 1, Math.floor(view.fromX(x + 1))));
     if (first < end) columns.push({ x, width: 1, tile: fullestOf(values, first, end) });
@@ -56,46 +62,9 @@ export function tileAtBar(view, x, values) {
   return fullestOf(values, from, to);
 }
 
-function paintGrid(ctx, view, top, toY, small) {
-  const step = roundStep(top / (small ? 2 : 4));
+function paintGrid(ctx, view, { top, small }, toY) {
   ctx.fillStyle = themeColour("grid");
-  for (let value = step; value < top; value += step) ctx.fillRect(0, Math.round(toY(value)), view.width, 1);
-}
-
-/** Labels of the grid, over what is painted, on plates that keep them legible. */
-export function paintScale(ctx, view, top) {
-  const step = roundStep(top / 4);
-  ctx.font = TILE_FONT;
-  ctx.textBaseline = "bottom";
-  ctx.textAlign = "left";
-  for (let value = step; value < top * 0.97; value += step) {
-    plateText(ctx, bytes(value), 4, view.height - (value / top) * view.height - 2);
-  }
-}
-
-function plateText(ctx, text, x, y) {
-  ctx.fillStyle = themeColour("panel");
-  ctx.globalAlpha = 0.9;
-  ctx.fillRect(x - 3, y - 13, ctx.measureText(text).width + 6, 14);
-  ctx.globalAlpha = 1;
-  ctx.fillStyle = themeColour("text");
-  ctx.fillText(text, x, y);
-}
-
-/** Text with a rim in the colour of the page. */
-export function haloText(ctx, text, x, y) {
-  ctx.lineWidth = 3;
-  ctx.lineJoin = "round";
-  ctx.strokeStyle = themeColour("panel");
-  ctx.strokeText(text, x, y);
-  ctx.fillStyle = themeColour("text");
-  ctx.fillText(text, x, y);
-}
-
-/** A step of a scale of bytes that is easy to read: 1, 2 or 5 and zeros. */
-function roundStep(about) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, about)));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= about * 0.8);
+  for (const value of bytesTicks(top, small)) ctx.fillRect(view.left, Math.round(toY(value)), view.right - view.left, 1);
 }
 
 function paintParts(ctx, columns, { memory, category }, toY) {
@@ -174,29 +143,26 @@ function paintLimit(ctx, view, { limit, top, small }, toY) {
   const y = toY(limit);
   paintLimitLine(ctx, view, y);
   if (small) return;
-  ctx.font = TILE_FONT;
-  ctx.textAlign = "right";
-  ctx.textBaseline = "bottom";
-  haloText(ctx, `limit of a tile ${bytes(limit)}`, view.width - 6, y - 3);
+  paintNotes(ctx, view, [{ text: `limit of a tile ${bytes(limit)}`, x: view.right - 6, y: y - 9, after: false }]);
 }
 
 /** A dashed line across, with a rim so that it stands out from all colours. */
 export function paintLimitLine(ctx, view, y) {
   ctx.fillStyle = themeColour("panel");
   ctx.globalAlpha = 0.75;
-  ctx.fillRect(0, Math.round(y) - 1, view.width, 3);
+  ctx.fillRect(view.left, Math.round(y) - 1, view.right - view.left, 3);
   ctx.globalAlpha = 1;
   ctx.fillStyle = themeColour("bad");
-  for (let x = 0; x < view.width; x += 10) ctx.fillRect(x, Math.round(y) - 1, 6, 2);
+  for (let x = view.left; x < view.right; x += 10) ctx.fillRect(x, Math.round(y) - 1, 6, 2);
 }
 
-function paintChosen(ctx, view, tile) {
+function paintChosen(ctx, view, tile, height) {
   if (tile < 0) return;
   const x = view.toX(tile);
   const width = Math.max(1, view.toX(tile + 1) - x);
   ctx.strokeStyle = themeColour("accent");
   ctx.lineWidth = 1.5;
-  ctx.strokeRect(Math.round(x) - 1.5, 1, width + 3, view.height - 2);
+  ctx.strokeRect(Math.round(x) - 1.5, 1, width + 3, height - 2);
 }
 
 /** How a map lies in its view: `{columns, rows, cell}`, cells in pixels. */

@@ -1,4 +1,5 @@
 // What memory holds while a call runs: a curve over steps, the lives of tensors, and who is alive when.
+import {BYTES_WIDTH, NUMBERS_HEIGHT, paintNumbersAxis} from "../axes.js";
 import {Chart} from "../chart.js";
 import {categoryColumn, lineColumn, nameColumn, numberColumn} from "../columns.js";
 import {ipuChoice, ipuLink, numberField, pushButton, tickBox} from "../controls.js";
@@ -6,7 +7,8 @@ import {text} from "../document.js";
 import {bytes, element, percent, shortOrigin} from "../format.js";
 import {itemOf} from "../items.js";
 import {aliveAt, largestBetween, lifetimes} from "../lifetimes.js";
-import {LIFE_ROW, STEP_AXIS, paintCurve, paintLives, paintStepAxis, liveStepAt} from "../livedraw.js";
+import {LIFE_ROW, paintCurve, paintLives, liveStepAt} from "../livedraw.js";
+import {themeColour} from "../palette.js";
 import {inWords, legend, panel} from "../parts.js";
 import {exactly, linkable, linked, relinked} from "../store.js";
 import {sortableTable} from "../table.js";
@@ -14,6 +16,7 @@ import {tensorItem} from "../tiles.js";
 
 const CURVE_HEIGHT = 230;
 const CURVE_HEIGHT_SMALL = 110;
+const LIVES_TOP = CURVE_HEIGHT + NUMBERS_HEIGHT + 4;
 const MOST_LIVES = 40;
 
 /** The liveness of a report, linked with what is selected elsewhere. */
@@ -94,7 +97,8 @@ class LivenessView {
       name: "liveness",
       label: `IPU ${ipu}: bytes at each of ${life.steps} steps, at most ${bytes(life.bytes[life.worst])} `
         + `at step ${life.worst}; below, the lives of the largest tensors`,
-      height: alone ? CURVE_HEIGHT + STEP_AXIS + lives * LIFE_ROW + 6 : CURVE_HEIGHT_SMALL,
+      height: NUMBERS_HEIGHT + (alone ? CURVE_HEIGHT + lives * LIFE_ROW + 10 : CURVE_HEIGHT_SMALL),
+      left: BYTES_WIDTH,
       domain: [0, life.steps],
       least: Math.min(8, life.steps),
       fixed: !alone,
@@ -147,11 +151,13 @@ class LivenessView {
       step: ipu === this.focus ? this.step : null,
       small: !alone,
     });
+    paintNumbersAxis(ctx, view, alone ? CURVE_HEIGHT : CURVE_HEIGHT_SMALL, "step");
     if (!alone) return;
-    paintStepAxis(ctx, view, CURVE_HEIGHT);
     const seen = largestBetween(life, Math.floor(view.lo), Math.ceil(view.hi) - 1, MOST_LIVES);
     this.lives = seen.map((i) => this.lifeOf(ipu, i));
-    paintLives(ctx, view, this.lives, CURVE_HEIGHT + STEP_AXIS);
+    paintLives(ctx, view, this.lives, LIVES_TOP);
+    ctx.fillStyle = themeColour("text-soft");
+    ctx.fillText("tensors", 2, LIVES_TOP + LIFE_ROW / 2);
   }
 
   /** One tensor as a row of the table and a bar of the chart. */
@@ -168,7 +174,7 @@ class LivenessView {
   }
 
   barAt(y) {
-    const row = Math.floor((y - CURVE_HEIGHT - STEP_AXIS) / LIFE_ROW);
+    const row = Math.floor((y - LIVES_TOP) / LIFE_ROW);
     return this.ipu >= 0 && row >= 0 ? this.lives?.[row] : undefined;
   }
 
@@ -179,7 +185,7 @@ class LivenessView {
         `steps ${bar.first} to ${bar.last}`, bar.origin].filter(Boolean);
     }
     const step = liveStepAt(view, x, this.life(ipu));
-    if (step < 0 || (this.ipu >= 0 && y > CURVE_HEIGHT + STEP_AXIS)) return null;
+    if (step < 0 || (this.ipu >= 0 && y > LIVES_TOP)) return null;
     const life = this.life(ipu);
     return [
       `IPU ${ipu}, step ${step}: ${this.stepName(ipu, step)}`,

@@ -1,15 +1,16 @@
 // What the tiles hold: bars or maps of all tiles, and what lies on one of them.
+import {BYTES_WIDTH} from "../axes.js";
 import {Chart} from "../chart.js";
 import {choice, ipuChoice, ipuLink} from "../controls.js";
 import {bytes, element, percent} from "../format.js";
 import {onTheme} from "../palette.js";
 import {inWords, panel} from "../parts.js";
 import {exactly, linkable, linked, relinked} from "../store.js";
-import {mapHeight, mapWidth, paintRamp, paintScale, paintTileBars, paintTileMap, tileAtBar, tileAtMap} from "../tiledraw.js";
+import {mapHeight, mapWidth, paintRamp, paintTileBars, paintTileMap, tileAtBar, tileAtMap} from "../tiledraw.js";
 import {TileDetail} from "../tiledetail.js";
 import {countOver, linkedOnTiles, shownBytes, tileMemory, usedCategories} from "../tiles.js";
 
-const TILE_HEIGHTS = { bars: { alone: 300, small: 130 }, map: { alone: 520, small: 180 } };
+const TILE_HEIGHTS = { bars: { alone: 320, small: 150 }, map: { alone: 520, small: 180 } };
 const FEW_IPUS = 4; // as many have wide bars
 const LOW_USE = 0.25; // share of a tile under which bars are shown larger
 const ROOM_ABOVE = 1.15; // of bars
@@ -110,6 +111,7 @@ class MemoryView {
       name: map ? "memory-map" : "memory-tiles",
       label: `IPU ${ipu}: bytes on each of ${memory.tiles} tiles. ${this.captionText(ipu)}`,
       height,
+      left: map ? 0 : BYTES_WIDTH,
       domain: [0, memory.tiles],
       least: 16,
       fixed: map || this.ipu < 0,
@@ -180,7 +182,6 @@ class MemoryView {
     };
     if (this.mode === "map") paintTileMap(ctx, view, shown);
     else paintTileBars(ctx, view, shown);
-    if (this.mode === "bars" && !shown.small) paintScale(ctx, view, shown.top);
   }
 
   tileAt(ipu, x, y, view) {

@@ -1,13 +1,14 @@
 // The schedule of a pipeline: which micro-batch each IPU works on in each tick, and how long ticks take.
 
-import {Chart, ticksOf} from "../chart.js";
+import {insideAxes, paintNumbersAxis} from "../axes.js";
+import {Chart} from "../chart.js";
 import {cycles, element, exact, percent, seconds} from "../format.js";
 import {GRID_PHASES, PipelineGrid} from "../grid.js";
 import {inkOn, phaseColour, themeColour} from "../palette.js";
-import {figure, hatching, legend, paintRowLabels, panel} from "../parts.js";
+import {figure, hatching, legend, paintRowLabels, panel, phaseInWords} from "../parts.js";
 import {sortableTable} from "../table.js";
 
-const GRID_LEFT = 52;
+const GRID_LEFT = 56;
 const GRID_AXIS = 24;
 const TICK_BARS = 72;
 const CELL_NARROW = 4; // pixels, under which cells are shown as shares
@@ -61,7 +62,7 @@ class ScheduleView {
   build(root) {
     const used = GRID_PHASES.filter((phase) => this.grid.tasks.some((task) => task.phase === phase));
     const bubble = element("span", {}, element("span", { class: "swatch bubble" }), "bubble");
-    const words = legend(used.map((phase) => [phase, `phase-${phase}`]));
+    const words = legend(used.map((phase) => [phaseInWords(phase), `phase-${phase}`]));
     words.append(bubble);
     const box = panel("Ticks", [words]);
     root.append(box);
@@ -97,7 +98,7 @@ class ScheduleView {
       box,
       [
         { title: "Stage", value: (row) => row.stage, numeric: true },
-        { title: "Phase", value: (row) => row.phase, colour: (row) => `var(--phase-${row.phase})` },
+        { title: "Phase", value: (row) => phaseInWords(row.phase), width: 16, colour: (row) => `var(--phase-${row.phase})` },
         { title: "IPUs", value: (row) => row.ipus[0] ?? -1, text: (row) => row.ipus.join(", ") },
         {
           title: "Cycles of a task",
@@ -136,18 +137,15 @@ class ScheduleView {
 
   draw(ctx, view) {
     const width = view.toX(1) - view.toX(0);
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(GRID_LEFT, 0, view.width - GRID_LEFT, view.height);
-    ctx.clip();
-    ctx.fillStyle = hatching(ctx);
-    for (let ipu = 0; ipu < this.grid.ipus; ipu++)
-      ctx.fillRect(GRID_LEFT, ipu * this.row + 1, view.width, this.row - 2);
-    if (width < CELL_NARROW) this.drawShares(ctx, view);
-    else this.drawCells(ctx, view, width);
-    this.drawBars(ctx, view, width);
-    this.drawSelection(ctx, view);
-    ctx.restore();
+    insideAxes(ctx, view, view.height, () => {
+      ctx.fillStyle = hatching(ctx);
+      for (let ipu = 0; ipu < this.grid.ipus; ipu++)
+        ctx.fillRect(GRID_LEFT, ipu * this.row + 1, view.width, this.row - 2);
+      if (width < CELL_NARROW) this.drawShares(ctx, view);
+      else this.drawCells(ctx, view, width);
+      this.drawBars(ctx, view, width);
+      this.drawSelection(ctx, view);
+    });
     const labels = Array.from({ length: this.grid.ipus }, (_, ipu) => ({
       label: `IPU ${ipu}`,
       key: ipu,
@@ -256,16 +254,11 @@ class ScheduleView {
   }
 
   drawAxis(ctx, view) {
-    const y = this.rowsHeight + GRID_AXIS / 2;
-    ctx.fillStyle = themeColour("text-soft");
-    ctx.fillText("tick", 2, y);
+    paintNumbersAxis(ctx, view, this.rowsHeight + 2, "tick");
     ctx.fillText("cycles", 2, view.height - TICK_BARS / 2);
-    ctx.textAlign = "center";
-    const marks = ticksOf(view.lo, Math.max(view.hi - 1, view.lo), view.width / 70).filter(Number.isInteger);
-    for (const mark of marks) {
-      const x = view.toX(mark + 0.5);
-      if (x > GRID_LEFT + 4 && x < view.width) ctx.fillText(exact(mark), Math.min(x, view.width - 16), y);
-    }
+    ctx.textAlign = "right";
+    ctx.fillText(cycles(this.longest), GRID_LEFT - 6, view.height - TICK_BARS + 8);
+    ctx.fillText("0", GRID_LEFT - 6, view.height - 7);
     ctx.textAlign = "left";
   }
 
@@ -289,7 +282,7 @@ class ScheduleView {
   cellText(cell, ipu) {
     const own = this.grid.cyclesOf(cell.stage, cell.phase);
     const long = own === null ? "" : `, ${cycles(own)} cycles`;
-    return `IPU ${ipu}: stage ${cell.stage} ${cell.phase}, micro-batch ${cell.microBatch}${long}`;
+    return `IPU ${ipu}: stage ${cell.stage} ${phaseInWords(cell.phase)}, micro-batch ${cell.microBatch}${long}`;
   }
 
   click(x, y, view) {

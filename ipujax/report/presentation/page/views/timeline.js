@@ -1,5 +1,6 @@
 // What every IPU does when: a lane for each, from the whole call down to single steps.
 
+import {insideAxes} from "../axes.js";
 import {Bands} from "../bands.js";
 import {Chart} from "../chart.js";
 import {ChosenSteps} from "../chosen.js";
@@ -308,15 +309,12 @@ class TimelineView {
       this.chart.setHeight(this.lanesHeight() + AXIS_HEIGHT); // which draws again
       return;
     }
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(LABELS_WIDTH, 0, view.width - LABELS_WIDTH, view.height);
-    ctx.clip();
-    this.drawTick(ctx, view);
-    paintTimeAxis(ctx, view, LABELS_WIDTH, this.lanesHeight(), this.hertz);
-    this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
-    this.drawRange(ctx, view);
-    ctx.restore();
+    insideAxes(ctx, view, view.height, () => {
+      this.drawTick(ctx, view);
+      paintTimeAxis(ctx, view, LABELS_WIDTH, this.lanesHeight(), this.hertz);
+      this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
+      this.drawRange(ctx, view);
+    });
     const { lane: high } = this.layout;
     const rows = this.trace.lanes.map((_, ipu) => ({ label: `IPU ${ipu}`, key: ipu, y: (ipu + 0.5) * high }));
     paintRowLabels(ctx, rows, (ipu) => ipu === this.store.selection.ipu);
