@@ -79,7 +79,7 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_replicas", resolve_replicas(closed, replicas))
     # Before anything counts stores, or asks what is kept where.
-    closed = show("keep_small", keep_small(closed, options.minimum_remote_bytes))
+    closed = show("keep_small", keep_small(closed, options))
     # Before faults are watched, which are those of the results as they were before.
     formatted = number_formats(closed, options, replicas) if options.number_formats else closed
     emulates = formatted is not closed

@@ -31,6 +31,7 @@ class Options:
       stable_statistics: normalisations subtract the mean before they compute the variance.
       batch_norm_group: how many replicas share the statistics of batch normalisations.
       io_tiles: I/O runs on tiles of its own, which Grouped pipelines make use of.
+      has_remote: whether there is streaming memory; without, nothing is kept there by default.
       minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
       merged_copy_bytes: up to how many bytes copies between two IPUs go together.
       merged_host_bytes: the same of copies around calls of the host.
@@ -56,6 +57,7 @@ class Options:
     stable_statistics: bool = False
     batch_norm_group: int = 1
     io_tiles: bool = False
+    has_remote: bool = True
     minimum_remote_bytes: int = 0
     merged_copy_bytes: int = 0
     merged_host_bytes: int = 0

@@ -108,6 +108,7 @@ def training(cut, micro_batches, dtype=jnp.float32, updates=1):
             infeed_queue=elements,
             outfeed_queue=losses,
             optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(1e-3), loss),
+            offload_weight_update_variables=False,
             variables=weights,
             reduction_method="MEAN",
         )

@@ -64,6 +64,7 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         stable_statistics=norms.use_stable_statistics,
         batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
+        has_remote=_has_remote(device),
         minimum_remote_bytes=optimizations.minimum_remote_tensor_size,
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
@@ -95,7 +96,7 @@ def check_storage(program: ir.Program, device: LogicalDevice) -> None:
         `device_connection.enable_remote_buffers` says; with ALWAYS it is the one attached to.
     """
     connection = device.config.device_connection
-    if connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers:
+    if _has_remote(device):
         return
     stores = (node for node in ir.walk(program.body) if isinstance(node, ir.Store))
     if any(node.storage.remote for node in stores):
@@ -107,6 +108,12 @@ def check_storage(program: ir.Program, device: LogicalDevice) -> None:
             "(`gc-info -d 0 -I`); or offload nothing (offload_weight_update_variables=None, and "
             "its like, of pipelines and optimizers)",
         )
+
+
+def _has_remote(device: LogicalDevice) -> bool:
+    """Whether the system that a device's programs are compiled for has remote memory."""
+    connection = device.config.device_connection
+    return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers
 
 
 def is_logging_cycles(device: LogicalDevice) -> bool:

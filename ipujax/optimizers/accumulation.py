@@ -71,7 +71,10 @@ def dtype_chooser(
 
 
 def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:
-    """Where the optimizer's state waits between updates; raises `error` if that is nowhere."""
+    """Where the optimizer's state waits between updates; raises `error` if that is nowhere.
+
+    That is remote memory by default, where there is any, as in the original.
+    """
     if sharded and offload is False:
         raise error(
             "replicated_optimizer_state_sharding=True needs the optimizer state to be "
@@ -79,7 +82,12 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> op
             where=jaxpr.current_user_line(),
             fix="pass offload_weight_update_variables=True, or leave sharding off",
         )
-    return ops.Storage(remote=bool(offload) or sharded, sharded=sharded, what="state")
+    return ops.Storage(
+        remote=offload is not False,
+        sharded=sharded,
+        what="state",
+        by_default=offload is None and not sharded,
+    )
 
 
 def check_loop(name: str, count: int) -> None:

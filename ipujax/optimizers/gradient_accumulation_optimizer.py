@@ -55,7 +55,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
       opt: an optax transformation.
       num_mini_batches: mini-batches per update, at least 1.
       offload_weight_update_variables: keep the wrapped optimizer's state in remote memory between
-        updates; None means no, unless it is sharded. Leaves under
+        updates; None does so where the system has any, as the original does. Leaves under
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes stay.
       replicated_optimizer_state_sharding: each replica keeps an equal part of the state that is
         offloaded; None stands for the value of `offload_weight_update_variables`.

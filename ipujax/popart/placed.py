@@ -62,7 +62,11 @@ class Placed:
         """How `training.Pipeline` runs the stages."""
         is_apart = len(set(self.ipus)) == len(self.ipus)
         schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
-        return {"device_mapping": list(self.ipus), "pipeline_schedule": schedule}
+        return {
+            "device_mapping": list(self.ipus),
+            "pipeline_schedule": schedule,
+            "offload_weight_update_variables": False,  # nothing is off the chip, see TensorLocation
+        }
 
     def in_turn(self) -> Placed:
         """The same places, with stages that work one after the other: a model that is sharded."""

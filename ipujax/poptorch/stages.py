@@ -96,7 +96,8 @@ class Staged:
             return options
         # The mode that heeds `recomputationCheckpoint`, if there is recomputation at all.
         mode = RecomputationMode.RecomputeAndBackpropagateInterleaved
-        return {**options, "recomputation_mode": mode}
+        # Nothing is off the chip, see `TensorLocationSettings`.
+        return {**options, "recomputation_mode": mode, "offload_weight_update_variables": False}
 
 
 def staged(

@@ -25,11 +25,13 @@ class Storage:
       sharded: each replica keeps an equal slice of it; loading gathers the slices.
       what: what the value is, "state" of an optimizer or "sums" of gradients, for whoever asks
         how the program would do with other storage; "" for anything else.
+      by_default: nobody asked for streaming memory, so that a system without does as well.
     """
 
     remote: bool = False
     sharded: bool = False
     what: str = dc.field(default="", repr=False)
+    by_default: bool = dc.field(default=False, repr=False)
 
     def __bool__(self) -> bool:
         """Whether storing does anything at all."""

@@ -44,7 +44,11 @@ def zeros(*shape: int) -> Callable[[], Any]:
 def training(
     stages: int, micro_batches: int, *, width: int = 16, batch: int = 8, **arguments: Any
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A pipeline with a square matrix for each stage, trained by Adam; and its arguments."""
+    """A pipeline with a square matrix for each stage, trained by Adam; and its arguments.
+
+    The optimizer's state is on the tiles unless `arguments` say otherwise.
+    """
+    arguments = {"offload_weight_update_variables": False, **arguments}
 
     def stage(number: int) -> Callable[..., Any]:
         return lambda weights, x, y: (jnp.tanh(x @ weights[number]), y)

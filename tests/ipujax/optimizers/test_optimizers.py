@@ -482,12 +482,12 @@ def test_offloading_shows_in_the_program(minimum: int, offloaded: int) -> None:
     config.auto_select_ipus = 1
     config.optimizations.minimum_remote_tensor_size = minimum
     config.configure_ipu_system()
-    for options in ((), (True,), (True, True), (None, True)):
+    for options in ((), (False,), (True,), (True, True), (None, True)):
         opt = GradientAccumulationOptimizerV2(optax.adam(0.01), 2, *options)
         body = lambda params, state, opt=opt: opt.update(params, state, params)  # noqa: E731
         run = ipu.compile(lambda p, s, body=body: repeat(2, body, [p, s]))
         text = run.lower(PARAMS, opt.init(PARAMS)).as_text()
-        count = offloaded if options else 0
+        count = 0 if options == (False,) else offloaded
         assert [text.count(" store ipu 0 remote"), text.count(" load ipu 0 remote")] == [count] * 2
         assert text.count("sharded") == (2 * count if len(options) > 1 else 0)
 

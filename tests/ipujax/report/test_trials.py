@@ -67,7 +67,8 @@ def test_whoever_follows_advice_gets_what_it_says() -> None:
 def layers(
     counts: Sequence[int], width: int, **arguments: Any
 ) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """A pipeline whose stages have so many layers of one matrix each."""
+    """A pipeline whose stages have so many layers of one matrix each, and all state on tiles."""
+    arguments = {"offload_weight_update_variables": False, **arguments}
     total = sum(counts)
     starts = [sum(counts[:n]) for n in range(len(counts))]
 

@@ -270,17 +270,21 @@ def offloading(offload: bool | None) -> Any:
 @pytest.mark.parametrize("kind", list(DeviceConnectionType))
 @pytest.mark.parametrize("enabled", [False, True])
 def test_offloading_needs_remote_buffers(kind: DeviceConnectionType, enabled: bool) -> None:
-    """What the attached system has is known; of any other the configuration must say so."""
+    """What the attached system has is known; of any other the configuration must say so.
+
+    State is offloaded by default where it can be.
+    """
     config = IPUConfig()
     config.auto_select_ipus = 2
     config.device_connection.type = kind
     config.device_connection.version = "ipu2"
     config.device_connection.enable_remote_buffers = enabled
     config.configure_ipu_system()
-    assert "store" not in offloading(None).as_text()
+    assert "store" not in offloading(False).as_text()
     if enabled or kind is DeviceConnectionType.ALWAYS:
-        assert "store" in offloading(True).as_text()
+        assert all("store" in offloading(each).as_text() for each in (None, True))
         return
+    assert "store" not in offloading(None).as_text()
     message = rf"keeps values in remote memory.* {kind.name}, and"
     with pytest.raises(ConfigError, match=message) as refused:
         offloading(True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import jax
+import pytest
 
 from lowering.ops.storage import Storage, load, store
+from lowering.options import Options
 from lowering.passes.keep_small import keep_small
 from tests.lowering.samples import V, jaxpr_text, trace
 
 REMOTE = Storage(remote=True)
+
+
+def least(size: int) -> Options:
+    return Options(minimum_remote_bytes=size)
 
 
 def nested(x):
@@ -19,9 +25,18 @@ def nested(x):
 
 
 def test_only_what_is_large_is_stored(golden):
-    golden(jaxpr_text(keep_small(trace(nested, V), V.size * V.dtype.itemsize + 1)))
+    golden(jaxpr_text(keep_small(trace(nested, V), least(V.size * V.dtype.itemsize + 1))))
 
 
 def test_what_has_the_least_size_is_stored():
     closed = trace(nested, V)
-    assert keep_small(closed, V.size * V.dtype.itemsize) is closed
+    assert keep_small(closed, least(V.size * V.dtype.itemsize)) is closed
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_what_nobody_asked_for_is_stored_where_there_is_something_to_store_it_in(by_default: bool):
+    storage = Storage(remote=True, by_default=by_default)
+    closed = trace(lambda x: load(store(x, storage), storage) * 2, V)
+    assert keep_small(closed, Options()) is closed
+    without = jaxpr_text(keep_small(closed, Options(has_remote=False)))
+    assert ("ipu_store" in without) != by_default
