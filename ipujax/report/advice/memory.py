@@ -85,15 +85,24 @@ def _modelled(profile: machine.Profile, trial: Trial) -> Advice:
     what = " + ".join(c.short for c in trial.changes) if several else trial.changes[0].text
     lacks = [f"{size(need)} off IPU {n}" for n, need in enumerate(need_bytes(after)) if need]
     left = "fits" if after.fits else f"still needs {', '.join(lacks[:3]) or 'less code'}"
-    slower = trial.profile.cycles / max(profile.cycles, 1)
-    # Two digits do not tell it from one.
-    price = "about as many" if abs(slower - 1) < 0.05 else f"{slower:.2g} x the"
     text = (
         f"{what}: {left}, fullest tile {int(before.tile_peak_bytes.max()):,} -> {fullest:,} bytes "
-        f"({fullest / after.limit:.0%} of what there is), for {price} cycles"
+        f"({fullest / after.limit:.0%} of what there is), for {_price(profile, trial.profile)}"
     )
+    if several:  # what cuts the model again takes more words than there
+        text += "".join(f"; {c.short}: {c.text}" for c in trial.changes if c.first)
     rule = "combination" if several else trial.changes[0].rule
     return Advice(rule, text, max(spared, 0), after.fits, fullest)
+
+
+def _price(before: machine.Profile, after: machine.Profile) -> str:
+    """What a change costs in time: for each micro-batch, where their number changes."""
+    old, new = (0 if p.pipeline is None else p.pipeline.micro_batches for p in (before, after))
+    same = old == new
+    slower = after.cycles / max(before.cycles, 1) * (1 if same else old / new)
+    # Two digits do not tell it from one.
+    price = "about as many" if abs(slower - 1) < 0.05 else f"{slower:.2g} x the"
+    return f"{price} cycles" + ("" if same else " per micro-batch")
 
 
 def _about_data(evidence: Evidence) -> Iterator[Advice]:

@@ -65,7 +65,7 @@ def test_whoever_follows_advice_gets_what_it_says() -> None:
 
 
 def layers(
-    counts: Sequence[int], width: int, **arguments: Any
+    counts: Sequence[int], width: int, micro_batches: int = 16, **arguments: Any
 ) -> tuple[Callable[..., Any], Sequence[Any]]:
     """A pipeline whose stages have so many layers of one matrix each, and all state on tiles."""
     arguments = {"offload_weight_update_variables": False, **arguments}
@@ -85,7 +85,7 @@ def layers(
     def train(weights: Any) -> Any:
         return pipeline(
             [stage(number) for number in range(len(counts))],
-            16,
+            micro_batches,
             infeed_queue=elements,
             outfeed_queue=losses,
             optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(0.1), loss),
@@ -128,6 +128,20 @@ def test_what_does_not_do_alone_is_tried_together() -> None:
     after = of_layers((2, 2, 2, 2), 4, offload_weight_update_variables=True)
     assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.02)
     assert after.memory.fits
+
+
+def test_a_combination_says_all_that_a_new_cut_takes() -> None:
+    """Twice as many IPUs take turns with another number of micro-batches."""
+    report = of_layers((4, 4), 4, micro_batches=12)
+    entry = report.advice[0]
+    assert entry.rule == "combination"
+    assert "gradient_accumulation_count=16: with 2, 2, 2, 2 products" in entry.text
+    after = of_layers((2, 2, 2, 2), 4, micro_batches=16, offload_weight_update_variables=True)
+    slower = (after.cycles / 16) / (report.cycles / 12)
+    price = re.search(r"for ([\d.]+) x the cycles per micro-batch", entry.text)
+    assert price is not None
+    assert float(price[1]) == pytest.approx(slower, rel=0.05)
+    assert entry.fullest_bytes == pytest.approx(fullest(after), rel=0.02)
 
 
 def change(name: str) -> Change:
