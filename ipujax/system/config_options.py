@@ -25,6 +25,7 @@ from ipujax.system.poplar_options import (
 
 _MOST = 2**31 - 1
 _COUNT = 0, _MOST
+_TILES = 0, 1 << 16  # what can be modelled in a second
 _BYTES = 0, 2**63 - 1
 
 
@@ -126,7 +127,7 @@ class IoTiles(ConfigNode):
         go without these tiles.
     """
 
-    num_io_tiles: int = option(0, effect=Effect.MODEL, limits=_COUNT)
+    num_io_tiles: int = option(0, effect=Effect.MODEL, limits=_TILES)
     place_ops_on_io_tiles: bool = option(False, effect=Effect.MODEL)
     available_memory_proportion: float = option(0.9, effect=Effect.MODEL, limits=(0, 1))
 
@@ -141,7 +142,7 @@ class IpuModel(ConfigNode):
     """
 
     compile_ipu_code: bool = option(True, effect=Effect.MODEL)
-    tiles_per_ipu: int = option(0, effect=Effect.MODEL, limits=_COUNT)
+    tiles_per_ipu: int = option(0, effect=Effect.MODEL, limits=_TILES)
     version: str = option("ipu2", effect=Effect.MODEL)
 
 

@@ -186,13 +186,17 @@ class Option(Member):
                 f"'{metadata.name}' belongs to a configuration that is in use and cannot change; "
                 "assign to your own config and configure the system again"
             )
+        self.check_value(metadata, value)
+        metadata.warn_if_deprecated()
+        node._values[self.name] = value
+        node._assigned.add(self.name)
+
+    def check_value(self, metadata: AttributeMetadata, value: Any) -> None:
+        """Raises for a value that the option cannot have."""
         metadata.check_type(value)
         self._check_limits(metadata.name, value)
         if self.check is not None:
             self.check(value)
-        metadata.warn_if_deprecated()
-        node._values[self.name] = value
-        node._assigned.add(self.name)
 
     def _check_limits(self, name: str, value: object) -> None:
         if self.limits is None:

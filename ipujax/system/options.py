@@ -8,8 +8,7 @@ from typing import Any, cast
 from ipujax.errors import ConfigError
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_options import SystemOptions
-from ipujax.system.config_schema import ConfigNode, assigned_names, walk
-from ipujax.system.poplar_options import check_compilation_options, planner_options
+from ipujax.system.config_schema import ConfigNode, Option, assigned_names, walk
 
 _VERSIONS = ("ipu1", "ipu2", "ipu21")
 
@@ -47,7 +46,7 @@ def _hashable(value: Any) -> Any:
 
 
 def check_consistency(config: SystemOptions, *, on_ipu_model: bool, running: int = 1) -> None:
-    """Checks options against one another.
+    """Checks options, each by itself and against one another.
 
     Args:
       config: the configuration to check.
@@ -61,9 +60,14 @@ def check_consistency(config: SystemOptions, *, on_ipu_model: bool, running: int
     _check_versions(config)
     _check_processes(config, on_ipu_model, running)
     _check_tiles(config)
-    check_compilation_options(config.compilation_poplar_options)
-    for name in ("matmuls", "convolutions"):
-        planner_options(getattr(config, name).poplar_options, f"{name}.poplar_options")
+    _check_each(config)
+
+
+def _check_each(config: SystemOptions) -> None:
+    """Checks each option again: lists and dicts may have changed since they were assigned."""
+    for name, member, value in walk(config):
+        if isinstance(member, Option):
+            member.check_value(config.get_attribute_metadata(name), value)
 
 
 def _check_selection(config: SystemOptions, on_ipu_model: bool) -> None:

@@ -24,6 +24,7 @@ VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _CONFIG = "compilation_poplar_options"
 
 _REPORTS = "autoreport."  # names that `report.auto_report` checks
+_NOT_FLAGS = ("autoReport.directory", "autoReport.executionProfileProgramRunCount")
 _ALIKE = 0.85  # of difflib
 _SHOWN = 200  # characters of a value that is wrong
 _DTYPES = ("half", "float", "float16", "float32")
@@ -153,7 +154,11 @@ def check_compilation_options(options: Mapping[Any, Any]) -> None:
     Raises:
       ConfigError: (a `ValueError`) a value that ipujax cannot work with.
     """
-    may_run_out_of_memory(EngineOptions(_named(options), {}))
+    given = EngineOptions(_named(options), {})
+    may_run_out_of_memory(given)
+    for name in given.names:
+        if name.lower().startswith(_REPORTS) and name not in _NOT_FLAGS:
+            given.is_true(name, default=False)
 
 
 def check_matmul_options(options: Mapping[Any, Any]) -> None:

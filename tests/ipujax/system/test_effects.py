@@ -246,6 +246,37 @@ def test_wrong_options_of_the_engine_are_refused_when_set() -> None:
         IPUConfig().compilation_poplar_options = {"debug.allowOutOfMemory": -1}
 
 
+@pytest.mark.parametrize("wrong", [True, "yes", 1])
+def test_wrong_options_of_reports_are_refused_when_set(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"autoReport.all.* but must be the text"):
+        IPUConfig().compilation_poplar_options = {"autoReport.all": wrong}
+
+
+@pytest.mark.parametrize("name", ["matmuls", "convolutions", "pooling"])
+def test_what_changes_in_place_is_looked_at_when_configuring(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = IPUConfig()
+    option = f"noSuchOptionOf_{name}"
+    getattr(config, name).poplar_options[option] = "1"
+    config.gcl_poplar_options[option] = "1"
+    config.configure_ipu_system()
+    for where in (f"{name}.poplar_options", "gcl_poplar_options"):
+        assert f"{where}['{option}'] changes nothing" in caplog.text
+
+
+def test_wrong_values_in_place_are_refused_when_configuring() -> None:
+    config = IPUConfig()
+    config.matmuls.poplar_options["availableMemoryProportion"] = "nan"
+    with pytest.raises(ConfigError, match="must be a number from 0 to 1"):
+        config.configure_ipu_system()
+    config = IPUConfig()
+    config.auto_select_ipus = [1]
+    config.auto_select_ipus.append(-1)
+    with pytest.raises(ConfigError, match="'auto_select_ipus' is .* but must be numbers from 0"):
+        config.configure_ipu_system()
+
+
 def test_every_option_of_the_model_is_tried() -> None:
     tried = CHANGED.keys() | ELSEWHERE.keys()
     assert {n for n, effect in OPTIONS.items() if effect in (Effect.MODEL, Effect.NONE)} <= tried
