@@ -273,7 +273,7 @@ def test_wrong_values_in_place_are_refused_when_configuring() -> None:
     config = IPUConfig()
     config.auto_select_ipus = [1]
     config.auto_select_ipus.append(-1)
-    with pytest.raises(ConfigError, match="'auto_select_ipus' is .* but must be numbers from 0"):
+    with pytest.raises(ConfigError, match=r"'auto_select_ipus' is .* but must be numbers from 0"):
         config.configure_ipu_system()
 
 
