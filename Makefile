@@ -56,7 +56,8 @@ $(NOTEBOOKS): build/notebooks/%.ipynb: notebooks/%.py $(STAMP)-test
 	@$(BIN)/jupyter-execute --inplace "$@"
 
 docs: $(STAMP)-test
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	$(BIN)/python -m sphinx --jobs auto --fail-on-warning --keep-going --quiet docs build/docs
+	$(BIN)/python -m tests.check_site build/docs
 	@echo "built build/docs/index.html"
 
 kept-notebooks: $(NOTEBOOKS)

@@ -1,21 +1,24 @@
-"""How Sphinx builds the site: `make docs`. The reference is written from the public names."""
+"""How Sphinx builds the site: `make docs`.
+
+The pages are plain Markdown, to be read on their own, too. What only the site has is added while
+Sphinx reads them: see `site_sources.py`; the reference is written by `site_reference.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+import site_reference  # noqa: E402
+import site_sources  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
 import ipujax  # noqa: E402
-from ipujax.names import public_names  # noqa: E402
 
 project = "ipujax"
 author = "the authors of ipujax"
@@ -29,6 +32,10 @@ suppress_warnings = ["ref.python"]  # annotations such as `type`, which are attr
 html_theme = "sphinx_book_theme"
 html_title = "ipujax"
 html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
+html_context = {"default_mode": "auto"}
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+toc_object_entries_show_parents = "hide"
 
 nb_execution_mode = "off"  # the notebooks carry their outputs
 myst_heading_anchors = 3
@@ -39,67 +46,11 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
-PAGE = """\
-# `{name}`
-
-```{{eval-rst}}
-.. automodule:: {module}
-   :exclude-members: {elsewhere}
-```
-"""
-
-
-def public_modules() -> Iterator[ModuleType]:
-    """All that are listed in `ipujax/__init__.pyi`, and those that they list."""
-    waiting = [getattr(ipujax, name) for name in sorted(public_names())]
-    while waiting:
-        module = waiting.pop(0)
-        if isinstance(module, ModuleType) and module.__name__.startswith("ipujax."):
-            yield module
-            waiting += [getattr(module, name) for name in module.__all__]
-
-
-def write_reference(folder: Path) -> None:
-    """A page for each public module; what several of them have is on the first one's page."""
-    folder.mkdir(exist_ok=True)
-    told: dict[int, str] = {}
-    for module in dict.fromkeys(public_modules()):
-        name = module.__name__.removeprefix("ipujax.")
-        members = {each: getattr(module, each) for each in module.__all__}
-        elsewhere = [
-            each
-            for each, value in members.items()
-            if isinstance(value, ModuleType) or told.setdefault(id(value), name) != name
-        ]
-        page = PAGE.format(name=name, module=module.__name__, elsewhere=", ".join(elsewhere))
-        for each in elsewhere:
-            owner = told.get(id(members[each]))
-            page += f"\n`{each}`: see [`{owner}`]({owner}.md).\n" if owner else ""
-        write(folder / f"{name}.md", page)
-
-
-def write(path: Path, text: str) -> None:
-    """What has not changed keeps its time, so that Sphinx does not build it again."""
-    if not path.exists() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
-
-
-def copy_notebooks(folder: Path) -> None:
-    """Sphinx reads what is below its own folder."""
-    folder.mkdir(exist_ok=True)
-    for notebook in sorted((DOCS.parent / "notebooks").glob("*.ipynb")):
-        write(folder / notebook.name, notebook.read_text("utf-8"))
-
-
-write_reference(DOCS / "api")
-copy_notebooks(DOCS / "notebooks")
+site_reference.write_pages(DOCS / "api")
+site_sources.copy_notebooks(DOCS.parent / "notebooks", DOCS / "notebooks")
 
 
 def setup(app: Sphinx) -> None:
-    """Links to notebooks lead to the copies, and links of notebooks back."""
-
-    def led_to(app: Sphinx, page: str, source: list[str]) -> None:
-        text = source[0].replace("](../notebooks/", "](notebooks/")
-        source[0] = text.replace("](../docs/", "](../")
-
-    app.connect("source-read", led_to)
+    """Has both read along."""
+    site_sources.connect(app)
+    site_reference.connect(app)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,31 @@ def test_cited_sections_of_the_hardware_page_exist(place: str) -> None:
 def test_links_within_the_hardware_page_lead_to_sections() -> None:
     anchors = {heading.lower().replace(" ", "-") for heading in HEADINGS}
     assert set(re.findall(r"\]\(#([\w-]+)\)", HARDWARE)) <= anchors
+
+
+TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")]
+TEXTS += sorted(ROOT.glob("docs/*.md"))
+TARGET = re.compile(r'(?:\]\(|src="|srcset=")([^)"\s#]*)(?:#([^)"\s]*))?[)"]')
+
+
+def anchors_of(text: str) -> set[str]:
+    """As code hosts make them of headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_pages_can_be_read_where_the_code_is(path: Path) -> None:
+    """What they link to is there, and nothing is written for Sphinx alone."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.findall(r"^`{3,}\{.*|^:::.*|\{\w+\}`", text, re.MULTILINE)
+    for target, anchor in TARGET.findall(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)):
+        if ":" in target:
+            continue
+        found = (path.parent / target).resolve() if target else path
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors_of(found.read_text(encoding="utf-8")), (target, anchor)
 
 
 def test_make_test_runs_the_command_of_the_readme() -> None:

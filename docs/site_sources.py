@@ -1,0 +1,94 @@
+"""What the site adds to pages that are plain Markdown: what leads on, pictures for both themes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+
+# Pages whose lists and tables are a level of the site.
+HUBS = ("index", "tutorials", "how_to", "reference", "explanation")
+ENTRY = re.compile(r"^[*|].*", re.MULTILINE)
+LINK = re.compile(r"\]\(([\w/]+)\.(?:md|ipynb)\)")
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(.+?)">\s*<img src="(.+?)" alt="(.+?)">\s*</picture>'
+)
+EXAMPLE = "<!-- here the site shows the example of the README -->"
+
+TREE = """
+
+```{{toctree}}
+:hidden:
+:maxdepth: 2
+:glob:
+
+{pages}
+```
+"""
+BOTH_PICTURES = """\
+```{{image}} {light}
+:class: only-light
+:alt: "{words}"
+```
+
+```{{image}} {dark}
+:class: only-dark
+:alt: "{words}"
+```
+"""
+INCLUDE = """\
+```{include} ../README.md
+:start-after: "</picture>"
+:end-before: "## Try it"
+:relative-docs: docs/
+```
+"""
+
+
+def copy_notebooks(source: Path, folder: Path) -> None:
+    """Sphinx reads what is below its own folder."""
+    folder.mkdir(exist_ok=True)
+    for notebook in sorted(source.glob("*.ipynb")):
+        write(folder / notebook.name, notebook.read_text("utf-8"))
+
+
+def write(path: Path, text: str) -> None:
+    """What has not changed keeps its time, so that Sphinx does not build it again."""
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+
+
+def read(page: str, text: str) -> str:
+    """The source of a page as the site takes it."""
+    # Links to notebooks lead to the copies, and links of notebooks back.
+    text = text.replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
+    text = PICTURE.sub(_both_pictures, text).replace(EXAMPLE, INCLUDE)
+    if page in HUBS:
+        entries = " ".join(ENTRY.findall(text))
+        text += TREE.format(pages="\n".join(dict.fromkeys(LINK.findall(entries))))
+    if page == "modules":
+        text = re.sub(r"^\| `([\w.]+)` \|", _with_its_page, text, flags=re.MULTILINE)
+        text = text.replace("The root of the package", "[The root of the package](api/ipujax.md)")
+        text += TREE.format(pages="api/ipujax\napi/*")
+    return text
+
+
+def _both_pictures(found: re.Match[str]) -> str:
+    dark, light, words = found.groups()
+    return BOTH_PICTURES.format(light=light, dark=dark, words=words)
+
+
+def _with_its_page(found: re.Match[str]) -> str:
+    return f"| [`{found[1]}`](api/{found[1]}.md) |"
+
+
+def connect(app: Sphinx) -> None:
+    """Reads along with Sphinx."""
+
+    def on_read(app: Sphinx, page: str, source: list[str]) -> None:
+        source[0] = read(page, source[0])
+
+    app.connect("source-read", on_read)

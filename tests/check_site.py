@@ -1,0 +1,59 @@
+"""`python -m tests.check_site FOLDER`: whether all that the pages of a site lead to is there.
+
+Sphinx checks what is written in Markdown; this also finds what stands in HTML, and what was not
+copied. Only the site's own files count: what is elsewhere would need the network.
+"""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+class Page(HTMLParser):
+    """The links, pictures and anchors of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Takes what an element names."""
+        given = dict(attrs)
+        self.anchors.add(given.get("id") or "")
+        for name in ("href", "src"):
+            if tag in ("a", "img", "script", "link"):
+                self.targets.add(given.get(name) or "")
+
+
+def missing(folder: Path) -> list[str]:
+    """What pages lead to that is not there, each as `page: target`."""
+    paths = [path for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts]
+    pages = {path.resolve(): Page(path.read_text("utf-8")) for path in paths}
+    found: list[str] = []
+    for path, page in pages.items():
+        for target in sorted(page.targets):
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            leads_to = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            there = pages.get(leads_to)
+            is_anchor = bool(there and parts.fragment)
+            if not leads_to.exists() or (is_anchor and parts.fragment not in there.anchors):
+                found.append(f"{path.relative_to(folder.resolve())}: {target}")
+    return found
+
+
+def main(folder: str) -> int:
+    """Says what is missing; 1 if there is anything."""
+    found = missing(Path(folder))
+    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
