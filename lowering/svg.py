@@ -16,14 +16,15 @@ RED, FAINT = "#d55e00", "#8a94a1"
 
 _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 _LETTER = 6.6  # how wide a letter of 12 pixels is, about
+_SMALLEST = 0.75  # a narrower page does not shrink it further, so that it can be read, but scrolls
 _HEADS = {"right": "l-8-4v8z", "up": "l-4 8h8z", "down": "l-4-8h8z"}
 
 
 class Drawing:
-    """A drawing of a size in pixels; `str` of it is an `<svg>` element.
+    """A drawing of a size in pixels; `str` of it is an `<svg>` element in a box that scrolls.
 
     Args:
-      width: of the page, in pixels; a narrower page shrinks it.
+      width: of the page, in pixels; a narrower page shrinks it somewhat, or shows a part of it.
       height: likewise.
       title: what a screen reader says.
     """
@@ -68,9 +69,11 @@ class Drawing:
     def __str__(self) -> str:
         width, height = self._size
         return (
+            '<div style="overflow-x:auto">'
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" style="max-width:100%;height:auto" role="img" {_FONT} '
-            f'aria-label="{escape(self._title)}">{"".join(self._parts)}</svg>'
+            f'width="{width}" style="max-width:100%;min-width:{_SMALLEST * width:g}px;height:auto" '
+            f'role="img" {_FONT} '
+            f'aria-label="{escape(self._title)}">{"".join(self._parts)}</svg></div>'
         )
 
 

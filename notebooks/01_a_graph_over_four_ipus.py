@@ -23,6 +23,8 @@
 # gives the same numbers on a single device.
 
 # %%
+import contextlib
+import io
 import itertools
 import os
 
@@ -42,10 +44,14 @@ print(jax.devices())
 #
 # The virtual machine has sixteen IPUs, and lists them as `gc-info -l` would in a shell: first each
 # alone, then in groups of two, four, eight and sixteen that are linked among themselves. Every
-# line has an id, and an id is what a program attaches to.
+# group has an id, and an id is what a program attaches to. Here are the first lines, and group 24.
 
 # %%
-info.main(["--list-devices"])
+with contextlib.redirect_stdout(io.StringIO()) as listed:
+    info.main(["--list-devices"])
+lines = listed.getvalue().splitlines()
+group = next(number for number, line in enumerate(lines) if "- Id: [24]" in line)
+print(*lines[:4], "...", *lines[group : group + 5], sep="\n")
 
 # %% [markdown]
 # Asking for a number of IPUs takes the first group that is large enough. Four IPUs are group 24,
@@ -85,6 +91,7 @@ assert orders["HOOF"] == tuple(numbering[i] for i in (0, 2, 4, 6, 7, 5, 3, 1))
 assert orders["AUTO"] == orders["SNAKE"]
 
 config.configure_ipu_system()  # back to the four
+ipu.compile(lambda: jnp.zeros(())).lower().device
 
 # %% [markdown]
 # ## What does my function become?
@@ -132,7 +139,7 @@ print(lowered)
 # A notebook draws it, too: the IPUs, what they run, and what flows between them.
 
 # %%
-lowered  # noqa: B018
+lowered
 
 # %% [markdown]
 # Read it from the top. Arguments begin on the host and are copied to the IPUs that read them, so

@@ -231,7 +231,7 @@ print(f"idle: {simulated.bubble:.0%} with {MICRO_BATCHES} micro-batches")
 longer = ipu.schedules.simulate(ipu.schedules.grouped(4, 64))
 print(f"idle: {longer.bubble:.0%} with 64")
 assert longer.bubble < simulated.bubble == 0.5
-schedule  # noqa: B018
+schedule
 
 # %% [markdown]
 # ## What waits, and what recomputation saves

@@ -37,7 +37,7 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 # ## The patient
 #
 # A residual network of twelve layers that reads handwritten digits, trained with Adam. So that a
-# small model is a tight fit, the IPUs are small, too: 32 tiles each instead of 1 472. All that is
+# small model is a tight fit, the IPUs are small, too: 32 tiles each instead of 1472. All that is
 # said below holds for large ones.
 #
 # What we shall change are the arguments of `training`: how many layers each stage has, how many
@@ -199,7 +199,7 @@ print(f"cycles: {found.cycles:,} -> {balanced.cycles:,}")
 print(f"utilisation: {found.pipeline.utilisation:.0%} -> {balanced.pipeline.utilisation:.0%}")
 assert balanced.memory.fits
 assert balanced.cycles < found.cycles
-balanced.memory  # noqa: B018
+balanced.memory
 
 # %% [markdown]
 # It fits. The time is better, and the bubble is what it was: it depends on the number of
@@ -262,7 +262,7 @@ assert half.throughput > 2 * found.throughput
 # are linked: click on an operation, and the others show where it is.
 
 # %%
-half  # noqa: B018
+half
 
 # %% [markdown]
 # `to_html` writes the same page to a file that needs nothing else, `to_json` one that programs can

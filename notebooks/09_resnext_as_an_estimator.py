@@ -191,4 +191,4 @@ def one_image():
 
 report = full.report(input_fn=one_image)
 print(str(report)[:1800])
-report.memory  # noqa: B018
+report.memory

@@ -209,7 +209,7 @@ print(report)
 # IPUs:
 
 # %%
-report  # noqa: B018
+report
 
 # %% [markdown]
 # ## What it has learned

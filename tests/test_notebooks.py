@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 
 from tests.harness import ROOT
+from tests.keep_notebooks import keep_drawings
 
 jupytext = pytest.importorskip("jupytext", reason="the extra `notebooks` is not installed")
 nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
 
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
-PICTURES = ("image/png", "image/svg+xml")
 MOST_BYTES = 600_000
+MOST_LINES, MOST_LETTERS = 60, 6_000  # of what one output prints
 # What differs from machine to machine: folders of users and of temporary files.
 OF_A_MACHINE = re.compile(r"/(?:home|root|tmp|work|Users)/\w")
 
@@ -45,9 +47,29 @@ def test_it_has_been_run(source: Path) -> None:
 @notebooks
 def test_it_has_a_picture_and_is_small(source: Path) -> None:
     data = [output.get("data", {}) for output in outputs(source)]
-    drawn = [each for each in data if "<svg" in each.get("text/html", "")]
-    assert drawn or [each for each in data if any(kind in each for kind in PICTURES)]
+    pages = [each.get("text/html", "") for each in data]
+    drawn = [page for page in pages if page.startswith("<img ")]
+    assert drawn or [each for each in data if "image/png" in each]
+    assert not [page for page in pages if "<svg" in page and "<iframe" not in page]
     assert source.with_suffix(".ipynb").stat().st_size < MOST_BYTES
+
+
+@notebooks
+def test_it_prints_what_can_be_read(source: Path) -> None:
+    for output in outputs(source):
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        assert text.count("\n") < MOST_LINES
+        assert len(text) < MOST_LETTERS
+
+
+def test_drawings_are_kept_as_images() -> None:
+    data = {"text/html": '<div><svg width="9" style="x:y" aria-label="a"><g></g></svg></div>'}
+    keep_drawings(data)
+    found = re.fullmatch(
+        r'<img src="data:image/svg\+xml;base64,(.+)" alt="a" width="9">', *data.values()
+    )
+    assert found
+    assert base64.b64decode(found[1]).startswith(b'<svg width="9" style="background:#fff;')
 
 
 @notebooks

@@ -89,7 +89,8 @@ def main() -> float:
 
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     executable.report().to_html(REPORT)
-    print(f"what this would take on two real IPUs: {REPORT}, a page for your browser")
+    print("what this would take on two real IPUs, as a page for your browser:")
+    print(f"  {REPORT}")
     return accuracy
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import math
+import shutil
+import textwrap
 
 from lowering import HOST, ir, jaxpr, marks, shape_of
 
 _SHOWN = 6
 _PARTS = ("queues", "forward", "backward", "update")
+_INDENT = 18  # of what a part runs
 
 
 class _Kinds:
@@ -27,7 +30,14 @@ class _Kinds:
         names = [name for name, _ in self.read.most_common()]
         shown = [f"{n} x{self.count[n]}" if self.count[n] > 1 else n for n in names[:_SHOWN]]
         rest = len(names) - len(shown)
-        return ", ".join(shown + [f"{rest} more kinds"] * bool(rest)) or "-"
+        words = shown + [f"{rest} more kinds"] * bool(rest) or ["-"]
+        lines = textwrap.wrap(
+            ", ".join(word.replace(" ", "~") for word in words),  # each stays on a line
+            max(shutil.get_terminal_size((100, 24)).columns - _INDENT, 1),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return f"\n{' ' * _INDENT}".join(lines).replace("~", " ")
 
 
 def who_runs_what(program: ir.Program) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Protocol
@@ -30,6 +31,7 @@ class _Line:
 
     def __init__(self, total: int | None, desc: str):
         self._total, self._title, self._done, self._note = total, desc, 0, ""
+        self._length = 0
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
         del refresh
@@ -40,7 +42,10 @@ class _Line:
         total = self._total
         if self._done % max((total or 0) // 100, 1) == 0 or self._done == total:
             share = f"{100 * self._done // total:3d}%" if total else f"{self._done}"
-            print(f"\r{self._title}: {share} {self._note}", end="", file=sys.stderr)
+            line = f"{self._title}: {share} {self._note}".ljust(self._length)
+            self._length = len(line.rstrip())  # what a shorter line covers
+            room = shutil.get_terminal_size().columns - 1  # a longer one would begin another
+            print(f"\r{line[:room]}", end="", file=sys.stderr)
 
     def close(self) -> None:
         print(file=sys.stderr)

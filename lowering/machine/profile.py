@@ -68,7 +68,7 @@ class Tensor:
 
 
 @lists()
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
+@dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory:
     """Memory of the IPUs of one replica, in bytes.
 
@@ -98,6 +98,11 @@ class Memory:
     def _repr_html_(self) -> str:
         """A drawing, for notebooks."""
         return picture(self)
+
+    def __repr__(self) -> str:
+        ipu, tile = self.worst
+        full = f"{self.tile_peak_bytes[ipu, tile]:,} of {self.limit:,} bytes"
+        return f"<Memory: the fullest tile, IPU {ipu} tile {tile}, holds {full}>"
 
     @property
     def ipu_categories(self) -> Mapping[str, np.ndarray]:

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from ipujax.training import Progress, Training
+from ipujax.training.progress import progress_bar
 from tests.ipujax.training.regression import batches, loss_of
 
 ZEROS = np.zeros(3, np.float32)
@@ -34,3 +35,17 @@ def test_without_tqdm_there_is_a_line(
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert "learning: 100% loss" in shown(capfd, 4)
     assert "learning: 8 loss" in shown(capfd, None)
+
+
+def test_the_line_stays_one_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setenv("COLUMNS", "30")
+    bar = progress_bar(2, "a title of many words")
+    for note in ("a long note about it", "short"):
+        bar.set_postfix_str(note)
+        bar.update()
+    first, second = capfd.readouterr().err.split("\r")[1:]
+    assert len(first) == 29
+    assert second.strip() == "a title of many words: 100% short"[:29]
