@@ -42,8 +42,8 @@ def missing(folder: Path) -> list[str]:
                 continue
             leads_to = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             there = pages.get(leads_to)
-            is_anchor = bool(there and parts.fragment)
-            if not leads_to.exists() or (is_anchor and parts.fragment not in there.anchors):
+            anchors = {*there.anchors, ""} if there else {parts.fragment}
+            if not leads_to.exists() or parts.fragment not in anchors:
                 found.append(f"{path.relative_to(folder.resolve())}: {target}")
     return found
 

@@ -103,8 +103,10 @@ def test_links_within_the_hardware_page_lead_to_sections() -> None:
     assert set(re.findall(r"\]\(#([\w-]+)\)", HARDWARE)) <= anchors
 
 
-TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")]
-TEXTS += sorted(ROOT.glob("docs/*.md"))
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+]
 TARGET = re.compile(r'(?:\]\(|src="|srcset=")([^)"\s#]*)(?:#([^)"\s]*))?[)"]')
 
 

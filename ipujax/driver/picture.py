@@ -46,7 +46,7 @@ def picture(program: ir.Program) -> str:
     drawing.words(0, 14, f"{program.name}: {_extent(program, len(ipus))}")
     for ipu in ipus:
         x, kinds = _left(ipu), contents.kinds(ipu)
-        drawing.box(x, _TOP, _BOX, _HIGH, svg.BLUE, opacity=0.16, tip=", ".join(kinds))
+        drawing.box(x, _TOP, _BOX, _HIGH, svg.BLUE, opacity=0.25, tip=", ".join(kinds))
         drawing.words(x + 8, _TOP + 18, f"IPU {ipu}")
         for line, kind in enumerate(kinds[:_KINDS]):
             drawing.words(x + 8, _TOP + 34 + 15 * line, kind, faint=True)

@@ -23,7 +23,7 @@ def picture(name: str, ipus: Sequence[int], places: Sequence[int]) -> str:
     taken = set(places)
     for shard, place in enumerate(places):
         x, y = _corner(place)
-        drawing.box(x, y, _BOX, _HIGH, svg.BLUE, opacity=0.18, tip=f"physical IPU {ipus[shard]}")
+        drawing.box(x, y, _BOX, _HIGH, svg.BLUE, opacity=0.25, tip=f"physical IPU {ipus[shard]}")
         drawing.words(x + _BOX / 2, y + 19, f"shard {shard}", "middle")
         if place % 2 == 0 and place + 1 in taken:
             drawing.line(f"M{x + _BOX} {y + _HIGH / 2}h{_SIDE}")

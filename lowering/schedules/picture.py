@@ -48,7 +48,7 @@ def _draw(drawing: svg.Drawing, task: Task, tick: int, x: float, y: float, width
     tip = f"stage {stage}, {_WORDS[phase]}, micro-batch {batch}, tick {tick}"
     shade = 1.0 if batch % 2 == 0 else 0.72
     drawing.box(x, y, max(width - 1, 0.5), _ROW - 3, _COLOURS[phase], tip=tip, opacity=shade)
-    if svg.width_of(str(batch)) < width - 2:
+    if svg.width_of(str(batch)) < width - 4:
         ink = "#fff" if phase is Phase.FORWARD else "#000"
         drawing.words(x + width / 2, y + 15, str(batch), "middle", colour=ink)
 
