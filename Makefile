@@ -5,7 +5,8 @@
 #   make test-all    run them, and the exhaustive sweeps (half an hour)
 #   make test-complete  run what these leave out (an hour)
 #   make lint        ruff and pyright, as CI does
-#   make notebooks   execute the notebooks into build/notebooks (-j2: two at a time)
+#   make notebooks   execute the notebooks into build/notebooks (-j2: two at a time), and check
+#                    that those beside their sources show the same
 #   make kept-notebooks  execute them, and keep the results beside their sources
 #   make docs        build the site into build/docs
 #   make bench       print the benchmarks' table of ratios
@@ -48,6 +49,7 @@ format: $(STAMP)-test
 	$(BIN)/ruff format .
 
 notebooks: $(NOTEBOOKS)
+	$(BIN)/python -m tests.keep_notebooks --check $(NOTEBOOKS)
 
 $(NOTEBOOKS): build/notebooks/%.ipynb: notebooks/%.py $(STAMP)-test
 	@mkdir -p build/notebooks

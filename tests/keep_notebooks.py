@@ -1,5 +1,8 @@
 """`python -m tests.keep_notebooks FILES`: keeps executed notebooks beside their sources.
 
+With `--check` they are compared with those that are kept: each cell shows the same kinds of things,
+and a notebook prints the same words, but for a few. Numbers and samples differ between machines.
+
 What changes with every run and says nothing is left out: ids of cells, times, versions, and what
 was logged. Drawings become images: places that show notebooks leave out what is drawn in HTML.
 """
@@ -16,6 +19,7 @@ import nbformat
 
 from tests.harness import ROOT
 
+_ALIKE = 0.9  # the share of words that is the same on all machines
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -40,19 +44,54 @@ def keep_drawings(data: dict[str, Any]) -> None:
         data["text/html"] = image(data.pop("image/svg+xml"))
 
 
-def main(paths: list[str]) -> None:
-    """Keeps each notebook."""
-    for path in map(Path, paths):
-        notebook = nbformat.read(path, as_version=4)
-        notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
-        for number, cell in enumerate(notebook.cells):
-            cell.id, cell.metadata = f"cell-{number}", {}
-            if "outputs" in cell:
-                cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
-                for output in cell.outputs:
-                    keep_drawings(output.get("data", {}))
-        nbformat.write(notebook, ROOT / "notebooks" / path.name)
+def as_kept(path: Path) -> Any:
+    """An executed notebook without what is left out."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
+    for number, cell in enumerate(notebook.cells):
+        cell.id, cell.metadata = f"cell-{number}", {}
+        if "outputs" in cell:
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            for output in cell.outputs:
+                keep_drawings(output.get("data", {}))
+    return notebook
+
+
+def kinds(cell: Any) -> set[str]:
+    """What a cell shows: text, images, pages."""
+    return {kind for each in cell.get("outputs", ()) for kind in each.get("data", ["stream"])}
+
+
+def words(notebook: Any) -> set[str]:
+    """What a notebook prints, without numbers and short words."""
+    outputs = [each for cell in notebook.cells for each in cell.get("outputs", ())]
+    texts = (each.get("text") or each.get("data", {}).get("text/plain", "") for each in outputs)
+    return set(re.findall(r"[a-z_]{3,}", "\n".join(texts)))
+
+
+def differences(kept: Any, executed: Any) -> list[str]:
+    """What an executed notebook shows that the kept one does not, or the other way."""
+    pairs = enumerate(zip(kept.cells, executed.cells, strict=True))
+    found = [f"cell {number}: other outputs" for number, (a, b) in pairs if kinds(a) != kinds(b)]
+    ours, theirs = words(kept), words(executed)
+    if len(ours & theirs) < _ALIKE * len(ours | theirs):
+        found.append(f"other words: {', '.join(sorted(ours ^ theirs)[:20])}")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Keeps or checks each notebook; 1 if one has changed."""
+    changed = 0
+    for path in (Path(each) for each in arguments if each != "--check"):
+        home, executed = ROOT / "notebooks" / path.name, as_kept(path)
+        if "--check" not in arguments:
+            nbformat.write(executed, home)
+            continue
+        for difference in differences(nbformat.read(home, as_version=4), executed):
+            print(f"{path.name}: {difference}; run make kept-notebooks", file=sys.stderr)
+            changed = 1
+    return changed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import ROOT
-from tests.keep_notebooks import keep_drawings
+from tests.keep_notebooks import differences, keep_drawings
 
 jupytext = pytest.importorskip("jupytext", reason="the extra `notebooks` is not installed")
 nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
@@ -60,6 +60,28 @@ def test_it_prints_what_can_be_read(source: Path) -> None:
         text = output.get("text") or output.get("data", {}).get("text/plain", "")
         assert text.count("\n") < MOST_LINES
         assert len(text) < MOST_LETTERS
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, []),
+        ({"text": "loss 0.25, accuracy 81 percent"}, []),
+        ({"text": "error 0.5, accuracy 80 percent"}, ["other words: error, loss"]),
+        (
+            {"output_type": "display_data", "data": {"image/png": ""}, "metadata": {}},
+            ["cell 0: other outputs", "other words: accuracy, loss, percent"],
+        ),
+    ],
+)
+def test_what_is_shown_otherwise_is_found(changed: dict[str, Any], found: list[str]) -> None:
+    printed = {"output_type": "stream", "name": "stdout", "text": "loss 0.5, accuracy 80 percent"}
+    new = changed if "data" in changed else printed | changed
+    kept, executed = (
+        nbformat.from_dict({"cells": [{"cell_type": "code", "outputs": [output]}]})
+        for output in (printed, new)
+    )
+    assert differences(kept, executed) == found
 
 
 def test_drawings_are_kept_as_images() -> None:
