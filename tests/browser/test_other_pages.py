@@ -67,10 +67,47 @@ def test_compared_numbers_are_those_of_the_reports(compared: Page, both: list[Re
     assert "waiting" in heads
     idle = [one.cycles - sum(kind[0] for kind in one.busy_cycles.values()) for one in both]
     assert idle[1] > idle[0]
-    assert busy[-1].startswith("+")
+    assert idle[1] / 32 < idle[0] / 8
+    assert busy[-1].startswith("\N{MINUS SIGN}")  # of one element
     costs = view.locator("[data-table=compare-costs] tbody").inner_text()
     assert all(cost.title in costs for one in both for cost in one.costs[:1])
     assert "+<" not in view.inner_text()
+
+
+def test_calls_that_do_more_are_compared_by_an_element(compared: Page, both: list[Report]) -> None:
+    view = show(compared, "compare")
+    assert "B does 4 times the work of A: 32 elements a call, not 8." in view.inner_text()
+    rows = view.locator("[data-table=compare-headlines] tbody th").all_inner_texts()
+    assert rows.index("cycles of one element") < rows.index("cycles of a call")
+    row = view.locator("[data-row='cycles of one element'] td")
+    ratio = both[1].cycles / 32 / (both[0].cycles / 8)
+    assert float(row.last.inner_text().split()[0]) == pytest.approx(ratio, abs=5e-4)
+    assert "good" in (row.last.get_attribute("class") or "")
+    assert "good" not in (
+        view.locator("[data-row='cycles of a call'] td").last.get_attribute("class") or ""
+    )
+
+
+def test_a_comparison_says_what_one_side_lacks(
+    both: list[Report], visit: Visit, tmp_path: Path
+) -> None:
+    configured(1)
+    plain = ipu.compile(lambda x: x @ x, name="plain").lower(struct(8, 8)).report().to_dict()
+    for operation in plain["operations"]:
+        del operation["number"]  # as in reports of earlier versions
+    path = tmp_path / "both.html"
+    path.write_text(page([both[0].to_dict(), plain], ["a.json", "b.json"]), encoding="utf-8")
+    tab = visit.open(path)
+    notes = show(tab, "compare").locator("[data-notes] li").all_inner_texts()
+    assert [note.split(":")[0] for note in notes] == [
+        "These are two programs",
+        "Only A has a pipeline",
+        "B is of an earlier ipujax",
+    ]
+    show(tab, "schedule")
+    sides = tab.locator("#panel-schedule .side")
+    assert "Ticks" in sides.first.inner_text()
+    assert "This program has no pipeline." in sides.last.inner_text()
 
 
 def test_time_inside_another_span_counts_once(visit: Visit, tmp_path: Path) -> None:

@@ -111,12 +111,12 @@ def _headline(a: Report, b: Report, work: _Both) -> _Values:
     """What one element takes comes first where calls do not do as much."""
     each: _Values = {}
     if work:
-        (one, unit), (other, _) = work
-        *cycles, change = _cycles(a.cycles / one, b.cycles / other)
-        seconds = duration(a.seconds / one), duration(b.seconds / other)
+        one, other, unit = work[0].count, work[1].count, work[0].unit
+        before, after, change = _cycles(a.cycles / one, b.cycles / other)
+        times = duration(a.seconds / one), duration(b.seconds / other)
         each = {
-            f"cycles per {unit}": (*cycles, change or "same"),
-            f"time per {unit}": (*seconds, change or "same"),
+            f"cycles per {unit}": (before, after, change or "same"),
+            f"time per {unit}": (*times, change or "same"),
         }
     return {
         **each,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses as dc
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 _MOST_OF_IT = 0.9  # of a call, so that what a loop does is what the call does
 
 
-class Work(NamedTuple):
+@dc.dataclass(frozen=True, slots=True)
+class Work:
     """What a call does so many times.
 
     Attributes:

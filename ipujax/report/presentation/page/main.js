@@ -10,6 +10,7 @@ import {icon} from "./icons.js";
 import {numberAlike} from "./items.js";
 import {friendlyName} from "./names.js";
 import {currentTheme, setTheme} from "./palette.js";
+import {panel} from "./parts.js";
 import {SameScale} from "./scale.js";
 import {COMMAND_KEY, showShortcuts} from "./shortcuts.js";
 import {relinked, Store} from "./store.js";
@@ -30,7 +31,7 @@ const PAGE_VIEWS = [
   { name: "program", title: "Program", build: programView },
   { name: "operations", title: "Operations", build: operationsView },
   { name: "timeline", title: "Timeline", build: timelineView },
-  { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline },
+  { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline, needs: "pipeline" },
   { name: "host", title: "Host", build: hostView },
 ];
 const COMPARE_VIEW = { name: "compare", title: "Compare" };
@@ -113,15 +114,16 @@ class Page {
   }
 
   build(view, panel) {
-    const roots = view === COMPARE_VIEW ? [null] : this.reports.filter((report) => !view.has || view.has(report));
+    const roots = view === COMPARE_VIEW ? [null] : this.reports;
     const several = view !== COMPARE_VIEW && this.reports.length > 1;
     if (several && SCALED_VIEWS.includes(view.name)) panel.append(this.scaleSwitch());
     for (const report of roots) {
       const root = element("div", { class: "view", "data-view": view.name });
       const title = several && element("h2", { class: "side-title", text: this.sideTitle(report) });
       panel.append(element("div", { class: "side" }, title || null, root));
-      if (report) view.build(root, report, this.store, this.scale);
-      else compareView(root, this.reports, this.store, this.labels);
+      if (!report) compareView(root, this.reports, this.store, this.labels);
+      else if (view.has && !view.has(report)) root.append(panelOfNothing(view));
+      else view.build(root, report, this.store, this.scale);
     }
     panel.classList.toggle("sides", several);
   }
@@ -252,6 +254,11 @@ class Page {
     setTheme(currentTheme() === "dark" ? "light" : "dark");
     quietly(() => localStorage.setItem(THEME_KEY, currentTheme()));
   }
+}
+
+/** What is shown beside the other report's view where there is nothing to show. */
+function panelOfNothing({ title, needs }) {
+  return panel(title, [], element("p", { class: "soft", text: `This program has no ${needs}.` }));
 }
 
 function selectionTexts({ origin, scope, ipu, tile, step, tick, category }, name) {

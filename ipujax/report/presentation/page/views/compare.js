@@ -6,17 +6,19 @@ import {inWords, panel} from "../parts.js";
 import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
 import {LANE_KINDS} from "../trace.js";
+import {comparisonNotes, differingWork} from "../work.js";
 
 const TELLING = 1e-9; // relative; less than that is no difference
 
 /** Two reports, A and B, and what they are called. */
 export function compareView(root, reports, store, labels) {
   const [a, b] = reports;
+  const work = differingWork(a, b);
   root.append(
-    headlinePanel(a, b, labels),
+    headlinePanel(a, b, labels, work),
     element("div", { class: "columns" }, categoriesPanel(a, b, store), costsPanelOf(a, b, store)),
-    busyDeltasPanel(a, b, store),
-    operationsPanel(a, b, store),
+    busyDeltasPanel(a, b, store, work),
+    operationsPanel(a, b, store, work),
   );
 }
 
@@ -37,7 +39,17 @@ const HEADLINES = [
   ["compute that rests on defaults", (report) => report.default_share, percent, 0],
 ];
 
-function headlinePanel(a, b, labels) {
+/** What an element takes, where calls do not do as much; it is said before what a call takes. */
+function eachHeadlines({ unit, calls }, a, b) {
+  const of = (report) => calls[report === a ? 0 : 1];
+  return [
+    [`cycles of one ${unit}`, (report) => report.cycles / of(report), cycles, -1],
+    [`time of one ${unit}`, (report) => report.seconds / of(report), seconds, -1],
+    [`${unit}s of a call`, of, exact, 0],
+  ];
+}
+
+function headlinePanel(a, b, labels, work) {
   const head = element(
     "tr",
     {},
@@ -45,7 +57,10 @@ function headlinePanel(a, b, labels) {
       element("th", { scope: "col", class: i ? "numeric" : null, text: title }),
     ),
   );
-  const rows = HEADLINES.map(([what, value, text, better]) => headlineRow(what, value(a), value(b), text, better));
+  const each = work ? eachHeadlines(work, a, b) : [];
+  // A call that does more takes longer, which is neither better nor worse.
+  const ofCall = work ? HEADLINES.map((row, i) => (i < 2 ? [...row.slice(0, 3), 0] : row)) : HEADLINES;
+  const rows = [...each, ...ofCall].map(([what, value, text, better]) => headlineRow(what, value(a), value(b), text, better));
   const names = [a, b].map((report, i) =>
     element("span", {
       class: "soft",
@@ -58,7 +73,14 @@ function headlinePanel(a, b, labels) {
     element("thead", {}, head),
     element("tbody", {}, fitsRow(a, b), rows),
   );
-  return panel("Compare", names, element("div", { class: "table-scroll" }, table));
+  const notes = comparisonNotes(a, b, work).map((note) => element("li", { text: note }));
+  const list = notes.length ? element("ul", { class: "plain compare-notes", "data-notes": true }, notes) : null;
+  return panel("Compare", names, list, element("div", { class: "table-scroll" }, table));
+}
+
+/** A title that says of what cycles are: of one element, where calls do not do as much. */
+function perUnit(title, work) {
+  return work ? `${title}, of one ${work.unit}` : title;
 }
 
 function fitsRow(a, b) {
@@ -194,16 +216,17 @@ function costsPanelOf(a, b, store) {
   return box;
 }
 
-function busyDeltasPanel(a, b, store) {
+function busyDeltasPanel(a, b, store, work) {
+  const [one, other] = work?.replicas ?? [1, 1];
   const ipus = Math.max(a.num_ipus, b.num_ipus);
   const used = LANE_KINDS.filter((kind) => [a, b].some((report) => report.busy_cycles[kind]?.some(Boolean)));
   const kinds = [...used, "waiting"];
   const busy = (report, kind, ipu) => (kind === "waiting" ? waitingOf(report, ipu) : report.busy_cycles[kind]?.[ipu] ?? 0);
   const rows = Array.from({ length: ipus }, (_, ipu) => ({
     ipu,
-    change: kinds.map((kind) => busy(b, kind, ipu) - busy(a, kind, ipu)),
+    change: kinds.map((kind) => busy(b, kind, ipu) / other - busy(a, kind, ipu) / one),
   }));
-  const box = panel("What the IPUs do: cycles, B − A", []);
+  const box = panel(perUnit("What the IPUs do: cycles, B − A", work), []);
   const table = sortableTable(
     box,
     [
@@ -236,9 +259,9 @@ function waitingOf(report, ipu) {
   return Math.max(report.cycles - busy, 0);
 }
 
-function operationsPanel(a, b, store) {
-  const rows = matchedOperations(a, b);
-  const box = panel("Operations that changed most", [
+function operationsPanel(a, b, store, work) {
+  const rows = matchedOperations(a, b, work?.replicas ?? [1, 1]);
+  const box = panel(perUnit("Operations that changed most", work), [
     element("span", { class: "faint", text: "Matched by name, line and IPU; a dash: not there." }),
   ]);
   const table = sortableTable(
@@ -271,11 +294,11 @@ function operationsPanel(a, b, store) {
 }
 
 /** Operations of both reports with the cycles of each: `{name, origin, ipu, a, b, runs: {a, b}}`. */
-function matchedOperations(a, b) {
+function matchedOperations(a, b, [one, other]) {
   const matched = new Map();
-  for (const [side, report] of [
-    ["a", a],
-    ["b", b],
+  for (const [side, report, divisor] of [
+    ["a", a, one],
+    ["b", b, other],
   ]) {
     for (const operation of report.operations) {
       const key = JSON.stringify([operation.name, operation.origin, operation.ipu]);
@@ -294,7 +317,7 @@ function matchedOperations(a, b) {
       const row = matched.get(key);
       if (row.missing === side) row.missing = null;
       row.rows.push(operation);
-      row[side] += operation.cycles;
+      row[side] += operation.cycles / divisor;
       row.runs[side] += operation.runs;
     }
   }
