@@ -15,8 +15,8 @@ CHIP = dc.replace(machine.IPU2, name="tiny", tiles_per_ipu=2)
 LINE = "model.py:7"
 
 
-def small_report(**changes: Any) -> Report:
-    """IPU 0 computes, then sends to IPU 1, which computes longer; `changes` to its fields."""
+def small_report(label: str = "", **changes: Any) -> Report:
+    """IPU 0 computes, then sends to IPU 1, which computes longer; `changes` to its profile."""
     fields: dict[str, Any] = {
         "name": "tiny",
         "target": CHIP,
@@ -33,7 +33,7 @@ def small_report(**changes: Any) -> Report:
         "graph": machine.Graph(compute_sets=2, vertices={"Dot<float>": 4, "Tanh<float>": 1}),
     }
     profile = machine.Profile(**{**fields, **changes})
-    return Report(profile=profile, elements=4, advice=(), arguments={})
+    return Report(profile=profile, elements=4, advice=(), arguments={}, label=label)
 
 
 def _steps() -> trace.Trace:

@@ -35,16 +35,24 @@ class Summary:
 
     Attributes:
       name: the program's.
+      label: what its user calls this run, or "".
       system: its replicas, IPUs and chip.
       cycles: of one call.
       seconds: of one call.
+      elements: of one call, or 0; see `Report.elements`.
+      fullest: bytes on the fullest tile.
+      limit: what a tile may hold.
       fits: whether its memory does.
     """
 
     name: str
+    label: str
     system: str
     cycles: int
     seconds: float
+    elements: int
+    fullest: int
+    limit: int
     fits: bool
 
 
@@ -72,6 +80,13 @@ class Entry:
     found: Summary | str
     note: str
 
+    @property
+    def title(self) -> str:
+        """What to call it beside others: its label, or its file or the folder of a report.json."""
+        if isinstance(self.found, Summary) and self.found.label:
+            return self.found.label
+        return self.path.absolute().parent.name if self.path.name in _SURE else self.path.name
+
 
 class Library:
     """The reports among some files, and in some directories and those below them.
@@ -88,6 +103,7 @@ class Library:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
         self._known: _Known = {}
+        self._paths_of: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     @property
@@ -106,6 +122,10 @@ class Library:
         """The one of a key, if it is still there."""
         return next((entry for entry in self.entries() if entry.key == key), None)
 
+    def path(self, key: str) -> Path | None:
+        """Where the report of a key is, or was when it was last there."""
+        return self._paths_of.get(key)
+
     def _entries(self, known: _Known) -> Iterator[Entry]:
         for path, sure in self._files():
             try:
@@ -121,6 +141,7 @@ class Library:
             self._known[path] = state, found
             if found is not None:
                 key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+                self._paths_of[key] = path
                 yield Entry(key, path, status.st_mtime, status.st_size, found, _note(path))
 
     def _files(self) -> Iterator[tuple[Path, bool]]:
@@ -152,7 +173,18 @@ def _read(path: Path, sure: bool) -> Summary | str | None:
         return str(error)
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}"
-    return Summary(read.name, text.system(read), read.cycles, read.seconds, read.memory.fits)
+    memory = read.memory
+    return Summary(
+        name=read.name or "program",
+        label=read.label,
+        system=text.system(read),
+        cycles=read.cycles,
+        seconds=read.seconds,
+        elements=read.elements,
+        fullest=int(memory.tile_peak_bytes.max()),
+        limit=memory.limit,
+        fits=memory.fits,
+    )
 
 
 def _looks_like_a_report(path: Path) -> bool:

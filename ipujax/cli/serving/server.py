@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses as dc
 import http.server
 import json
 import sys
 import urllib.parse
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 from ipujax import report
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library
+from ipujax.cli.serving.log import log
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation import html
 
@@ -28,6 +31,16 @@ _SAFE = {
 }
 _JSON = "application/json"
 _HTML = "text/html; charset=utf-8"
+
+
+@dc.dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What is sent: `content` of a `kind`, with headers beside the usual ones."""
+
+    content: str = dc.field(kw_only=False)
+    kind: str = _HTML
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = dc.field(default_factory=dict[str, str])
 
 
 class _Refused(IPUError):
@@ -75,11 +88,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answers with a page."""
         try:
             self._check_host()
-            status, content, kind = self._answer(*self._asked())
+            answer = self._answer(*self._asked())
         except _Refused as error:
-            status, kind = error.status, _HTML
-            content = pages.failure(status.phrase, str(error))
-        self._send(status, content.encode(errors="replace"), kind)
+            answer = _Answer(pages.failure(error.status.phrase, str(error)), status=error.status)
+        self._send(answer)
 
     do_HEAD = do_GET
 
@@ -91,62 +103,78 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             what = f"this server answers only as {', '.join(_HOSTS)}"
             raise _Refused(HTTPStatus.FORBIDDEN, what, f"open {self.server.url}")
 
-    def _asked(self) -> tuple[str, list[str]]:
-        """The path, and the reports that are chosen."""
+    def _asked(self) -> tuple[str, dict[str, list[str]]]:
+        """The path, and what is asked of it."""
         try:
             parts = urllib.parse.urlsplit(self.path)
         except ValueError as error:  # half an IPv6 address
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
-        return parts.path, urllib.parse.parse_qs(parts.query).get("report", [])
+        return parts.path, urllib.parse.parse_qs(parts.query)
 
-    def _answer(self, path: str, chosen: list[str]) -> tuple[HTTPStatus, str, str]:
-        """What to say to an address: the index again where two reports were not chosen."""
-        library = self.server.library
+    def _answer(self, path: str, asked: dict[str, list[str]]) -> _Answer:
+        """What to say to an address: the log again where two reports were not chosen."""
+        library, chosen = self.server.library, asked.get("report", [])
         if path == "/favicon.ico":  # browsers ask for it unasked
-            return HTTPStatus.NO_CONTENT, "", _HTML
+            return _Answer("", status=HTTPStatus.NO_CONTENT)
         if path == "/":
-            return HTTPStatus.OK, pages.index(library.places, library.entries()), _HTML
+            return _Answer(pages.index(library.places, library.entries()))
+        if path == "/log":
+            shown = log(library.entries())
+            version = pages.version(shown)
+            if asked.get("version") == [version]:
+                return _Answer("", status=HTTPStatus.NO_CONTENT)
+            return _Answer(shown, headers={"X-Version": version})
         if path == "/compare" and len(chosen) != 2:
             message = f"choose two reports to compare, not {len(chosen)}"
             index = pages.index(library.places, library.entries(), message, chosen)
-            return HTTPStatus.BAD_REQUEST, index, _HTML
-        return HTTPStatus.OK, *self._content(path, chosen)
-
-    def _content(self, path: str, chosen: list[str]) -> tuple[str, str]:
-        """What the address of reports stands for, and its type."""
+            return _Answer(index, status=HTTPStatus.BAD_REQUEST)
         if path == "/compare":
-            documents = [self._document(key) for key in chosen]
-            page = html.page(documents, [self._label(key) for key in chosen])
-            return pages.with_way_back(page), _HTML
+            return _Answer(self._compared(chosen))
         if not path.startswith("/report/"):
             raise _Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
         key = path.removeprefix("/report/")
         if key.endswith(".json"):
-            return json.dumps(self._document(key.removesuffix(".json"))), _JSON
-        return pages.with_way_back(html.page([self._document(key)])), _HTML
+            return _Answer(json.dumps(self._document(key.removesuffix(".json"))), kind=_JSON)
+        return _Answer(pages.with_way_back(html.page([self._document(key)])))
 
-    def _label(self, key: str) -> str:
-        """What a report is called beside others: its file, and the folder around it."""
-        entry = self.server.library.entry(key)
-        return "" if entry is None else str(Path(*entry.path.parts[-2:]))
+    def _compared(self, chosen: list[str]) -> str:
+        """The page of two reports, the older one as A, or of the one that is still there."""
+        entries = {entry.key: entry for entry in reversed(self.server.library.entries())}
+        found: dict[str, dict[str, Any]] = {}
+        missing: list[str] = []
+        for key in sorted(chosen, key=[*entries, *chosen].index):
+            try:
+                found[key] = self._document(key)
+            except _Refused as error:
+                missing.append(str(error))
+        if not found:
+            raise _Refused(HTTPStatus.NOT_FOUND, "\n".join(missing))
+        if missing:
+            notice = f"Nothing to compare with: {missing[0]}"
+            return pages.with_way_back(html.page(list(found.values())), notice)
+        titles = _titles([entries[key] for key in found if key in entries])
+        return pages.with_way_back(html.page(list(found.values()), titles))
 
     def _document(self, key: str) -> dict[str, Any]:
         """The document of a report of the library."""
         entry: Entry | None = self.server.library.entry(key)
         if entry is None:
-            raise _Refused(HTTPStatus.NOT_FOUND, "this report is not there (any more)")
+            path = self.server.library.path(key)
+            what = "this report is not there" if path is None else f"{path} is not there any more"
+            raise _Refused(HTTPStatus.NOT_FOUND, what)
         try:
             return report.load(entry.path).to_dict()
         except (OSError, ReportError) as error:
             raise _Refused(HTTPStatus.NOT_FOUND, str(error)) from error
 
-    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+    def _send(self, answer: _Answer) -> None:
+        content = answer.content.encode(errors="replace")
         with contextlib.suppress(ConnectionError):  # the browser did not wait
-            self.send_response(status)
-            for name, value in _SAFE.items():
+            self.send_response(answer.status)
+            for name, value in {**_SAFE, **answer.headers}.items():
                 self.send_header(name, value)
-            if status is not HTTPStatus.NO_CONTENT:
-                self.send_header("Content-Type", kind)
+            if answer.status is not HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Type", answer.kind)
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
@@ -154,3 +182,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not worth a line each."""
+
+
+def _titles(entries: list[Entry]) -> list[str] | None:
+    """What two reports are called beside each other: as in the log, or by folder and file."""
+    titles = [entry.title for entry in entries]
+    if len(set(titles)) == 2:
+        return titles
+    paths = [str(Path(*entry.path.parts[-2:])) for entry in entries]
+    return paths if len(paths) == 2 else None

@@ -52,7 +52,7 @@ def page(documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = 
     )
     parts = {
         "title": html.escape(f"{' and '.join(names)} - ipujax report"),
-        "style": "\n".join(_read(path) for path in _STYLES),
+        "style": style(),
         "script": script(),
         "reports": "\n".join(map(_packed, documents, told)),
     }
@@ -72,6 +72,12 @@ def inline(documents: Sequence[Mapping[str, Any]]) -> str:
         f"width:100%;height:{_INLINE_HEIGHT}px;border:0;resize:vertical;overflow:auto;display:block"
     )
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
+
+
+@functools.cache
+def style() -> str:
+    """The page's style, for pages that stand beside it."""
+    return "\n".join(_read(path) for path in _STYLES)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses as dc
 import http.client
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 
 from ipujax.cli import main as command
 from ipujax.cli.serving import Library, Server
+from ipujax.report.report import Report
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 
@@ -72,16 +74,111 @@ def folder(tmp_path: Path) -> Path:
 def test_the_index(folder: Path):
     with served(folder) as server:
         text = index(server)
-        assert text.count("<tr>") == 3
+        assert text.count("<tr data-text") == 2
         assert "3 replicas of 2 IPUs (tiny)" in text
-        assert '<td class="number">130</td>' in text
-        assert '<td class="number">1,300</td>' in text
-        assert text.count("<td>fits</td>") == 1
+        assert 'title="130">130' in text
+        assert 'title="1,300">1.3\N{NO-BREAK SPACE}k' in text
         assert text.count("does not fit") == 1
         small_report(name="third").to_json(folder / "third.json")
-        assert ">third</a>" in index(server)
+        assert ">third.json</a>" in index(server)
         (folder / "third.json").unlink()
-        assert ">third</a>" not in index(server)
+        assert ">third.json</a>" not in index(server)
+
+
+def test_runs_are_called_by_their_labels_or_files(folder: Path):
+    small_report(label="wider <b>").to_json(folder / "labelled.json")
+    with served(folder) as server:
+        text = index(server)
+        for title in ("first", "second.json.gz", "wider &lt;b&gt;"):
+            assert f">{title}</a>" in text, title
+        first, second = sorted(library_keys(server, "first", "wider <b>"))
+        page = ask(server, f"/compare?report={first}&report={second}")[1]
+        assert 'data-label="wider &lt;b&gt;"' in page
+        assert 'data-label="first"' in page
+
+
+def library_keys(server: Server, *titles: str) -> list[str]:
+    return [entry.key for entry in server.library.entries() if entry.title in titles]
+
+
+def aged(folder: Path, *reports: Report) -> list[Path]:
+    """Reports in files, each an hour younger than the one before."""
+    paths = [folder / f"run{i}.json" for i in range(len(reports))]
+    for i, (path, report) in enumerate(zip(paths, reports, strict=True)):
+        report.to_json(path)
+        os.utime(path, (1e9 + 3600 * i,) * 2)
+    return paths
+
+
+def test_a_program_has_its_runs_in_a_line(tmp_path: Path):
+    cycles = (1000, 800, 400)
+    aged(tmp_path, *(small_report(cycles=each) for each in cycles))
+    with served(tmp_path) as server:
+        text = index(server)
+    assert text.count('<article class="card"') == 1
+    assert "cycles of a call over 3 runs: from 1\N{NO-BREAK SPACE}k to 400" in text
+    points = re.findall(r'points="([^"]*)"', text)[0].split()
+    x, y = zip(*(map(float, point.split(",")) for point in points), strict=True)
+    assert list(x) == sorted(x)
+    assert list(y) == sorted(y)  # downwards
+    assert y[1] - y[0] == pytest.approx((y[2] - y[0]) / 3, abs=0.2)
+    minus = "\N{MINUS SIGN}50.0\N{NO-BREAK SPACE}%"
+    assert text.count(f'<span class="good">{minus}</span>') == 2  # on the card and in its row
+
+
+def test_runs_that_do_more_are_told_by_the_element(tmp_path: Path):
+    more = dc.replace(small_report(cycles=200), elements=8)
+    aged(tmp_path, small_report(cycles=130), more)
+    with served(tmp_path) as server:
+        text = index(server)
+    assert "cycles of an element over 2 runs: from 32.5 to 25" in text
+    assert "25 an element" in text
+
+
+def test_what_changed_since_the_run_before(tmp_path: Path):
+    aged(tmp_path, small_report(), small_report(cycles=200))
+    with served(tmp_path) as server:
+        (asked,) = re.findall(r'href="(/compare[^"]*)"', index(server))
+        status, page, _ = ask(server, asked.replace("&amp;", "&"))
+        assert status == 200
+        assert re.findall(r'data-label="([^"]*)"', page) == ["run0.json", "run1.json"]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
+    for folder in ("before", "after"):
+        (tmp_path / folder).mkdir()
+        small_report(label="mine").to_json(tmp_path / folder / "report.json")
+    os.utime(tmp_path / "before" / "report.json", (1e9, 1e9))
+    with served(tmp_path) as server:
+        both = "&".join(f"report={key}" for key in keys(server))
+        page = ask(server, f"/compare?{both}")[1]
+    labels = re.findall(r'data-label="([^"]*)"', page)
+    assert labels == ["before/report.json", "after/report.json"]
+
+
+def test_the_log_is_sent_when_it_is_another(folder: Path):
+    with served(folder) as server:
+        (version,) = re.findall(r'data-version="(\w+)"', index(server))
+        assert ask(server, f"/log?version={version}")[0] == 204
+        small_report(name="third").to_json(folder / "third.json")
+        status, text, response = ask(server, f"/log?version={version}")
+        assert (status, text.count("<tr data-text")) == (200, 3)
+        assert ask(server, f"/log?version={response.headers['X-Version']}")[0] == 204
+
+
+def test_a_comparison_says_which_of_the_two_is_gone(folder: Path):
+    with served(folder) as server:
+        both = "&".join(f"report={key}" for key in keys(server))
+        (folder / "second.json.gz").unlink()
+        status, page, _ = ask(server, f"/compare?{both}")
+        assert (status, page.count('class="report"')) == (200, 1)
+        gone = folder / "second.json.gz"
+        assert f"Nothing to compare with: {gone} is not there any more" in page
+        (folder / "first" / "report.json").write_text("{")
+        status, page, _ = ask(server, f"/compare?{both}")
+        assert status == 404
+        assert f"{gone} is not there any more" in page
+        assert "is not JSON" in page
 
 
 def test_views(folder: Path):
@@ -142,7 +239,7 @@ def test_only_this_machine_by_its_name(folder: Path):
             status, text, _ = ask(server, "/", host=host)
             assert status == 403, host
             assert server.url in text
-            assert "first" not in text
+            assert ">first<" not in text
 
 
 def test_only_reading(folder: Path):
@@ -211,7 +308,7 @@ def test_other_files_are_passed_over(folder: Path):
     (folder / ".git" / "report.json").write_text("{")
     (folder / "report.txt").write_text("{")
     with served(folder) as server:
-        assert index(server).count("<tr>") == 3
+        assert index(server).count("<tr data-text") == 2
 
 
 def test_pipes_are_passed_over(folder: Path):
@@ -238,7 +335,7 @@ def test_texts_are_escaped(tmp_path: Path):
     (folder / "<i>.json").write_text('{"schema": "<u>"}')
     with served(folder) as server:
         text = index(server)
-        for tag in ("<script", "<b>", "<i>", "<u>"):
+        for tag in ("<script>alert", "<b>", "<i>", "<u>"):
             assert tag not in text
         assert "&lt;script&gt;" in text
         assert "<u>" not in ask(server, "/report/<u>")[1]
@@ -280,7 +377,7 @@ def test_the_command_ends_quietly(folder: Path):
         client = http.client.HTTPConnection("127.0.0.1", int(found[2]))
         with contextlib.closing(client):
             client.request("GET", "/")
-            assert client.getresponse().read().count(b"second.json.gz") == 1
+            assert client.getresponse().read().count(b">second.json.gz</a>") == 1
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
