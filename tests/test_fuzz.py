@@ -79,6 +79,7 @@ def test_a_result_that_is_off_by_a_bit_is_reported(monkeypatch, capsys):
     assert f"{number + 1} programs" in said.splitlines()  # it stops at the first failure
 
 
+@pytest.mark.exhaustive
 def test_a_broken_pass_is_found_and_the_program_made_smaller(monkeypatch, capsys):
     """`a + b` becomes `a - b`."""
     drop_dead = compiler.drop_dead

@@ -51,6 +51,7 @@ def test_sides_have_the_names_of_their_files(compared: Page) -> None:
     assert "B: after.json" in show(compared, "compare").inner_text()
 
 
+@pytest.mark.exhaustive
 def test_both_sides_have_one_scale(compared: Page) -> None:
     show(compared, "timeline")
     shared = pixels(compared, "timeline")  # of the shorter one

@@ -29,7 +29,7 @@ CHARTS = {
 TABLES = ("memory", "liveness", "program", "operations")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_every_view_renders(sample: str, window: dict[str, Any], pages: Any, visit: Visit) -> None:
     tab = visit.open(pages[sample], **window)
     pipelined = sample in ("pipeline", "wide")

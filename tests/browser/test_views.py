@@ -106,6 +106,7 @@ def test_an_operation_says_who_calls_it_and_in_which_pass(opened: Open) -> None:
     assert said in row.locator("td").evaluate_all("cells => cells.map(({ title }) => title)")
 
 
+@pytest.mark.exhaustive
 def test_tensors_are_called_as_the_user_calls_them(
     pages: dict[str, Path], reports: dict[str, Report], visit: Visit
 ) -> None:

@@ -187,6 +187,7 @@ LABELS = np.array([[0, 3, 3], [1, 2, 4], [5, -1, 2], [9, 9, 9]])
 SCORES = RANDOM.integers(0, 3, (4, 6)).astype(np.float32)  # with ties
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
 @pytest.mark.parametrize("only", [None, 0, 3, 2, 9, -1])
 @pytest.mark.parametrize("weights", [None, [1.0, 0.0, 0.5, 2.0]])

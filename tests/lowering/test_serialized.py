@@ -37,6 +37,7 @@ def signature(closed):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", [(4, 6), (2, 4, 6)])
 @pytest.mark.parametrize("letter", DIMENSIONS)
 def test_products_in_parts(letter, shape):

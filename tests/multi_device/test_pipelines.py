@@ -123,6 +123,7 @@ check(8, 16, "replay", PipelineSchedule.Grouped, repeat=2)
     )
 
 
+@pytest.mark.exhaustive
 def test_each_stage_runs_on_its_device(run_with_devices: RunWithDevices) -> None:
     run_with_devices(
         4,

@@ -202,6 +202,7 @@ for engine in ("auto", "fused", "replay"):
     )
 
 
+@pytest.mark.exhaustive
 def test_effects_of_replicas_on_devices_are_the_first_replicas(
     run_with_devices: RunWithDevices,
 ) -> None:

@@ -60,6 +60,7 @@ def test_sharded_graph(caplog: pytest.LogCaptureFixture) -> None:
     assert attached(caplog) == ["Device /device:IPU:0 attached to IPUs: 24"]
 
 
+@pytest.mark.exhaustive
 def test_sharded_graph_on_four_devices(run_with_devices: RunWithDevices) -> None:
     printed = run_with_devices(4, HERE / "sharded_graph.py")
     assert "[ 4., 14.]" in printed
@@ -73,6 +74,7 @@ def test_training_loop() -> None:
     np.testing.assert_array_equal(result["d2"], np.zeros((10, 800), np.float32))
 
 
+@pytest.mark.exhaustive
 def test_live_outfeed_prints_while_the_loop_runs(capsys: pytest.CaptureFixture[str]) -> None:
     progress = live_outfeed.main()
     lines = capsys.readouterr().out.splitlines()

@@ -37,7 +37,7 @@ def started(
     return subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, **streams)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @needs_full_device
 @pytest.mark.parametrize("unbuffered", [False, True])
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def launched(ssh: Path, arguments: Sequence[str], **more: str) -> subprocess.Com
     )
 
 
+@pytest.mark.exhaustive
 def test_the_environment_goes_along(ssh: Path) -> None:
     script = "import os; print(*(os.environ.get(n) for n in ('HOST', 'JAX_X', 'OTHER', 'GIVEN')))"
     options = ["-H", "a,me@b", "-x", "GIVEN=it's", "--tag-output"]
@@ -54,6 +55,7 @@ def test_the_environment_goes_along(ssh: Path) -> None:
     assert sorted(done.stdout.splitlines()) == ["[0] a 1 2 None it's", "[1] me@b 1 2 None it's"]
 
 
+@pytest.mark.exhaustive
 def test_a_failure_names_the_machine(ssh: Path) -> None:
     script = (
         "import os, sys, time\nif os.environ['HOST'] == 'b': sys.exit('it broke')\ntime.sleep(50)"

@@ -62,6 +62,7 @@ def test_replicas_are_numbered_over_all_processes() -> None:
     np.testing.assert_array_equal(spread["['index']"][:, 0], range(REPLICAS))
 
 
+@pytest.mark.exhaustive
 def test_programs_that_differ_are_found_before_they_run() -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
     program = [sys.executable, str(PROGRAMS / "different.py")]
@@ -85,6 +86,7 @@ def test_a_slow_process_delays_the_others_and_no_more(late: int) -> None:
     assert done.stdout == "[10.0, 12.0, 14.0, 16.0]\n" * 2
 
 
+@pytest.mark.exhaustive
 def test_a_loop_that_processes_disagree_about() -> None:
     launch = [sys.executable, "-m", "ipujax.distribution.launch", "--num-instances", "2"]
     program = [sys.executable, str(PROGRAMS / "disagreeing.py")]

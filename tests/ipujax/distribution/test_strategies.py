@@ -49,6 +49,7 @@ def test_collectives(count: int) -> None:
         assert count == 1 or "where it would not reach the other processes" in told["in jit"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", MANY)
 @pytest.mark.fact("distributed.mw_basic")
 @pytest.mark.fact("distributed.multi_replica_config")

@@ -206,7 +206,7 @@ def test_in_loops_over_queues(engine: str) -> None:
     assert host.seen == [0, 2, 4]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @ENGINES
 def test_in_pipelines_once_for_each_micro_batch(engine: str) -> None:
     use_ipus(4)

@@ -136,7 +136,7 @@ with jax.set_mesh(mesh):
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("program", [HINTS, ARGUMENTS, PIPELINES])
 def test_where_jax_keeps_arrays_changes_no_number(
     program: str, run_with_devices: RunWithDevices
@@ -144,6 +144,7 @@ def test_where_jax_keeps_arrays_changes_no_number(
     assert run_with_devices(4, SETUP + program).split() == ["same"]
 
 
+@pytest.mark.exhaustive
 def test_maps_over_several_devices_are_refused(run_with_devices: RunWithDevices) -> None:
     lines = run_with_devices(4, SETUP + REFUSED).splitlines()
     assert lines == [
@@ -159,7 +160,7 @@ def over_one_device(fn: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.shard_map(fn, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_a_map_over_one_device_works(engine: str) -> None:
     configure(2)

@@ -104,7 +104,7 @@ PAIRS: dict[str, tuple[Function, Function]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("around", [on_two_ipus, split], ids=["plain", "in a loop"])
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)

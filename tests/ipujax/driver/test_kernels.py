@@ -104,6 +104,7 @@ def test_weak_types_of_arguments_stay(engine: str) -> None:
     same(run(jnp.float32(1)), jax.jit(layers)(jnp.float32(1)))
 
 
+@pytest.mark.exhaustive
 def test_on_several_devices(run_with_devices: RunWithDevices) -> None:
     out = run_with_devices(
         4,

@@ -570,6 +570,7 @@ def test_the_derivative_needs_a_static_count() -> None:
         ipu.compile(loss)(f32(1), np.int32(3))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=30)
 @given(
     n=st.integers(0, 40),

@@ -106,18 +106,20 @@ def assert_same(one: Any, other: Any) -> None:
     np.testing.assert_allclose(one[1], other[1], rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_merged_pipelines_give_the_numbers_of_replay() -> None:
     fused = run("fused", elements())
     assert "infeed x8" in fused[2]
     assert_same(fused, run("replay", elements()))
 
 
+@pytest.mark.exhaustive
 def test_elements_that_come_late_are_taken_one_by_one() -> None:
     fused = run("fused", elements(COUNT * UPDATES, pause=0.03))
     assert_same(fused, run("replay", elements()))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [3, 8, 13])
 def test_a_data_set_that_ends_within_a_block(count: int) -> None:
     fused = run("fused", elements(count))
@@ -128,5 +130,6 @@ def test_a_data_set_that_ends_within_a_block(count: int) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_no_more_is_merged_than_a_queue_may_hold() -> None:
     assert "infeed x2" in run("fused", elements(), prefetch_depth=2)[2]

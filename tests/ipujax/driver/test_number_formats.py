@@ -287,7 +287,7 @@ def test_replicas_round_differently() -> None:
     assert len(np.unique(rows, axis=0)) == 4
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("schedule", "engine"), [("interleaved", "replay"), ("zero_bubble", "replay")]
 )

@@ -283,6 +283,7 @@ def test_a_stage_of_a_pipeline_may_not_write_outside() -> None:
         ipu.compile(run)()
 
 
+@pytest.mark.exhaustive
 def test_across_devices(run_with_devices: Any) -> None:
     printed = run_with_devices(
         4,

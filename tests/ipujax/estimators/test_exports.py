@@ -20,6 +20,7 @@ pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
 FEATURES = jax.ShapeDtypeStruct((4, 3), np.float32)
 
 
+@pytest.mark.exhaustive
 def test_an_export_takes_features_alone(tmp_path: Path) -> None:
     estimator = linear_estimator(tmp_path / "model")
     estimator.train(of(regression()), steps=5)

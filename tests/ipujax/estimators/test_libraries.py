@@ -37,6 +37,7 @@ def learns(estimator: IPUEstimator) -> None:
     assert len(runs.losses) == 4
 
 
+@pytest.mark.exhaustive
 def test_a_flax_module_with_batch_statistics_and_dropout(tmp_path: Path) -> None:
     nn = pytest.importorskip("flax.linen", reason="flax is not installed")
 

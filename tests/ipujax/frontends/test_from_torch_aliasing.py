@@ -125,8 +125,8 @@ def assert_as_eager(module: Any, args: tuple[Any, ...]) -> None:
         np.testing.assert_allclose(after[name], wanted, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.sampled(4)
 def test_random_programs_of_views_and_writes(seed: int) -> None:
     assert_as_eager(Program(seed, steps=8), inputs())
 
@@ -148,11 +148,13 @@ class Context(torch.nn.Module):
         return (y * scale + self.total,)
 
 
+@pytest.mark.exhaustive
 def test_no_grad_holds_where_views_are_written_to() -> None:
     x = torch.linspace(-1, 2, 6).reshape(3, 2).requires_grad_()
     same_as_torch(Context(torch.nn.Dropout(0.5).eval()), x)
 
 
+@pytest.mark.exhaustive
 def test_writes_to_what_dropout_passes_on_reach_its_operand() -> None:
     assert_as_eager(Context(torch.nn.Dropout(0.5).eval()), inputs()[:1])
 

@@ -146,6 +146,7 @@ def test_parametrized_weights_are_computed() -> None:
     same_as_torch(layer, torch.linspace(-1, 1, 6).reshape(2, 3))
 
 
+@pytest.mark.exhaustive
 def test_loops_and_branches_are_those_of_pytorch() -> None:
     from torch._higher_order_ops.scan import scan
     from torch._higher_order_ops.while_loop import while_loop

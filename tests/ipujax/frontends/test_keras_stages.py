@@ -58,6 +58,7 @@ def test_parts_have_the_stages_of_their_scopes() -> None:
     assert from_keras(functional()).parts == STAGED
 
 
+@pytest.mark.exhaustive
 def test_parts_have_the_stages_that_were_set() -> None:
     model = keras.Sequential(
         [keras.Input((3,)), layers.Dense(3), layers.Flatten(), layers.Dense(1)]
@@ -71,6 +72,7 @@ def test_parts_have_the_stages_that_were_set() -> None:
     close(outputs, np.stack([model(x) for x in batches()]))
 
 
+@pytest.mark.exhaustive
 def test_a_pipeline_trains_as_the_model_on_one_ipu_does() -> None:
     found = from_keras(functional(), training=True)
 

@@ -27,6 +27,7 @@ def predicted(model, options=None):
     return converted.apply(converted.variables, X)[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "labels"),
     [
@@ -62,6 +63,7 @@ def test_regressors(model, targets):
     np.testing.assert_allclose(np.reshape(found, wanted.shape), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_dictionaries_and_names_of_classes_say_how_to_convert():
     model = LogisticRegression().fit(X, CLASSES)
     with pytest.raises(FrontendError, match=r"skl2onnx, options=\{'zipmap': False\}"):

@@ -233,7 +233,7 @@ CASES = [(name, case) for name, cases in POINTS.items() for case in cases]
 IDS = [f"{name}-{i}" for i, (name, _) in enumerate(CASES)]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "case"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)]
 )

@@ -30,6 +30,7 @@ def test_attributes_that_do_not_fit(attributes: dict[str, Any], message: str) ->
         rnn(X, W, R, **attributes)  # type: ignore
 
 
+@pytest.mark.exhaustive
 def test_attributes_that_fit() -> None:
     outputs, last = rnn(X, W, R, activations=["Elu"], activation_alpha=[0.5], hidden_size=5)  # type: ignore
     assert outputs.shape == (3, 1, 2, 5)

@@ -106,6 +106,7 @@ def test_softmax_in_another_dtype() -> None:
     same_as_torch(Functions(lambda x: F.softmax(x, 1, dtype=torch.float32)), x, limit=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_pooling() -> None:
     x = numbers(2, 3, 7, 8)
     same_as_torch(

@@ -25,6 +25,7 @@ def reductions(function: Any, **options: Any) -> Functions:
     )
 
 
+@pytest.mark.exhaustive
 def test_of_differences() -> None:
     def all_of(x: Any, y: Any, reduction: str) -> Any:
         return (
@@ -63,6 +64,7 @@ def test_binary_cross_entropy_is_bounded() -> None:
     same_as_torch(reductions(F.binary_cross_entropy), x, torch.tensor([0.0, 1, 1, 0]))
 
 
+@pytest.mark.exhaustive
 def test_of_signs() -> None:
     def all_of(x: Any, y: Any, reduction: str) -> Any:
         return (
@@ -76,6 +78,7 @@ def test_of_signs() -> None:
     same_as_torch(reductions(all_of), numbers(4, 3), numbers(4, 3, seed=1))
 
 
+@pytest.mark.exhaustive
 def test_of_classes() -> None:
     weight = torch.tensor([0.5, 1.0, 2.0, 0.3])
 
@@ -105,6 +108,7 @@ def test_of_classes_in_chunks() -> None:
     same_as_torch(reductions(loss), numbers(5, 4), torch.tensor([0, 1, 2, 3, 2]))
 
 
+@pytest.mark.exhaustive
 def test_of_images_of_classes() -> None:
     target = torch.tensor([[[0, 1], [2, -100]], [[2, 2], [1, 0]]])
 

@@ -62,13 +62,14 @@ def assert_moments(cases: Any, results: Any) -> None:
         np.testing.assert_allclose(result.std(), deviation, rtol=0.1, err_msg=number)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(3))
-@pytest.mark.sampled(1)
 def test_moments(part: int) -> None:
     cases = DRAWS[part::3]
     assert_moments(cases, drawn(*(function for function, _, _ in cases)))
 
 
+@pytest.mark.exhaustive
 def test_calls_draw_apart_and_again_the_same() -> None:
     functions = [lambda: torch.rand(8), lambda: torch.rand(8)]
     first, second = drawn(*functions)
@@ -100,6 +101,7 @@ def test_draws_without_replacement() -> None:
     assert all(sorted(row) == [0, 1, 3] for row in np.asarray(picked))
 
 
+@pytest.mark.exhaustive
 def test_dropouts() -> None:
     x = torch.ones(40, 50, 4)
     plain, channels, alpha, in_place = drawn(
@@ -138,6 +140,7 @@ def test_dropout_of_nothing_and_of_all() -> None:
     assert not everything.any()
 
 
+@pytest.mark.exhaustive
 def test_dropout_in_layers() -> None:
     layer = nn.LSTM(3, 4, 2, dropout=0.5)
     x = torch.randn(5, 2, 3)
@@ -149,8 +152,8 @@ def test_dropout_in_layers() -> None:
     assert not jnp.array_equal(one, other)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(2))
-@pytest.mark.sampled(1)
 def test_distributions(part: int) -> None:
     options = {"validate_args": False}
     d = torch.distributions

@@ -75,7 +75,7 @@ RECURRENT = [
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")  # of PyTorch's own speed
 @pytest.mark.parametrize(("layer", "shape"), RECURRENT, ids=str)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 def test_recurrent_layers(layer: Any, shape: tuple[int, ...]) -> None:
     same_as_torch(layer, numbers(*shape))
 
@@ -85,6 +85,7 @@ def test_cells(cell: Any) -> None:
     same_as_torch(cell, numbers(2, 3))
 
 
+@pytest.mark.exhaustive
 def test_first_states_are_given() -> None:
     layer = nn.LSTM(3, 4)
 

@@ -24,8 +24,8 @@ SAMPLE = (
 EVERY = 12
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.sampled(9)
 def test_operator_is_torchs(name: str) -> None:
     from tests.torch_operators.summary import is_good, line_of, run
 

@@ -165,6 +165,7 @@ GROUPS: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("group", GROUPS)
 def test_operators_are_torchs(group: str) -> None:
     x = numbers(2, 3, 4)

@@ -72,7 +72,7 @@ def test_each_epoch_has_its_numbers(benchmark: Callable[..., str]) -> None:
         assert epoch["bandwidth"] * epoch["time_elapsed"] == pytest.approx(36000 / 1e9)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", list(itertools.product([False, True], repeat=2)))
 def test_options_change_how_not_what(options: tuple[bool, bool]) -> None:
     prefetch, copies = options

@@ -130,7 +130,7 @@ WORK = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("work", WORK)
 def test_a_process_ends_while_its_data_set_is(work: str) -> None:
     assert process(ENDS.replace("WORK", WORK[work])) == "interrupted\n"

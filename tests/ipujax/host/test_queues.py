@@ -302,6 +302,7 @@ def test_large_elements_make_small_chunks() -> None:
     assert peak < 100 << 20, f"{peak / 2**20:.0f} MiB at once for elements of {megabytes} MiB"
 
 
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_the_number_of_iterations() -> None:
     def peak(n: int) -> int:
         source = infeed(itertools.repeat(np.ones(256, f32)))
@@ -640,6 +641,7 @@ def test_an_interrupted_loop_can_be_run_again(where: str) -> None:
 # --- life times -----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_queues_that_nobody_holds_are_freed() -> None:
     with pytest.warns(DeprecationWarning, match="feed_name"):
         source = infeed(incr(3), feed_name="mine")

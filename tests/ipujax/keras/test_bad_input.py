@@ -150,6 +150,7 @@ def test_an_error_of_a_callback_leaves_what_was_learned_so_far():
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_a_model_of_before_the_scope_is_fitted_in_it():
     model = dense()
     model.fit(X, Y, verbose=0)

@@ -30,6 +30,7 @@ def test_a_prediction_of_one_number_has_no_axis():
     numbers_agree(use)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sizes", [(4, 4, 3, 4, 4, 2), (1, 2, 3)])
 def test_batches_of_changing_sizes_are_executed_together(sizes):
     def use():

@@ -54,6 +54,7 @@ def test_the_bits_are_the_same_where_xla_optimizes(tmp_path, monkeypatch):
     assert run_python(program, 1, tmp_path).split() == ["True", "True"]
 
 
+@pytest.mark.exhaustive
 def test_outside_the_scope_everything_is_keras_own_again():
     x, y = images(8)
     model = cnn()
@@ -77,6 +78,7 @@ def test_weights_outlive_an_error():
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
+@pytest.mark.exhaustive
 def test_an_incomplete_batch_is_told_of_once(caplog):
     x, y = images(12)
     with IPUStrategy().scope():

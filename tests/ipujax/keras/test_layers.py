@@ -77,6 +77,7 @@ def test_models_are_saved_and_loaded(name, tmp_path: Path):
     assert type(loaded.layers[-1]) is EVERY[name][0]
 
 
+@pytest.mark.exhaustive
 @of_every
 def test_shapes_are_known_before_a_call(name):
     keras.backend.clear_session()
@@ -94,6 +95,7 @@ def test_the_policy_is_followed(name):
     assert {v.dtype for v in layer.trainable_variables} <= {"float32"}
 
 
+@pytest.mark.exhaustive
 def test_a_model_learns_without_a_strategy():
     keras.utils.set_random_seed(1)
     model = keras.Sequential(

@@ -36,6 +36,7 @@ def model() -> Any:
     return made
 
 
+@pytest.mark.exhaustive
 def test_models_are_trained_alike():
     def use() -> Any:
         made = model()

@@ -33,6 +33,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.exhaustive
 def test_a_layer_that_trains_itself():
     class Trained(JAXTrainer, keras.layers.Dense):
         def __init__(self, units):
@@ -48,6 +49,7 @@ def test_a_layer_that_trains_itself():
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_copies_of_a_model_that_has_programs_train_on(tmp_path):
     def use():
         model = dense(optimizer="adam")
@@ -67,6 +69,7 @@ def test_copies_of_a_model_that_has_programs_train_on(tmp_path):
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_what_is_compiled_again_is_another_program():
     def use():
         model = dense(loss="mse")
@@ -81,6 +84,7 @@ def test_what_is_compiled_again_is_another_program():
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_weights_and_rates_may_be_changed_between_batches():
     class Changes(keras.callbacks.Callback):
         @property
@@ -104,7 +108,7 @@ def test_weights_and_rates_may_be_changed_between_batches():
     numbers_agree(use)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_options_of_optimizers(name):
     def use():
@@ -145,6 +149,7 @@ def test_scopes_may_be_nested_and_the_device_configured_between_them():
     numbers_agree(use)
 
 
+@pytest.mark.exhaustive
 def test_models_that_share_a_layer_train_in_turns():
     def use():
         keras.utils.set_random_seed(1)

@@ -41,6 +41,7 @@ def functional(stages: list[int] | None = None) -> Any:
     return keras.Model(inputs, outputs)
 
 
+@pytest.mark.exhaustive
 def test_sequential_and_pipeline() -> None:
     alone = trained(keras.Sequential([keras.Input((4,)), *layers()]), 1, 24)
     with on_ipus(2):

@@ -48,6 +48,7 @@ def keras_alone(optimizer: Any = "sgd", epochs: int = 2, **fit: Any) -> Any:
     return history.history, values(model.weights)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["mean", "running_mean"])
 def test_fit_cpu_match(method: str) -> None:
     with on_ipus(2):
@@ -57,6 +58,7 @@ def test_fit_cpu_match(method: str) -> None:
     alike(ours, keras_alone())
 
 
+@pytest.mark.exhaustive
 def test_fit_cpu_match_of_sums() -> None:
     """The sum of eight gradients is their mean at eight times the learning rate."""
     with on_ipus(2):
@@ -68,6 +70,7 @@ def test_fit_cpu_match_of_sums() -> None:
     alike(ours, keras_alone()[1])
 
 
+@pytest.mark.exhaustive
 def test_fit_cpu_match_with_class_weights() -> None:
     classes = np.arange(96) % 3
     weights = {0: 0.0, 1: 0.1, 2: 0.9}

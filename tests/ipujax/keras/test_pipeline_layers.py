@@ -52,6 +52,7 @@ def reused(scope: Any) -> Any:
     return keras.Model(inputs, outputs)
 
 
+@pytest.mark.exhaustive
 def test_fit_with_reused_layer() -> None:
     ours = trained(reused, X, pipelined=True, device_mapping=[0, 1, 0])
     alike(values(ours.weights), values(trained(reused, X, pipelined=False).weights))
@@ -141,6 +142,7 @@ def test_predict_with_pipelined_nonlinear_graph() -> None:
         alike(model.predict([X, -X], batch_size=4, verbose=0), expected)
 
 
+@pytest.mark.exhaustive
 def test_skip_connections_over_stages() -> None:
     def build(scope: Any) -> Any:
         inputs = keras.Input((4,))
@@ -156,6 +158,7 @@ def test_skip_connections_over_stages() -> None:
     alike(values(ours.weights), values(trained(build, X, pipelined=False).weights))
 
 
+@pytest.mark.exhaustive
 def test_batch_normalization() -> None:
     """Moving statistics see every micro-batch in turn; the original warns that its own do not."""
     x = np.arange(32, dtype=np.float32).reshape(-1, 1)

@@ -51,8 +51,8 @@ def states(kind: str) -> list[np.ndarray[Any, Any]]:
     return [values(BATCH, UNITS) for _ in range(2 if kind == "LSTM" else 1)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("rnn.keras_weights")
-@pytest.mark.sampled(2)
 @of_kinds
 @pytest.mark.parametrize("sequences", [False, True])
 @pytest.mark.parametrize("state", [False, True])
@@ -66,7 +66,7 @@ def test_weights_go_from_keras_to_us(kind, sequences, state):
     alike(ours(X, initial_state=first), theirs(X, initial_state=first))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @of_kinds
 def test_initial_weights_are_drawn_as_by_keras(kind):
     def seeded() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_initial_weights_are_drawn_as_by_keras(kind):
     assert [w.name for w in ours.weights] == ["kernel", "recurrent_kernel", "biases"]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @of_kinds
 def test_gradients_are_those_of_keras(kind):
     ours, theirs = pair(kind)

@@ -47,6 +47,7 @@ def of(found: set[tuple[str, int | None, bool]], name: str) -> set[tuple[int | N
     return {(stage, backward) for each, stage, backward in found if each == name}
 
 
+@pytest.mark.exhaustive
 def test_forward_and_backward_passes_are_in_their_stages() -> None:
     model = keras.Sequential(
         [
@@ -66,6 +67,7 @@ def test_forward_and_backward_passes_are_in_their_stages() -> None:
     assert of(found, "dot_general") == {(3, False), (3, True)}
 
 
+@pytest.mark.exhaustive
 def test_recurrent_layers() -> None:
     first = keras.Input((4, 3))
     with PipelineStage(0):

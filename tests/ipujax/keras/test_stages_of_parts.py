@@ -45,6 +45,7 @@ def graph_of_a_graph_of_a_block() -> Any:
     return keras.Model(first, graph_of_a_block()(first))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("build", [block, graph_of_a_block, graph_of_a_graph_of_a_block])
 def test_they_train_as_a_pipeline(build: Any) -> None:
     config = IPUConfig()

@@ -450,6 +450,7 @@ def test_gradient_of_reduce_scatter_gathers() -> None:
     np.testing.assert_array_equal(per_replica(model, rows, cotangents), [[1, 2, 3]] * 4)
 
 
+@pytest.mark.exhaustive
 def test_collectives_over_real_devices(run_with_devices: RunWithDevices) -> None:
     out = run_with_devices(
         4,

@@ -57,7 +57,7 @@ def negate(x: Any, operator: Any = precompiled_user_op) -> Any:
     return operator([x], path, outs=outs((x.dtype, x.shape)), op_name="Negate")[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.fact("custom_ops.user_op_multi")
 @both
 @wrapped

@@ -73,6 +73,7 @@ def test_values_and_gradients(ids: list[int], factor: int) -> None:
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_parts_change_no_derivative() -> None:
     table, ids = normal(6, 2), np.array([5, 1, 1, 0], np.int32)
 

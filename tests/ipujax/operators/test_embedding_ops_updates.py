@@ -222,6 +222,7 @@ REPLICAS = """
 """
 
 
+@pytest.mark.exhaustive
 def test_replicas_on_many_devices(run_with_devices: RunWithDevices) -> None:
     assert run_with_devices(4, REPLICAS) == f"{[[0.5, 0.5]] * 4}\n"
 

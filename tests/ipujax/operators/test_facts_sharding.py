@@ -71,7 +71,7 @@ def dual_incr() -> Any:
     return lambda: zip(images(), labels(), strict=True)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.fact("sharding.train", "sharding.one_compile")
 @ENGINES
 def test_training_on_two_shards_and_two_replicas(engine: str) -> None:

@@ -109,6 +109,7 @@ def test_the_factor_divides_one_dimension(dimension: str, extent: int) -> None:
         assert isinstance(info.value, ValueError)
 
 
+@pytest.mark.exhaustive
 @hypothesis.given(
     st.sampled_from(DIMENSIONS),
     st.integers(1, 3),

@@ -39,6 +39,7 @@ def zipf(classes: int) -> Any:
     return np.log((ranks + 2) / (ranks + 1)) / np.log(classes + 1)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**31 - 1), size=st.sampled_from([(1, 1), (1, 9), (6, 9), (9, 9)]))
 def test_unique_samples_and_the_chance_to_be_among_them(seed: int, size: tuple[int, int]) -> None:
@@ -86,6 +87,7 @@ def test_first_unique_sample_follows_the_distribution() -> None:
     assert ((second - expected) ** 2 / expected).sum() < 18.5  # 4 degrees
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("nn.sampler_seed")
 def test_the_same_seed_draws_the_same_over_iterations() -> None:
     @jax.jit
@@ -161,7 +163,7 @@ def test_weights_in_parts(function: Any) -> None:
     np.testing.assert_array_equal(parts, function(WEIGHTS, *arguments, seed=1))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", LOSSES)
 def test_one_expected_count_for_all_true_classes_of_an_example(function: Any) -> None:
     # The original's tests give such samples, of which some are true classes.
@@ -212,7 +214,7 @@ def test_labels_that_are_no_classes(function: Any, label: int) -> None:
             known()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", LOSSES)
 def test_float16_on_the_second_of_two_shards(function: Any) -> None:
     use_ipus(2)
@@ -227,6 +229,7 @@ def test_float16_on_the_second_of_two_shards(function: Any) -> None:
     np.testing.assert_allclose(got, loss(WEIGHTS, BIASES, INPUTS), rtol=1e-2)
 
 
+@pytest.mark.exhaustive
 def test_without_a_seed_each_run_draws_anew() -> None:
     use_ipus(1)
 

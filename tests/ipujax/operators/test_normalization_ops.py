@@ -91,6 +91,7 @@ def test_more_values_of_both_groupings() -> None:
     np.testing.assert_allclose(out, contiguous, rtol=2e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("norms.strided")
 @hypothesis.given(
     st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.booleans()
@@ -196,7 +197,7 @@ def plainly(x: Any, gamma: Any, beta: Any, *, groups: int, epsilon: float = 1e-6
     return ((grouped - mean) / jnp.sqrt(variance + epsilon)).reshape(x.shape) * gamma + beta
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(("shape", "groups"), [((2, 5, 4), 2), ((3, 4), 1)])
 def test_gradients(stable: bool, shape: Any, groups: int) -> None:

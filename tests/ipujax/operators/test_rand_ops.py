@@ -254,7 +254,7 @@ def vmapped(x: Any) -> Any:
     ).reshape(6, -1)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.fact("dropout_rng.no_seed_varies")
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_every_draw_differs(engine: str) -> None:
@@ -304,6 +304,7 @@ def test_a_replicated_loop_over_an_infeed() -> None:
     assert all_differ(np.concatenate(masks))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("dropout_rng.no_seed_varies")
 def test_replicated_pipelines_that_are_repeated() -> None:
     use(4)
@@ -317,6 +318,7 @@ def test_replicated_pipelines_that_are_repeated() -> None:
     assert all_differ(np.concatenate(masks))
 
 
+@pytest.mark.exhaustive
 def test_checking_a_pipeline_needs_seeds() -> None:
     use(2)
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(itertools.repeat(np.asarray(ROW)))
@@ -373,7 +375,7 @@ def test_backward_passes_have_the_masks_of_forward_ones(wrap: Any) -> None:
 INTERLEAVED = RecomputationMode.RecomputeAndBackpropagateInterleaved
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("schedule", "engine", "mode"),
     [

@@ -159,7 +159,7 @@ def loss(run: Any) -> Any:
     return number
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options", "names"), USUAL_WAYS + OTHER_WAYS)
 def test_values_and_gradients(kind: Any, options: Any, names: Any) -> None:
     act, rec = names
@@ -171,6 +171,7 @@ def test_values_and_gradients(kind: Any, options: Any, names: Any) -> None:
     close(gradient(*args), jax.jit(wanted)(*args), 1e-4)
 
 
+@pytest.mark.exhaustive
 def test_gradient_of_the_attention_score() -> None:
     layer = PopnnAUGRU(UNITS)
     params, x, (h, _) = made(layer), inputs(), states(2)
@@ -184,7 +185,7 @@ def test_gradient_of_the_attention_score() -> None:
     close(jax.jit(jax.grad(mine))(scores()), jax.jit(jax.grad(theirs))(scores()), 1e-4)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [PopnnLSTM, PopnnAUGRU])
 def test_gradients_of_gradients(kind: Any) -> None:
     layer = kind(UNITS)
@@ -216,7 +217,7 @@ def test_float16(kind: Any, options: Any) -> None:
     close(gradient, jax.grad(loss(lambda *a: call(single, *a)))(*wide), 5e-2)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options"), CASES[::3])
 def test_vmap(kind: Any, options: Any) -> None:
     layer = kind(UNITS, **options)
@@ -229,6 +230,7 @@ def test_vmap(kind: Any, options: Any) -> None:
         close(jax.tree.map(lambda a, i=i: a[i], got), alone(*one), 1e-4)
 
 
+@pytest.mark.exhaustive
 def test_padding_may_hold_anything() -> None:
     layer = PopnnDynamicGRU(UNITS)
     params, x = made(layer), inputs()
@@ -257,7 +259,7 @@ def test_no_steps_keep_the_state() -> None:
 # Where layers run.
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[1], CASES[6]])
 def test_compiled(kind: Any, options: Any) -> None:
     layer = kind(UNITS, name="encoder", **options)
@@ -278,6 +280,7 @@ def test_the_partials_type_is_in_the_program() -> None:
     assert "partials_type" in text
 
 
+@pytest.mark.exhaustive
 def test_sharded() -> None:
     use_ipus(2)
     first, second = PopnnLSTM(UNITS), PopnnGRU(UNITS)
@@ -293,6 +296,7 @@ def test_sharded() -> None:
     close(ipu.compile(gradient)(params, inputs()), jax.jit(gradient)(params, inputs()), 1e-4)
 
 
+@pytest.mark.exhaustive
 def test_pipelined() -> None:
     use_ipus(2)
     first, second = PopnnLSTM(UNITS), PopnnDynamicGRU(UNITS)
@@ -479,7 +483,7 @@ def test_training_false_allows_gradients_that_do_not_reach_the_layer() -> None:
     close(jax.jit(jax.grad(frozen))(params)["biases"], np.ones((4, UNITS)), 0)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[1], CASES[6]])
 def test_forward_mode_agrees_with_reverse_mode(kind: Any, options: Any) -> None:
     layer = kind(UNITS, **options)
@@ -492,7 +496,7 @@ def test_forward_mode_agrees_with_reverse_mode(kind: Any, options: Any) -> None:
     close(slope, sum(jnp.vdot(g, d) for g, d in pairs), 1e-4)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "options"), [CASES[0], CASES[2], CASES[5]])
 def test_gradients_of_one_argument_alone(kind: Any, options: Any) -> None:
     """The others have no tangents then, which are left out."""
@@ -508,7 +512,7 @@ def test_gradients_of_one_argument_alone(kind: Any, options: Any) -> None:
         close(jax.jit(jax.grad(number, argnums=i))(*args), wanted, 1e-5)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [PopnnLSTM, PopnnAUGRU])
 def test_checkpointed(kind: Any) -> None:
     layer = kind(UNITS)
@@ -518,7 +522,7 @@ def test_checkpointed(kind: Any) -> None:
     close(got, jax.jit(jax.grad(number))(*args), 1e-5)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reset_after", [False, True])
 def test_a_held_state_is_not_multiplied(reset_after: bool) -> None:
     """A large state stays as it is beyond its sequence; a product of it would overflow."""

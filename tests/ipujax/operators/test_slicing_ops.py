@@ -139,6 +139,7 @@ def test_gradients() -> None:
         np.testing.assert_allclose(of_src, [*expected, 0 * weights[0], 0 * weights[0]], rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_vmap() -> None:
     src, dst = counting(6), np.zeros((6, 6), np.float32)
     starts = np.array([[2, 1], [0, 4]])

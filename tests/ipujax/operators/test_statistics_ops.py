@@ -67,6 +67,7 @@ def test_magnitudes(dtype: Any) -> None:
 VALUES = st.lists(st.integers(-6, 6), max_size=12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fact("statistics.hist_bins")
 @hypothesis.given(VALUES, st.lists(st.integers(-4, 4), min_size=1, max_size=3), st.booleans())
 @hypothesis.settings(max_examples=10)

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from ipujax.pipelining_ops import (
     OptimizerFunctionOutput,
@@ -51,6 +52,7 @@ def names(check: Any) -> list[str]:
     return [row.name for row in check.rows]
 
 
+@pytest.mark.exhaustive
 def test_state_is_compared_for_all_schedules() -> None:
     check = checked(schedules=list(PipelineSchedule))
     check.raise_if_different()

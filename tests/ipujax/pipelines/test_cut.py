@@ -87,6 +87,7 @@ def cut_perceptron() -> tuple[Callable[..., Any], ...]:
     return cut(perceptron, VARIABLES, None, element(0))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_a_pipeline_of_the_stages_trains_as_the_function_does(engine: str) -> None:
     configure(4)

@@ -108,7 +108,7 @@ def pipelined(optimizer: IpuOptimizer, **arguments: Any) -> Any:
 @pytest.mark.parametrize("function", [each, by_norm, neighbours, backwards])
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 def test_numbers_are_those_of_a_loop(
     function: Callable[[Any, Any], Any], engine: str, schedule: PipelineSchedule
 ) -> None:
@@ -118,6 +118,7 @@ def test_numbers_are_those_of_a_loop(
     assert weights["steps"] == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["MEAN", "RUNNING_MEAN"])
 def test_with_means(method: str) -> None:
     """The mean of what micro-batches' gradients are mapped to."""

@@ -102,7 +102,7 @@ def check(replicas: int, engine: str, **more: Any) -> None:
     np.testing.assert_allclose(losses.reshape(-1), wanted_losses, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("replicas", "engine"), [(1, "replay"), (2, "fused"), (2, "replay"), (4, "replay")]
 )
@@ -196,7 +196,7 @@ def test_without_the_optimizer_replicas_part_ways(engine: str) -> None:
     same(variables, wanted, exact=False)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "how", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"]
 )

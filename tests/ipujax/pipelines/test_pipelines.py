@@ -193,13 +193,13 @@ def test_every_schedule_trains_as_if_there_were_no_pipeline(name: str) -> None:
     agrees(model, MOMENTUM, engine="replay", ipus=ipus, pipeline_schedule=SCHEDULES[name])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["grouped", "zero-bubble", "own"])
 def test_so_does_one_computation(name: str) -> None:
     agrees(MLP, optax.adam(0.05), engine="fused", pipeline_schedule=SCHEDULES[name])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @engines
 @pytest.mark.parametrize("name", ["grouped", "sequential", "gpipe"])
 def test_stages_that_share_variables(engine: str, name: str) -> None:
@@ -212,6 +212,7 @@ def test_concurrent_functions(name: str) -> None:
     agrees(CONCURRENT, optax.adam(0.05), engine="replay", pipeline_schedule=SCHEDULES[name])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "zero-bubble"])
 def test_every_schedule_infers(name: str) -> None:
     configure(4)

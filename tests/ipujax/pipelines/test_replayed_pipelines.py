@@ -62,7 +62,7 @@ WEIGHTS = [np.eye(3, dtype=np.float32) * (1 + n / 8) for n in range(STAGES)]
 X = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("four_ipus")
 @pytest.mark.parametrize(
     "schedule",
@@ -107,7 +107,7 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
     assert left[-1] == 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("four_ipus")
 @pytest.mark.parametrize("schedule", [schedules.grouped, schedules.zero_bubble])
 def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ def test_the_digits_model_gives_the_scores_of_onnx() -> None:
     np.testing.assert_allclose(scores, np.asarray(expected), atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_all_weights_of_the_digits_model_are_trainable() -> None:
     model = ipu.frontends.from_onnx(MODEL)
     gradients = jax.grad(lambda variables: model.apply(variables, IMAGES)[0][0].std())(

@@ -36,6 +36,7 @@ def session_of(builder: popart.Builder, anchors: list[str], replicas: int, loss:
     return session
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", GROUPS)
 def test_groups_of_replicas(group: tuple[int, int]) -> None:
     builder = popart.Builder()

@@ -65,6 +65,7 @@ def test_lstm(output_full_sequence: int) -> None:
     agree(ours, theirs, drawn(3, 2, 4), drawn(4, 9, 5), drawn(4, 5), drawn(2, 2, 5))
 
 
+@pytest.mark.exhaustive
 def test_lstm_ends_with_its_sequences() -> None:
     x, weights = drawn(4, 2, 3), drawn(4, 5, 2)
     outputs, cell = layers.lstm(x, weights, lengths=np.array([4, 2]))  # type: ignore
@@ -73,6 +74,7 @@ def test_lstm_ends_with_its_sequences() -> None:
     assert not outputs[2:, 1].any()
 
 
+@pytest.mark.exhaustive
 def test_convolutions_side_by_side() -> None:
     def theirs(x: Any, v: Any, y: Any, w: Any, b: Any) -> Any:
         first = torch.nn.functional.conv1d(x, v, padding=1, dilation=2)

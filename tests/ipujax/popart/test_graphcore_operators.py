@@ -59,6 +59,7 @@ def test_a_label_that_is_no_class_has_no_probability() -> None:
     close(losses.nll(P[:2], labels, "None", inputIsLogProbability=1), [0, 0])  # type: ignore
 
 
+@pytest.mark.exhaustive
 def test_what_is_improbable_is_learned() -> None:
     logits = jnp.array([[0.0, 20.0, -1.0]])  # of the label exp(-20) = 2e-9, whose logarithm is cut
 

@@ -21,6 +21,7 @@ RANDOM = np.random.default_rng(0)
 SIZES, IS_OPEN = np.array([5, 4], np.int32), np.array([1, 0], np.uint8)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 def test_bases_are_products_of_splines(degree: int) -> None:
     places = RANDOM.uniform(0, 1, (6, 2)).astype(np.float32)
@@ -41,6 +42,7 @@ def test_bases_are_products_of_splines(degree: int) -> None:
     np.testing.assert_allclose(np.asarray(basis).sum(1), 1, 1e-5)
 
 
+@pytest.mark.exhaustive
 def test_bases_have_derivatives_by_places() -> None:
     places = jnp.asarray(RANDOM.uniform(0.02, 0.18, (5, 2)), jnp.float32)  # within one knot
 
@@ -57,6 +59,7 @@ def test_other_degrees_are_refused() -> None:
         spline_basis(np.zeros((2, 2)), SIZES, IS_OPEN, 4)  # type: ignore
 
 
+@pytest.mark.exhaustive
 def test_rows_are_multiplied_by_mixtures_of_matrices() -> None:
     x, weight, basis = (
         RANDOM.normal(size=shape).astype(np.float32) for shape in ((5, 3), (7, 3, 2), (5, 4))

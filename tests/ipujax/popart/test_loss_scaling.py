@@ -106,6 +106,7 @@ def test_tensors_that_the_user_names_are_tracked_alone() -> None:
         assert scales(trains, 2, 2.0) == expected
 
 
+@pytest.mark.exhaustive
 def test_accumulation_and_pipelines() -> None:
     accumulating = {"enableGradientAccumulation": True, "accumulationFactor": 2}
     assert scales(session(batches=3, options=accumulating), 6) == [256] * 2 + [512] * 2 + [1024] * 2

@@ -135,6 +135,7 @@ def test_accumulation_and_replicas_reduce_gradients(kind: popart.ReductionType) 
     np.testing.assert_allclose(weight(session), value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_pipeline_keeps_slots_of_its_stages() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"], __ipu_number=0, __pipeline_stage=0),

@@ -29,6 +29,7 @@ def trained(options: Any, module: Any) -> Any:
     return poptorch.trainingModel(module, options, optimizer)
 
 
+@pytest.mark.exhaustive
 def test_gradients_and_updated_weights_are_kept() -> None:
     module, (x, y) = Regression(), batch()
     expected = eager_gradients(copy.deepcopy(module), x, y, 1)[0]
@@ -44,6 +45,7 @@ def test_gradients_and_updated_weights_are_kept() -> None:
     torch.testing.assert_close(module.last.bias.detach(), updated)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", [Mode.All, Mode.Final, Mode.Sum, Mode.EveryN])
 def test_gradients_of_micro_batches_come_back_by_their_own_mode(mode: Any) -> None:
     module, (x, y) = Regression(), batch(8)

@@ -86,6 +86,7 @@ def test_structures_that_differ_are_named() -> None:
         model({"list": [one(1), one(2)], "factor": one(2), "more": one(3)})
 
 
+@pytest.mark.exhaustive
 def test_inputs_that_are_written_to_come_back() -> None:
     class InPlace(torch.nn.Module):
         def forward(self, x: Any, tree: Any) -> None:
@@ -113,6 +114,7 @@ def test_inputs_of_several_micro_batches_come_back_whole() -> None:
     assert torch.equal(x, 2 * torch.arange(6.0))
 
 
+@pytest.mark.exhaustive
 def test_compiling_keeps_no_data_alive() -> None:
     import gc
     import weakref

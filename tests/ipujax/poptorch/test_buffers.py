@@ -71,6 +71,7 @@ def test_buffers_that_change_need_a_word_about_replicas() -> None:
         poptorch.inferenceModel(Counting(), options)(torch.ones(4, 2))
 
 
+@pytest.mark.exhaustive
 def test_replicas_have_statistics_of_their_own() -> None:
     norm = torch.nn.BatchNorm1d(1).train()
     model = poptorch.inferenceModel(norm, poptorch.Options().replicationFactor(2))

@@ -56,6 +56,7 @@ def same(module: Any, before: dict[str, Any]) -> None:
     torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_pipelined", [False, True])
 def test_code_of_the_host_fails_in_a_device_loop(is_pipelined: bool) -> None:
     host = OnHost()
@@ -84,6 +85,7 @@ def test_code_of_the_host_fails_in_a_device_loop(is_pipelined: bool) -> None:
     assert module.rows.item() == 2 * STEPS
 
 
+@pytest.mark.exhaustive
 def test_a_value_that_is_none_ends_a_device_loop() -> None:
     module = Regression()
     options = poptorch.Options().deviceIterations(STEPS)

@@ -106,6 +106,7 @@ def greatest_gradient(module: Any, rows: Any) -> float:
     return float(gradient.abs().max())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", ["PipelinedExecution", "ShardedExecution"])
 def test_gradients_of_all_stages_count(strategy: str) -> None:
     torch.manual_seed(0)

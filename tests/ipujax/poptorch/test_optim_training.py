@@ -227,6 +227,7 @@ class Idle(Classifier):
         return out + self.beside(x).sum(), loss
 
 
+@pytest.mark.exhaustive
 def test_parameters_that_the_loss_does_not_depend_on_are_left_alone() -> None:
     both = Both(lambda m: T.AdamW(m.parameters(), lr=0.1, weight_decay=0.5), module=Idle)
     before = {name: value.clone() for name, value in both.module.state_dict().items()}

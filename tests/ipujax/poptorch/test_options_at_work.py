@@ -68,6 +68,7 @@ def test_floating_point_exceptions_are_caught() -> None:
     assert isinstance(raised.value.__cause__, IPUFloatingPointError)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reduction", [None, *list(poptorch.ReductionType)[:2]])
 def test_gradients_are_reduced_as_asked(reduction: Any) -> None:
     model = WithLoss()

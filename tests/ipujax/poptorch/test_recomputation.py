@@ -44,6 +44,7 @@ def kept(recomputation: int, keeps: bool) -> str:
     return next(line for line in lines if "fifo ipu 0: stage 0" in line)
 
 
+@pytest.mark.exhaustive
 def test_recomputation_keeps_less() -> None:
     everything, inputs, checkpoint = kept(0, False), kept(3, False), kept(3, True)
     assert inputs.count("float32") == 1

@@ -177,6 +177,7 @@ def test_broken_memory_is_an_error(path: tuple[Any, ...], value: Any) -> None:
         MEMORY.decode(data, [])
 
 
+@pytest.mark.exhaustive
 def test_many_steps_and_tensors() -> None:
     """A hundred thousand of each are written and read, and the worst is found."""
     count = 100_000

@@ -116,6 +116,7 @@ def test_models_of_keras(accumulation: int) -> None:
     assert ("small/hidden/kernel: gradient_sum" in found) == (accumulation > 1)
 
 
+@pytest.mark.exhaustive
 def test_models_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="the extra torch is not installed")
     from ipujax import poptorch

@@ -230,6 +230,7 @@ def test_wrong_values_are_errors_or_reports(document: dict[str, Any], other: Any
         assert not error or "\n  fix:   " in error
 
 
+@pytest.mark.exhaustive
 @given(st.data())
 def test_any_change_is_an_error_or_a_report(document: dict[str, Any], data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(places(document), key=repr)))

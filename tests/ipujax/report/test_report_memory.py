@@ -119,7 +119,7 @@ def report_of_layers(stages: int, **arguments: Any) -> Report:
     return ipu.compile(model).lower(*args).report()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("offload", OFFLOADS)
 def test_offloading_takes_away_what_its_advice_says(offload: str) -> None:
     configured(ipu_model__tiles_per_ipu=4)
@@ -192,6 +192,7 @@ def test_smaller_batches_do_not_shrink_what_lasts() -> None:
     assert all(bytes_ <= most for bytes_ in about)
 
 
+@pytest.mark.exhaustive
 def test_chips_without_streaming_memory_offload_nothing() -> None:
     configured(ipu_model__tiles_per_ipu=4, ipu_model__version="ipu1")
     report = report_of_layers(8, **STACKED)
@@ -199,6 +200,7 @@ def test_chips_without_streaming_memory_offload_nothing() -> None:
     assert not mentions([entry.text for entry in report.advice], "streaming")
 
 
+@pytest.mark.exhaustive
 def test_replicas_share_the_state() -> None:
     configured(4, ipu_model__tiles_per_ipu=4)
     mapping = [0, 0, 0, 0, 1, 1, 1, 1]
@@ -210,6 +212,7 @@ def test_replicas_share_the_state() -> None:
     assert not mentions(texts, "replicated_optimizer_state_sharding")
 
 
+@pytest.mark.exhaustive
 def test_waiting_activations_are_recomputed_or_offloaded() -> None:
     arguments: dict[str, Any] = {"width": 64, "batch": 20_000}
     configured(2, ipu_model__tiles_per_ipu=4)

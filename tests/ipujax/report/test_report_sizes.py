@@ -47,6 +47,7 @@ def test_packed_reports_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert command.main(["report", "-"]) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("small_limit")
 def test_no_more_is_unpacked_than_that(tmp_path: Path) -> None:
     path = tmp_path / "report.json.gz"
@@ -61,6 +62,7 @@ def test_no_more_is_unpacked_than_that(tmp_path: Path) -> None:
     assert peak < 10**7
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("small_limit")
 def test_only_one_layer_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "report.json.gz"

@@ -22,6 +22,7 @@ def passing(report: Report) -> int:
     return int(said.partition("selection_order): ")[2].partition(" of ")[0])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ipus", [4, 8])
 def test_a_pipeline_is_faster_where_its_stages_are_linked(ipus: int) -> None:
     snake, hoof, zigzag, auto = (

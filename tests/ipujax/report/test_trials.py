@@ -283,6 +283,7 @@ def test_a_combination_is_not_advised_where_one_change_does() -> None:
     assert "combination" not in enough
 
 
+@pytest.mark.exhaustive
 def test_numbers_of_ipus_that_are_no_bound_are_not_given_as_one() -> None:
     """Other changes take less: here the same IPUs do, with more equal stages."""
     for report in (of_layers((6, 2), 10), of_layers((4, 4), 4)):

@@ -50,6 +50,7 @@ LOADS = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_another_process_has_the_same_program(
     engine: str, tmp_path: Path, run_with_devices: RunWithDevices
@@ -133,6 +134,7 @@ def test_weak_types_stay_weak(ipus: int, engine: str, tmp_path: Path) -> None:
     assert weak == [x.weak_type for x in executable(3.0)] == [True, False, True, True, False]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
 def test_keys(implementation: str, tmp_path: Path) -> None:
     def draw(key: jax.Array) -> Any:

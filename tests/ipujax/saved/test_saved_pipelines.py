@@ -64,7 +64,7 @@ def training(
     return compiled(model, params, state, engine=engine), source, sink, (params, state)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "schedule",
@@ -84,6 +84,7 @@ def test_training(schedule: Any, engine: str, tmp_path: Path) -> None:
     assert loaded.engine == executable.engine == engine
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_replicas(engine: str, tmp_path: Path) -> None:
     configure(4)
@@ -96,7 +97,7 @@ def test_replicas(engine: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(losses, wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "options",

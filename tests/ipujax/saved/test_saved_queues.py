@@ -43,6 +43,7 @@ def loop(
     return compiled(program, np.zeros(3, f32), engine=engine), source, sink
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_another_process_gives_its_own_queues(
     engine: str, tmp_path: Path, run_with_devices: RunWithDevices

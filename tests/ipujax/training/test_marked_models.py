@@ -62,6 +62,7 @@ def with_state(variables: Any, state: Any, x: jax.Array, y: jax.Array) -> StageO
 STATE = {"mean": np.float32(0), "total": np.float32(0)}
 
 
+@pytest.mark.exhaustive
 def test_a_function_with_marks_has_a_state() -> None:
     configure(2)
     training = Training(Pipeline(with_state), optax.sgd(0.0), accumulation=4)
@@ -70,6 +71,7 @@ def test_a_function_with_marks_has_a_state() -> None:
     close(state.state, {"mean": list(batches(8))[-1][0].mean(), "total": np.sum(losses)})
 
 
+@pytest.mark.exhaustive
 def test_one_element_goes_through_a_function_with_marks_and_a_state() -> None:
     ((x, y),) = batches(1)
     (loss,) = Pipeline(with_state).forward(STAGED, STATE, x, y)

@@ -33,6 +33,7 @@ def trained(state: Any = INITIAL, data: Any = batches, steps: int | None = 3) ->
     return training.fit(training.init(STAGED, state), data, steps)
 
 
+@pytest.mark.exhaustive
 def test_it_goes_along_from_loop_to_loop() -> None:
     configure(2)
     state = trained()
@@ -45,6 +46,7 @@ def test_it_goes_along_from_loop_to_loop() -> None:
     assert int(again.state["count"]) == 24
 
 
+@pytest.mark.exhaustive
 def test_it_is_averaged_over_replicas() -> None:
     configure(4)
     state = trained()
@@ -53,6 +55,7 @@ def test_it_is_averaged_over_replicas() -> None:
     assert int(state.state["count"]) == 12
 
 
+@pytest.mark.exhaustive
 def test_it_is_kept_where_the_data_end() -> None:
     configure(2)
     state = trained(data=lambda: batches(13), steps=None)

@@ -84,6 +84,7 @@ def test_accumulators_have_a_dtype_of_their_own() -> None:
     assert set(seen) == {jnp.dtype(jnp.bfloat16)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("reduction", "scale"), [(ReplicaReduction.MEAN, 1 / 2), (ReplicaReduction.SUM, 1)]
 )

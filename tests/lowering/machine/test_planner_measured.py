@@ -70,6 +70,7 @@ def errors(dtype: Number) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_dense_products_take_what_the_hardware_took(dtype: Number):
     error = np.abs(errors(dtype))

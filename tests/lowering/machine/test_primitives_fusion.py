@@ -44,6 +44,7 @@ def test_long_chains_take_several_vertices() -> None:
 chains = st.lists(st.sampled_from(["add", "mul", "exp", "neg", "div", "max", "tanh"]), max_size=12)
 
 
+@pytest.mark.exhaustive
 @given(chains, st.sampled_from(["float32", "float16"]), st.integers(1, 3000))
 def test_fusing_never_costs_more(names: list[str], dtype: str, rows: int) -> None:
     array = Shape((rows, 100), dtype)

@@ -53,6 +53,7 @@ def test_small_convolutions_take_little_longer_than_one(reorders: bool) -> None:
     assert flops[0] == flops[1]
 
 
+@pytest.mark.exhaustive
 def test_gradients_go_together_too() -> None:
     def gradients(function: Any) -> Any:
         loss = lambda x, w: sum((y**2).sum() for y in function(x, w))  # noqa: E731
@@ -77,6 +78,7 @@ def test_calls_that_need_each_other_stay_apart() -> None:
     assert named(modelled(twice)) == {"multi_conv": 2, "conv_general_dilated": 0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"perConvReservedTiles": 350}, {"cycleBackOff": 1.0}])
 def test_options_share_tiles_out(options: dict[str, Any]) -> None:
     """The largest convolution has fewer tiles where others have more of them reserved."""

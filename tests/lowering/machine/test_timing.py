@@ -544,6 +544,7 @@ def test_parts_lie_within_the_whole(name):
     check(found.steps.trace)
 
 
+@pytest.mark.exhaustive
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from(["exp", "sqrt", "add"])),

@@ -48,6 +48,7 @@ def test_types_are_kept(dtype):
     assert collectives.replication_index().dtype == collectives.replica_count().dtype == jnp.int32
 
 
+@pytest.mark.exhaustive
 def test_derivatives():
     def fn(x):
         exchanged = collectives.all_to_all(0.5 * x[None], 1)

@@ -29,6 +29,7 @@ def test_one_replica_is_the_function():
         np.testing.assert_array_equal(result, 2 * x)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shared", [False, True])
 def test_replicas_are_mapped_over_by_the_function_itself(shared):
     """Also in a loop, and where all replicas have the same operands."""

@@ -41,6 +41,7 @@ def loops_of(body: jaxpr.Jaxpr) -> list[int]:
     return own + [length for body in inner for length in loops_of(body)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("length", "left"), [(0, [3]), (1, [3, 1])])
 def test_only_loops_of_no_iterations_go(length: int, left: list[int]) -> None:
     closed = trace(scanned(length), X)

@@ -56,7 +56,7 @@ def test_nothing_to_catch_changes_nothing():
     assert insert_checks(closed, Options(), 1) == (closed, ())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("fn", "args", "fault"),
     [
@@ -115,6 +115,7 @@ def test_faults_come_out_of_bodies(fn):
     assert fault_of(fn, X) == ("division by zero", "div")
 
 
+@pytest.mark.exhaustive
 def test_the_first_fault_counts():
     assert fault_of(lambda x: jnp.sqrt(x) + jnp.log(x * 0), X) == ("invalid", "sqrt")
 
@@ -230,7 +231,7 @@ def use(**checks):
     config.configure_ipu_system()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("schedule", "engine"),
     [("grouped", "fused"), ("zero bubble", "fused"), ("interleaved", "replay")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
@@ -123,6 +124,7 @@ def positions(program):
     return made, first
 
 
+@pytest.mark.exhaustive
 @given(operations)
 def test_dependencies_are_kept_and_loads_are_late(operations):
     def fn(x):

@@ -39,6 +39,7 @@ def test_only_where_something_waits():
     assert "ipu_load" in str(stage_tasks(changed, 1)[Kind.BACKWARD])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("split", [False, True])
 def test_the_numbers_stay(split):
     body = micro_batch([dense, gated, squares])

@@ -45,7 +45,7 @@ def test_with_a_weights_task(mode, golden):
     golden(body_text(prune_tasks(recompute(body, mode))))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_the_numbers_stay(mode, split):

@@ -70,6 +70,7 @@ def operands(avals):
     return [rng.normal(size=aval.shape).astype(aval.dtype) / 8 for aval in jax.tree.leaves(avals)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", [step, dropped, twice, looped])
 def test_numbers_stay(function):
     closed = drop_dead(trace(function, WEIGHTS, struct(8, WIDTH)))
@@ -107,6 +108,7 @@ def test_a_function_without_derivatives_stays():
     assert recompute_cheap(closed) is closed
 
 
+@pytest.mark.exhaustive
 def test_xla_takes_both_runs_for_two():
     closed = drop_dead(trace(step, WEIGHTS, ROWS))
     avals = [*WEIGHTS, ROWS]

@@ -88,7 +88,7 @@ def test_examples_of_vmaps_draw_for_themselves():
     assert alike.shape == (2,)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("nested", [False, True])
 def test_examples_have_the_numbers_of_their_keys(nested):
     """And what makes them is one operation, whatever vmap is around."""
@@ -109,6 +109,7 @@ def test_examples_have_the_numbers_of_their_keys(nested):
     assert "threefry2x32" not in names
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", ["threefry2x32", "rbg"])
 def test_halves_are_uniform(algorithm):
     key = jax.random.key(0, impl=algorithm)

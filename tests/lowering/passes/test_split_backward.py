@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lowering import jaxpr
 from lowering.passes.split_backward import split_backward
@@ -26,6 +27,7 @@ def test_three_stages(golden):
     golden(body_text(split_backward(micro_batch([dense, gated, squares], Queue("in")))))
 
 
+@pytest.mark.exhaustive
 def test_both_together_give_what_one_gave():
     body = micro_batch([gated, dense, gated, squares])
     values = values_for(body)

@@ -150,6 +150,7 @@ def test_the_numbers_are_those_of_vjp(name):
     check(STAGES[name], W, X)
 
 
+@pytest.mark.exhaustive
 @given(
     st.lists(
         st.tuples(
@@ -240,6 +241,7 @@ def residual_shapes(halves: Any, count: int = 1) -> list[str]:
     return [str(aval) for aval in halves.forward.out_avals[count:]]
 
 
+@pytest.mark.exhaustive
 def test_parameters_are_never_residuals():
     """Nor is what is made of them alone: it is made again."""
 

@@ -121,6 +121,7 @@ def test_one_f_one_b(stages: int, count: int) -> None:
     assert run.in_flight == tuple(min(count, stages - s) for s in range(stages))
 
 
+@pytest.mark.exhaustive
 @given(st.integers(1, 5), st.integers(1, 4), sets)
 def test_interleaved_one_f_one_b(period: int, each: int, repeats: int) -> None:
     stages, count = period * each, period * repeats

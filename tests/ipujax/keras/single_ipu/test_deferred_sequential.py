@@ -59,6 +59,7 @@ def test_reports_of_modes() -> None:
             model.report("test")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["model.keras", "model.h5"])
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_saving(tmp_path: Path, name: str) -> None:
@@ -83,6 +84,7 @@ class AddSum(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.exhaustive
 def test_loss_layer() -> None:
     ones = np.ones((2, 2), np.float32)
     with on_ipus():

@@ -40,6 +40,7 @@ def test_early_stopping(mode: str, monitor: str) -> None:
     alike(*twins(program))
 
 
+@pytest.mark.exhaustive
 def test_early_stopping_restores_the_best_weights() -> None:
     class KeepEpochs(keras.callbacks.Callback):
         def __init__(self) -> None:

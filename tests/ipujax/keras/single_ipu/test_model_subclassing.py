@@ -29,6 +29,7 @@ class Mlp(keras.Model):
         return self.out(hidden)
 
 
+@pytest.mark.exhaustive
 def test_custom_build_with_fit() -> None:
     class Built(keras.Model):
         def __init__(self) -> None:
@@ -53,6 +54,7 @@ def test_custom_build_with_fit() -> None:
     alike(ours, keras_own)
 
 
+@pytest.mark.exhaustive
 def test_dataset_dict_with_fit() -> None:
     class Named(keras.Model):
         def __init__(self) -> None:
@@ -71,6 +73,7 @@ def test_dataset_dict_with_fit() -> None:
     alike(*twins(program))
 
 
+@pytest.mark.exhaustive
 def test_embed_dtype_with_subclass_build() -> None:
     """Integers stay integers on their way to the model."""
 
@@ -95,6 +98,7 @@ def test_embed_dtype_with_subclass_build() -> None:
     alike(*twins(program))
 
 
+@pytest.mark.exhaustive
 def test_single_time_step_rnn() -> None:
     class Recurrent(keras.Model):
         def __init__(self) -> None:
@@ -112,6 +116,7 @@ def test_single_time_step_rnn() -> None:
     alike(*twins(program))
 
 
+@pytest.mark.exhaustive
 def test_single_io_subclass() -> None:
     def program() -> Any:
         model = Mlp()
@@ -122,6 +127,7 @@ def test_single_io_subclass() -> None:
     alike(*twins(program))
 
 
+@pytest.mark.exhaustive
 def test_subclass_save_model(tmp_path: Path) -> None:
     path = tmp_path / "model.weights.h5"
     with on_ipus():
@@ -137,6 +143,7 @@ def test_subclass_save_model(tmp_path: Path) -> None:
         alike(other.predict(ONES, verbose=0), model.predict(ONES, verbose=0), rtol=0, atol=0)
 
 
+@pytest.mark.exhaustive
 def test_multi_io_subclass() -> None:
     class Two(keras.Model):
         def __init__(self) -> None:

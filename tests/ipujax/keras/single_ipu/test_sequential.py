@@ -26,6 +26,7 @@ def compiled(model: Any) -> Any:
     return model
 
 
+@pytest.mark.exhaustive
 def test_sequential_deferred_build_with_np_arrays() -> None:
     def program() -> Any:
         model = compiled(small())
@@ -51,6 +52,7 @@ def test_sequential_deferred_build_with_dataset_iterators() -> None:
     assert len(history.history["loss"]) == 2
 
 
+@pytest.mark.exhaustive
 def test_sequential_pop() -> None:
     def program() -> Any:
         model = compiled(small(4, 2, inputs=3))
@@ -65,6 +67,7 @@ def test_sequential_pop() -> None:
     alike(ours, keras_own)
 
 
+@pytest.mark.exhaustive
 def test_layer_add_after_compile_deferred() -> None:
     def program() -> Any:
         model = keras.Sequential([keras.layers.Dense(3)])
@@ -89,6 +92,7 @@ def test_sequential_deferred_build_serialization() -> None:
         alike(again.predict(X, verbose=0), model.predict(X, verbose=0), rtol=0, atol=0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["called", "built"])
 def test_sequential_deferred_manual_build(how: str) -> None:
     def program() -> Any:
@@ -114,6 +118,7 @@ def test_sequential_nesting() -> None:
     alike(ours, keras_own)
 
 
+@pytest.mark.exhaustive
 def test_nested_sequential_trainability() -> None:
     """What an inner model does not train stays as it is, also after a change of mind."""
 
