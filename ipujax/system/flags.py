@@ -253,6 +253,10 @@ def _check(flags: PoplarFlags) -> None:
             f"--synthetic_data_initializer={initializer} is neither random, uniform, normal nor "
             "an integer"
         )
+    if flags.log_cycle_count < -1:
+        raise FlagError(
+            f"--log_cycle_count={flags.log_cycle_count} must be the ordinal of a device, or -1"
+        )
     if flags.show_progress_bar not in ("auto", "true", "false"):
         raise FlagError(
             f"--show_progress_bar={flags.show_progress_bar} is neither auto, true nor false"

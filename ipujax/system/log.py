@@ -46,7 +46,7 @@ class _WhereAskedUnlessShownElsewhere(logging.Handler):
         if destination in streams:
             print(self.format(record), file=streams[destination])
         elif destination:
-            files.append_text(destination, self.format(record) + "\n")
+            _append(destination, self.format(record) + "\n")
         else:
             self._unless_shown(record)
 
@@ -56,6 +56,16 @@ class _WhereAskedUnlessShownElsewhere(logging.Handler):
             others += logging.getLogger().handlers
         if all(_is_silent(handler) for handler in others):
             print(self.format(record), file=sys.stderr)
+
+
+def _append(path: str, text: str) -> None:
+    try:
+        files.append_text(path, text)
+    except OSError as failed:
+        raise FlagError(
+            f"POPLAR_LOG_DEST={path} cannot be written to: {failed.strerror}; use stdout, stderr, "
+            "or a file in a directory that exists"
+        ) from None
 
 
 def _is_silent(handler: logging.Handler) -> bool:

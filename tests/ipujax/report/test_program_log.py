@@ -94,6 +94,14 @@ def test_the_log_goes_where_it_is_sent(
     assert "to stderr" not in out
 
 
+def test_a_log_that_cannot_be_written_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "missing" / "log.txt"))
+    with pytest.raises(FlagError, match=r"POPLAR_LOG_DEST=.* No such file.* use stdout, stderr"):
+        get_logger().info("lost")
+
+
 def test_a_wrong_level_of_poplibs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPLIBS_LOG_LEVEL", "LOUD")
     with pytest.raises(FlagError, match="POPLIBS_LOG_LEVEL=LOUD is not a log level"):

@@ -74,6 +74,7 @@ def test_values_are_parsed_and_follow_the_environment(set_flags: SetFlags):
         ("--flagfile=/x", "unknown flag --flagfile"),
         ("use_ipu_model", "'use_ipu_model', which is no flag"),
         ("--log_cycle_count=x", "log_cycle_count"),
+        ("--log_cycle_count=-2", "must be the ordinal of a device, or -1"),
         ("--use_ipu_model=maybe", "use_ipu_model"),
         ("--show_progress_bar=maybe", "neither auto, true nor false"),
         ("--executable_cache_path='x", "cannot be split"),
