@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from ipujax.errors import ConfigError
 from ipujax.report.advice.changes import Source
@@ -17,7 +18,7 @@ from ipujax.system.config_enums import MergeRemoteBuffersBehaviour, SchedulingAl
 from ipujax.system.config_schema import assigned_names
 from ipujax.system.flags import poplar_flags
 from ipujax.system.options import SystemOptions
-from ipujax.system.poplar_options import planner_options
+from ipujax.system.poplar_options import planner_options, ring_method
 from ipujax.targets import Target, named, target_of
 from lowering import ir, machine
 
@@ -116,6 +117,7 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
         tables_are_remote=config.experimental.enable_remote_buffer_embedding,
         merges_remote=remote is not MergeRemoteBuffersBehaviour.NO_MERGING,
+        ring_method=cast(machine.Method, ring_method(config.gcl_poplar_options)),
         merges_infeeds=optimizations.merge_infeed_io_copies,
         synthetic=poplar_flags().made_up,
     )

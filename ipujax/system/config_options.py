@@ -19,8 +19,8 @@ from ipujax.system.poplar_options import (
     check_compilation_options,
     check_convolution_options,
     check_matmul_options,
-    log_collective_options,
     log_pooling_options,
+    ring_method,
 )
 
 _MOST = 2**31 - 1
@@ -296,8 +296,10 @@ class SystemOptions(ConfigNode):
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
-      gcl_poplar_options: Options of the communication library, for all collectives. They change
-        nothing here, which is logged: of the ways around a ring the model takes the faster one.
+      gcl_poplar_options: Options of the communication library, for all collectives. "method" is
+        the way around a ring: "clockwise_ring" or "anticlockwise_ring", which leave half of the
+        links idle, "bidirectional_ring_pair", "meet_in_middle_ring", or "auto", the faster of the
+        last two. Others change nothing and are logged.
     """
 
     auto_select_ipus: int | list[int] | tuple[int, ...] = option(
@@ -310,9 +312,7 @@ class SystemOptions(ConfigNode):
     compilation_poplar_options: dict[Any, Any] = option(
         {}, effect=Effect.MODEL, check=check_compilation_options
     )
-    gcl_poplar_options: dict[Any, Any] = option(
-        {}, effect=Effect.NONE, check=log_collective_options
-    )
+    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=ring_method)
     convolutions: Convolutions = category()
     device_connection: DeviceConnection = category()
     experimental: Experimental = category()

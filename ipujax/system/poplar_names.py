@@ -40,7 +40,6 @@ POOLING: Mapping[str, str] = {
 COLLECTIVES: Mapping[str, str] = {
     "link": "it chooses between links of a machine, which the model has by its ladder",
     "maxBytesPerTile": "it bounds the buffers of collectives, which are not modelled",
-    "method": "it chooses the way around the ring, and the model takes the faster one",
     "syncful.maxBytesPerTile": "it bounds the buffers of collectives, which are not modelled",
     "syncful.useOptimisedLayout": "how buffers of collectives lie is not modelled",
     "syncful.useForwardingToSupportStridedGroups": "groups of replicas are consecutive here",

@@ -18,6 +18,7 @@ from ipujax.system import poplar_names as names
 
 PROPORTION = "availableMemoryProportion"
 PARTIALS = "partialsType"
+METHOD = "method"
 ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
 
 VARIABLE = "POPLAR_ENGINE_OPTIONS"
@@ -27,6 +28,14 @@ _REPORTS = "autoreport."  # names that `report.auto_report` checks
 _NOT_FLAGS = ("autoReport.directory", "autoReport.executionProfileProgramRunCount")
 _ALIKE = 0.85  # of difflib
 _SHOWN = 200  # characters of a value that is wrong
+_AUTO = "auto"
+_RINGS = (
+    _AUTO,
+    "clockwise_ring",
+    "anticlockwise_ring",
+    "bidirectional_ring_pair",
+    "meet_in_middle_ring",
+)
 _DTYPES = ("half", "float", "float16", "float32")
 
 
@@ -176,9 +185,22 @@ def log_pooling_options(options: Mapping[Any, Any]) -> None:
     _log_idle(map(str, options), (), names.POOLING, "pooling.poplar_options")
 
 
-def log_collective_options(options: Mapping[Any, Any]) -> None:
-    """Logs that options of the communication library change nothing."""
-    _log_idle(map(str, options), (), names.COLLECTIVES, "gcl_poplar_options")
+def ring_method(options: Mapping[Any, Any]) -> str:
+    """The way of collectives around rings; other options of the library are logged.
+
+    Raises:
+      ConfigError: (a `ValueError`) there is no such way.
+    """
+    where = "gcl_poplar_options"
+    _log_idle(map(str, options), (METHOD,), names.COLLECTIVES, where)
+    method = options.get(METHOD, _AUTO)
+    if method == "quad_directional_ring":
+        _log(logging.INFO, f"{where}[{METHOD!r}] is {method!r}, which is modelled as {_AUTO!r}")
+        return _AUTO
+    if method not in _RINGS:
+        known = ", ".join(map(repr, _RINGS))
+        raise ConfigError(f"{where}[{METHOD!r}] is {method!r}, but must be one of {known}")
+    return method
 
 
 def _log_idle(

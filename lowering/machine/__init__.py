@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from lowering.machine.model import model as model
     from lowering.machine.options import ModelOptions as ModelOptions
     from lowering.machine.options import plan_options as plan_options
+    from lowering.machine.transfers.collectives import Method as Method
 
 # What models a program needs JAX; what came of it can be read without.
 _MODELLING = {
+    "Method": "lowering.machine.transfers.collectives",
     "ModelOptions": "lowering.machine.options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "model": "lowering.machine.model",

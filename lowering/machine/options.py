@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
+from lowering.machine.transfers.collectives import Method
 from lowering.machine.transfers.exchanges import Host
 from lowering.machine.transfers.links import inter_ipu_cycles, route
 from lowering.ops.tasks import TaskSpec
@@ -49,6 +50,7 @@ class ModelOptions:
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
       merged_scatter_bytes: the same of reduce-scatters over all replicas
         (`IPUConfig.optimizations.maximum_reduce_scatter_buffer_size`).
+      ring_method: the way of collectives around rings (`IPUConfig.gcl_poplar_options`).
       ladder: the place of each IPU on the ladder of links (`IPUConfig.selection_order`), those of
         the first replica first; (): as they are numbered.
       synthetic: what is made up on the device instead of passing to or from the host, of "infeed",
@@ -72,6 +74,7 @@ class ModelOptions:
     merged_copy_bytes: int = 0
     merged_host_bytes: int = 0
     merges_infeeds: bool = False
+    ring_method: Method = "auto"
     ladder: tuple[int, ...] = ()
     synthetic: frozenset[str] = frozenset()
     donated: tuple[int, ...] = ()

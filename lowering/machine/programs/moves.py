@@ -178,7 +178,8 @@ class Moves:
             cycles = links.remote_cycles(self._target, slice_)
             steps.append(("remote", f"remote {kind}", cycles, slice_))
         if node.storage.sharded and isinstance(node, ir.Load):
-            cycles = all_gather_cycles(self._target, bytes_, replicas, self._program.ipus)
+            method, ipus = self._options.ring_method, self._program.ipus
+            cycles = all_gather_cycles(self._target, bytes_, replicas, ipus, method=method)
             steps.append(("inter_ipu", "all-gather", cycles, bytes_))
         name = steps[0][1] if steps else kind
         behind = self._makers.behind((node.value, node.kept), node)

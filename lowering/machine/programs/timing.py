@@ -121,6 +121,7 @@ class Timer:
                 merged_scatter_bytes=min(
                     options.merged_scatter_bytes, _summed(program, ipu, "reduce-scatter")
                 ),
+                method=options.ring_method,
             )
             for ipu in range(program.ipus)
         ]

@@ -13,12 +13,19 @@ from lowering.machine.cost import Operation
 from lowering.machine.target import Target
 from lowering.machine.transfers import collectives
 
-_Cycles = Callable[[Target, float, int, int, int], int]
+_Cycles = Callable[[Target, float, int, int, int, collectives.Method], int]
 
 
-def _gathered(target: Target, own_bytes: float, replicas: int, ipus: int, instances: int) -> int:
+def _gathered(
+    target: Target,
+    own_bytes: float,
+    replicas: int,
+    ipus: int,
+    instances: int,
+    method: collectives.Method,
+) -> int:
     whole = own_bytes * replicas
-    return collectives.all_gather_cycles(target, whole, replicas, ipus, instances)
+    return collectives.all_gather_cycles(target, whole, replicas, ipus, instances, method)
 
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
@@ -26,7 +33,6 @@ _CYCLES: dict[str, _Cycles] = {
     **dict.fromkeys(_ALL_REDUCES, collectives.all_reduce_cycles),
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gathered),
     "reduce_scatter": collectives.reduce_scatter_cycles,
-    "all_to_all": collectives.all_to_all_cycles,
 }
 
 Sum: TypeAlias = Literal["all-reduce", "reduce-scatter"]
@@ -49,6 +55,7 @@ class Collectives:
       instances: how many processes, on machines of their own, they are dealt to.
       merged_bytes: all-reduces wait for each other until they have so many bytes, and go as one.
       merged_scatter_bytes: the same of reduce-scatters.
+      method: the way around rings.
     """
 
     target: Target
@@ -57,6 +64,7 @@ class Collectives:
     instances: int = 1
     merged_bytes: int = 0
     merged_scatter_bytes: int = 0
+    method: collectives.Method = "auto"
 
     def cycles(self, operation: Operation) -> int:
         """Cycles on the links of an operation; 0 if it is none between replicas.
@@ -68,11 +76,15 @@ class Collectives:
         """
         rule = _CYCLES.get(operation.name)
         own_bytes = sum(shape.bytes for shape in operation.operands)
-        if rule is None or self.replicas == 1 or not own_bytes:
+        place = self.replicas, self.ipus_per_replica, self.instances
+        if self.replicas == 1 or not own_bytes:
+            return 0
+        if operation.name == "all_to_all":  # around no ring
+            return collectives.all_to_all_cycles(self.target, own_bytes, *place)
+        if rule is None:
             return 0
         together = max(own_bytes, self._waiting(operation.name))
-        place = self.replicas, self.ipus_per_replica, self.instances
-        whole = rule(self.target, together, *place)
+        whole = rule(self.target, together, *place, self.method)
         return math.ceil(whole * own_bytes / together)
 
     def _waiting(self, name: str) -> int:

@@ -14,15 +14,26 @@ Replicas of several instances first do so in each instance, as far as they can, 
 those of its place in the other instances, in a ring over the gateways of their machines.
 
 All functions take what the IPU of a replica that has the most holds of the data, how many replicas
-take part, how many IPUs each has, and how many instances the replicas are in.
+take part, how many IPUs each has, how many instances the replicas are in, and which way their data
+takes around the ring of each instance.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal, TypeAlias
 
 from lowering.machine.target import Target
 from lowering.machine.transfers import links
+
+Method: TypeAlias = Literal[
+    "auto",
+    "clockwise_ring",
+    "anticlockwise_ring",
+    "bidirectional_ring_pair",
+    "meet_in_middle_ring",
+]
+"""The way around a ring, as Poplar's libraries call it; "auto" is the faster of the last two."""
 
 
 def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -> float:
@@ -39,17 +50,27 @@ def gateway_bytes_per_cycle(target: Target, ipus: int) -> float:
 
 
 def all_reduce_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
+    target: Target,
+    ipu_bytes: float,
+    replicas: int,
+    ipus_per_replica: int = 1,
+    instances: int = 1,
+    method: Method = "auto",
 ) -> int:
     """A reduce-scatter and an all-gather: 2 (n - 1) / n of the data, of much of it."""
     local = replicas // instances
-    inside = _around(target, ipu_bytes, local, ipus_per_replica, times=2)
+    inside = _around(target, ipu_bytes, local, ipus_per_replica, method, times=2)
     ipus = local * ipus_per_replica
     return inside + _between(target, ipu_bytes / local, instances, ipus, 2 * (instances - 1))
 
 
 def all_gather_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
+    target: Target,
+    ipu_bytes: float,
+    replicas: int,
+    ipus_per_replica: int = 1,
+    instances: int = 1,
+    method: Method = "auto",
 ) -> int:
     """Steps around a ring, n - 1 that move 1/n each; `ipu_bytes` is after it is gathered.
 
@@ -59,16 +80,21 @@ def all_gather_cycles(
     MEET_IN_MIDDLE_RING, which it tells apart by measured thresholds).
     """
     local = replicas // instances
-    inside = _around(target, ipu_bytes, local, ipus_per_replica)
+    inside = _around(target, ipu_bytes, local, ipus_per_replica, method)
     ipus = local * ipus_per_replica
     return inside + _between(target, ipu_bytes / local, instances, ipus, instances - 1)
 
 
 def reduce_scatter_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
+    target: Target,
+    ipu_bytes: float,
+    replicas: int,
+    ipus_per_replica: int = 1,
+    instances: int = 1,
+    method: Method = "auto",
 ) -> int:
     """An all-gather the other way around; `ipu_bytes` is before it is summed."""
-    return all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica, instances)
+    return all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica, instances, method)
 
 
 def all_to_all_cycles(
@@ -105,15 +131,28 @@ def _between(
 
 
 def _around(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int, *, times: int = 1
+    target: Target,
+    ipu_bytes: float,
+    replicas: int,
+    ipus_per_replica: int,
+    method: Method,
+    *,
+    times: int = 1,
 ) -> int:
-    """Every piece of the data passes all replicas, so many times."""
-    pieces = times * (replicas - 1)
-    ring = _cycles(target, replicas, ipus_per_replica, pieces, pieces * ipu_bytes / replicas)
-    if ipus_per_replica > 1 or replicas <= 2:
+    """Every piece of the data passes all replicas, so many times.
+
+    One way around, half of the links are idle; between two neighbours both ways are the same links.
+    """
+    pieces, are_neighbours = times * (replicas - 1), replicas == 2 and ipus_per_replica == 1
+    idle = method in ("clockwise_ring", "anticlockwise_ring") and not are_neighbours
+    sent = pieces * ipu_bytes / replicas * (2 if idle else 1)
+    ring = _cycles(target, replicas, ipus_per_replica, pieces, sent)
+    meets = method in ("auto", "meet_in_middle_ring")
+    if not meets or ipus_per_replica > 1 or replicas <= 2:
         return ring
     steps = times * (replicas // 2)
-    return min(ring, _cycles(target, replicas, 1, steps, 2 * steps * ipu_bytes / replicas))
+    middle = _cycles(target, replicas, 1, steps, 2 * steps * ipu_bytes / replicas)
+    return middle if method == "meet_in_middle_ring" else min(ring, middle)
 
 
 def _cycles(target: Target, replicas: int, ipus_per_replica: int, steps: int, sent: float) -> int:

@@ -300,7 +300,7 @@ def test_slips_in_names_of_options_are_logged_once(
         ("matmuls__poplar_options", "fullyConnectedPass", "plans here go by shapes alone"),
         ("convolutions__poplar_options", "interTilePartialsType", "one type here, partialsType"),
         ("pooling__poplar_options", "optimizeForSpeed", "which has no plan here"),
-        ("gcl_poplar_options", "method", "the model takes the faster one"),
+        ("gcl_poplar_options", "link", "which the model has by its ladder"),
         ("compilation_poplar_options", "prng.enable", "random numbers have keys of JAX"),
     ],
 )

@@ -116,7 +116,7 @@ CHANGED: dict[str, Any] = {
     "convolutions.poplar_options": {"availableMemoryProportion": "0"},
     "experimental.always_rearrange_copies_on_the_host": True,
     "experimental.enable_remote_buffer_embedding": True,
-    "gcl_poplar_options": {"useSynclessCollectives": "true"},
+    "gcl_poplar_options": {"method": "clockwise_ring"},
     "io_tiles.available_memory_proportion": 0.001,
     "io_tiles.num_io_tiles": 64,
     "io_tiles.place_ops_on_io_tiles": True,
@@ -239,6 +239,13 @@ def test_wrong_proportions_are_refused_when_set(name: str, wrong: Any) -> None:
     message = rf"{name}.poplar_options\['availableMemoryProportion'\] .* from 0 to 1"
     with pytest.raises(ConfigError, match=message):
         assign(IPUConfig(), f"{name}.poplar_options", {"availableMemoryProportion": wrong})
+
+
+@pytest.mark.parametrize("wrong", [-1, "CLOCKWISE_RING", True, None, ["auto"]])
+def test_wrong_ways_around_a_ring_are_refused_when_set(wrong: Any) -> None:
+    message = r"gcl_poplar_options\['method'\] is .*, but must be one of 'auto'"
+    with pytest.raises(ConfigError, match=message):
+        IPUConfig().gcl_poplar_options = {"method": wrong}
 
 
 def test_wrong_options_of_the_engine_are_refused_when_set() -> None:

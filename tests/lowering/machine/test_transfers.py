@@ -320,3 +320,18 @@ def test_small_sums_go_as_one(
     assert 10 * whole.cycles(operation) == pytest.approx(expected, rel=1e-3)
     alone = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 1000)})
     assert alone.cycles(operation) == rule(IPU2, 1000, 4)
+
+
+def test_ways_around_a_ring_can_be_chosen() -> None:
+    def cycles(size: float, method: collectives.Method, replicas: int = 8) -> int:
+        return collectives.all_gather_cycles(IPU2, size, replicas, method=method)
+
+    little, much = 1024.0, 1e8
+    for size in (little, much):
+        middle, both = cycles(size, "meet_in_middle_ring"), cycles(size, "bidirectional_ring_pair")
+        assert cycles(size, "auto") == min(middle, both)
+        assert cycles(size, "clockwise_ring") == cycles(size, "anticlockwise_ring") > both
+    assert cycles(little, "auto") == cycles(little, "meet_in_middle_ring")
+    assert cycles(much, "auto") == cycles(much, "bidirectional_ring_pair")
+    assert cycles(much, "clockwise_ring") == pytest.approx(2 * cycles(much, "auto"), rel=0.01)
+    assert cycles(much, "clockwise_ring", 2) == cycles(much, "auto", 2)  # the same links
