@@ -266,9 +266,10 @@ class Scheduling(ConfigNode):
       algorithm: The algorithm that orders operations. Here POST_ORDER leaves them as the function
         has them, and all others stand for one that keeps little alive.
       maximum_scheduler_lookahead_depth: How many operations LOOK_AHEAD looks ahead; its time grows
-        fast with it. It changes nothing here.
+        fast with it. It changes nothing here: the one order that keeps little alive is found
+        without a search.
       maximum_scheduler_search_space_size: How many orders LOOK_AHEAD compares at most for one
-        choice. It changes nothing here.
+        choice. It changes nothing here: as above, there is no search.
     """
 
     algorithm: SchedulingAlgorithm = option(SchedulingAlgorithm.CHOOSE_BEST, effect=Effect.MODEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import re
@@ -210,6 +211,29 @@ def test_an_option_changes_what_it_says(name: str, unchanged: dict[str, str]) ->
     changed = told(*beside, (name, CHANGED[name]))
     differ = [program for program in PROGRAMS if changed[program] != before[program]]
     assert bool(differ) == (OPTIONS[name] is Effect.MODEL), differ
+
+
+def numbers(*changes: tuple[str, Any]) -> dict[str, Any]:
+    """What programs without queues compute under some changes."""
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    for name, value in changes:
+        assign(config, name, value)
+    config.configure_ipu_system()
+    x = np.random.default_rng(0).normal(size=SQUARE.shape).astype(F32)
+    given = (x @ x.T / 256 + 4 * SQUARE) / 16
+    alone = ("products", "factors", "images", "sharded", "scattered")
+    return {name: ipu.compile(PROGRAMS[name])(given) for name in alone}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_option_of_the_model_leaves_numbers(name: str) -> None:
+    beside = BESIDE.get(name, ())
+    before, changed = numbers(*beside), numbers(*beside, (name, CHANGED[name]))
+    rounding = 0 if OPTIONS[name] is Effect.NONE else 1e-5
+    compare = functools.partial(np.testing.assert_allclose, rtol=rounding, atol=rounding)
+    jax.tree.map(compare, changed, before)
 
 
 NUMBERS = [name for name in OPTIONS if type(value_of(name)) in (int, float)]
