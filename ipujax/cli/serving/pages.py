@@ -54,8 +54,9 @@ def index(
 def with_way_back(page: str, notice: str = "") -> str:
     """A report's page with a link to the log above it, and what else there is to say there."""
     style = "margin:0;padding:.25rem 1rem;font:13px system-ui,sans-serif"
-    said = f' <span role="alert">{escape(notice)}</span>' if notice else ""
-    link = f'<nav style="{style}"><a href="/">All reports</a>{said}</nav>'
+    said = f' <span class="bad" role="alert">{escape(notice)}</span>' if notice else ""
+    way = '<a href="/" style="color:var(--accent);margin-right:8px">All reports</a>'
+    link = f'<nav style="{style}">{way}{said}</nav>'
     return page.replace("<body>", f"<body>\n{link}", 1)
 
 

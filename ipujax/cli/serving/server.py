@@ -148,9 +148,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             except _Refused as error:
                 missing.append(str(error))
         if not found:
-            raise _Refused(HTTPStatus.NOT_FOUND, "\n".join(missing))
+            raise _Refused(HTTPStatus.NOT_FOUND, "\n".join(dict.fromkeys(missing)))
         if missing:
-            notice = f"Nothing to compare with: {missing[0]}"
+            notice = f"Nothing to compare this with: {missing[0]}"
             return pages.with_way_back(html.page(list(found.values())), notice)
         titles = _titles([entries[key] for key in found if key in entries])
         return pages.with_way_back(html.page(list(found.values()), titles))

@@ -261,6 +261,22 @@ def test_an_ipu_waits_for_what_overlaps_it(kind: str, name: str, tmp_path: Path)
     assert waits == [[name, "waits for IPU 1"], ["waits for IPU 0"], ["waits for IPU 1"]]
 
 
+@pytest.mark.parametrize(
+    ("compute", "host", "name"), [(30, 8, "waits for IPU 0"), (5, 33, "waits for the host")]
+)
+def test_another_ipu_is_waited_for_unless_it_moves_data_all_the_time(
+    compute: int, host: int, name: str, tmp_path: Path
+) -> None:
+    rows = [
+        (1, "compute", "a", "", 0, 2),
+        (0, "compute", "b", "", 2, compute),
+        (0, "host", "out", "", 2 + compute, host),
+        (1, "compute", "c", "", 40, 5),
+    ]
+    found = on_programs(written(of_trace(trace.block(rows)), tmp_path / "trace.json"))
+    assert [s.name for s in found[1] if s.category == "waiting"] == [name]
+
+
 def counted(data: dict[str, Any], name: str) -> dict[int, list[tuple[float, int]]]:
     found: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for event in of(data, "C"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from ipujax.report.presentation.perfetto.tracks import by_ipu
 from lowering import trace
 
 _SYNC, _HOST, _REMOTE = (trace.KINDS.index(kind) for kind in ("sync", "host", "remote"))
+_TRANSFERS = {_HOST: "the host", _REMOTE: "streaming memory"}
 _BETWEEN_TICKS = "pipeline transfers"  # what all IPUs of a pipeline do after each tick
-_ITSELF = -1
-
-_Ends: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class Waits:
@@ -27,16 +25,18 @@ class Waits:
 
     def __init__(self, steps: dict[str, np.ndarray], tracks: np.ndarray) -> None:
         self._steps = steps
-        works = steps["kind"] != _SYNC
-        aside = (tracks != PROGRAM) & np.isin(steps["kind"], (_HOST, _REMOTE))
-        self._others, self._own = _ends(steps, works), _ends(steps, aside)
+        kinds = steps["kind"]
+        self._work = _spans(steps, kinds != _SYNC)
+        self._transfers = {kind: _spans(steps, kinds == kind) for kind in _TRANSFERS}
+        aside = tracks != PROGRAM
+        self._aside = {kind: _spans(steps, aside & (kinds == kind)) for kind in _TRANSFERS}
         self._between = np.char.startswith(steps["names"], _BETWEEN_TICKS)
 
     def of(self, ipu: int, since: int, until: int, before: int, after: int) -> str:
         """Of an IPU that does nothing from one cycle to another.
 
         An IPU with no task in a tick of a pipeline is said to be in its bubble, as the schedule has
-        nothing for it to do.
+        nothing for it to do. Where what is waited for moves data most of that time, that is told.
 
         Args:
           ipu: which one.
@@ -48,31 +48,59 @@ class Waits:
         phases = self._steps["phase"]
         if self._is_between(after) and (before == trace.NONE or phases[before] == trace.NONE):
             return "bubble"
-        found = {other: ends for other, ends in self._others.items() if other != ipu}
-        found |= {_ITSELF: self._own[ipu]} if ipu in self._own else {}
-        ended = [(*_last(ends, until), other) for other, ends in found.items()]
-        end, kind, other = max(ended, key=lambda last: last[0], default=(since, _SYNC, _ITSELF))
-        if end <= since:
+        own = [(_last(each.get(ipu), until), kind) for kind, each in self._aside.items()]
+        ended, kind = max(own)
+        others = ((_last(spans, until), -i) for i, spans in self._work.items() if i != ipu)
+        last, other = max(others, default=(since, 0))
+        if max(last, ended) <= since:
             return "waits"
-        if kind == _HOST:
-            return "waits for the host"
-        return "waits for streaming memory" if kind == _REMOTE else f"waits for IPU {other}"
+        if ended >= last:
+            return f"waits for {_TRANSFERS[kind]}"
+        for kind, each in self._transfers.items():
+            if 2 * _within(each.get(-other), since, until) > until - since:
+                return f"waits for {_TRANSFERS[kind]}"
+        return f"waits for IPU {-other}"
 
     def _is_between(self, step: int) -> bool:
         return step != trace.NONE and bool(self._between[self._steps["name"][step]])
 
 
-def _last(ends: _Ends, until: int) -> tuple[int, int]:
-    """When the last step that has ended by then did so, and its kind."""
-    i = int(ends[0].searchsorted(until, "right")) - 1
-    return (int(ends[0][i]), int(ends[1][i])) if i >= 0 else (trace.NONE, _SYNC)
+class _Spans(NamedTuple):
+    """Some steps of an IPU, in the order of their ends.
+
+    Attributes:
+      ends: int64 [steps], when each ends.
+      done: int64 [steps], how many cycles those up to each take.
+    """
+
+    ends: np.ndarray
+    done: np.ndarray
 
 
-def _ends(steps: dict[str, np.ndarray], chosen: np.ndarray) -> dict[int, _Ends]:
-    """By IPU when some steps end, in order, and their kinds."""
-    found: dict[int, _Ends] = {}
+def _last(spans: _Spans | None, until: int) -> int:
+    """When the last of them that has ended by then did so."""
+    i = 0 if spans is None else int(spans.ends.searchsorted(until, "right"))
+    return int(spans.ends[i - 1]) if spans is not None and i else trace.NONE
+
+
+def _within(spans: _Spans | None, since: int, until: int) -> int:
+    """Of those that end after one cycle and not after another, the cycles after the first."""
+    if spans is None:
+        return 0
+    low, high = spans.ends.searchsorted([since, until], "right").tolist()
+    if low == high:
+        return 0
+    earlier = int(spans.done[low - 1]) if low else 0
+    start = int(spans.ends[low] - spans.done[low]) + earlier  # of the first of them
+    return int(spans.done[high - 1]) - earlier - max(0, since - start)
+
+
+def _spans(steps: dict[str, np.ndarray], chosen: np.ndarray) -> dict[int, _Spans]:
+    """Some steps, by IPU."""
+    found: dict[int, _Spans] = {}
     for ipu, own in by_ipu(steps, chosen).items():
-        ends = steps["start_cycle"][own] + steps["cycles"][own]
+        cycles = steps["cycles"][own]
+        ends = steps["start_cycle"][own] + cycles
         order = np.argsort(ends, kind="stable")
-        found[ipu] = ends[order], steps["kind"][own][order]
+        found[ipu] = _Spans(ends[order], np.cumsum(cycles[order]))
     return found
