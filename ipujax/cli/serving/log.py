@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ipujax.cli.serving.library import Entry, Summary
 from ipujax.cli.serving.numbers import change, cycles, in_bytes, seconds
 from ipujax.cli.serving.sparkline import sparkline
+from ipujax.report.words import counted
 
 _HEADS = ("Run", "Program", "Written", "Cycles", "Time", "Fullest tile", "")
 _NUMBERS = ("Cycles", "Time", "Fullest tile")
@@ -89,7 +90,7 @@ def _card(name: str, told: _Told) -> str:
     last = told.runs[-1]
     spent = [told.cycles(run) for run in told.runs]
     full = [run.summary.fullest for run in told.runs]
-    count = f"{len(spent):,} run{'s' * (len(spent) != 1)}"
+    count = counted(len(spent), "run")
     tile = f"fullest tile, of {in_bytes(last.summary.limit)}"
     return (
         f'<article class="card" data-program="{escape(name)}">'
@@ -104,7 +105,8 @@ def _trend(
 ) -> str:
     """A number as it is now, how it changed since the run before, and how it went."""
     moved = _moved(values[-2], values[-1]) if len(values) > 1 else ""
-    said = f"{what} over {len(values)} runs: from {text(values[0])} to {text(values[-1])}"
+    runs = counted(len(values), "run")
+    said = f"{what} over {runs}: from {text(values[0])} to {text(values[-1])}"
     return (
         f'<div class="trend"><div><div class="figure-value{" bad" * bad}">{text(values[-1])}</div>'
         f'<div class="figure-label">{what}</div></div><div class="moved">{moved}</div>'

@@ -244,6 +244,18 @@ def test_a_bubble_is_where_the_schedule_has_no_task(tmp_path: Path) -> None:
         assert bubbles == len(set(grid.tick.tolist())) - ticks, ipu_
 
 
+@pytest.mark.parametrize("schedule", [PipelineSchedule.Interleaved, PipelineSchedule.Sequential])
+def test_waiting_adds_up_to_what_the_breakdown_says(schedule: Any, tmp_path: Path) -> None:
+    report = pipelined(4, 8, pipeline_schedule=schedule)
+    causes = report.breakdown
+    assert causes is not None
+    for ipu_, slices in on_programs(written(report, tmp_path / "trace.json")).items():
+        waits = [one for one in slices if one.category == "waiting"]
+        bubble = sum(one.args["cycles"] for one in waits if one.name == "bubble")
+        assert bubble == causes["bubble"][ipu_]
+        assert sum(one.args["cycles"] for one in waits) - bubble == causes["imbalance"][ipu_]
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [("host", "waits for the host"), ("remote", "waits for streaming memory")],

@@ -81,7 +81,7 @@ class Nesting:
             for level in path[:1] if not opened else ():
                 yield from self._open(ipu, opened, level, 0.0)
             if gaps[low]:
-                yield self._wait(ipu, own, low, int(after[low]), int(starts[low]))
+                yield from self._wait(ipu, own, low, int(after[low]), int(starts[low]))
             for level in path[len(opened) :]:
                 yield from self._open(ipu, opened, level, at[low])
             yield from self._steps_of(ipu, own, low, high, at, until)
@@ -95,7 +95,7 @@ class Nesting:
             yield from self._open(ipu, opened, self._call, 0.0)
         yield from self._close(ipu, opened, 1, last)
         if self._until > since and self._until == self._report.cycles:
-            yield self._wait(ipu, own, len(own), since, self._until)
+            yield from self._wait(ipu, own, len(own), since, self._until)
         yield from self._close(ipu, opened, 0, ending)
 
     def _open(self, ipu: int, opened: list[_Level], level: _Level, at: float) -> Iterator[str]:
@@ -107,14 +107,15 @@ class Nesting:
             opened.pop()
             yield end(ipu + 1, PROGRAM, at)
 
-    def _wait(self, ipu: int, own: np.ndarray, place: int, since: int, until: int) -> str:
+    def _wait(self, ipu: int, own: np.ndarray, place: int, since: int, until: int) -> Iterator[str]:
         """Before the step at a place."""
         before = int(own[place - 1]) if place else trace.NONE
         after = int(own[place]) if place < len(own) else trace.NONE
-        name = self._waits.of(ipu, since, until, before, after)
-        at, ending = all_microseconds(np.array([since, until]), self._hertz)
-        what = f'"name":"{name}","cat":"waiting","args":{{"cycles":{until - since}}}'
-        return whole(ipu + 1, PROGRAM, at, ending, what)
+        for name, *bounds in self._waits.parts(ipu, since, until, before, after):
+            at, ending = all_microseconds(np.array(bounds), self._hertz)
+            cycles = bounds[1] - bounds[0]
+            what = f'"name":"{name}","cat":"waiting","args":{{"cycles":{cycles}}}'
+            yield whole(ipu + 1, PROGRAM, at, ending, what)
 
     def _steps_of(
         self, ipu: int, own: np.ndarray, low: int, high: int, at: list[float], until: list[float]

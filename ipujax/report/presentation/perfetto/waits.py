@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from lowering import trace
 _SYNC, _HOST, _REMOTE = (trace.KINDS.index(kind) for kind in ("sync", "host", "remote"))
 _TRANSFERS = {_HOST: "the host", _REMOTE: "streaming memory"}
 _BETWEEN_TICKS = "pipeline transfers"  # what all IPUs of a pipeline do after each tick
+
+_Part: TypeAlias = tuple[str, int, int]
+"""What is waited for, from one cycle to another."""
 
 
 class Waits:
@@ -30,13 +33,15 @@ class Waits:
         self._transfers = {kind: _spans(steps, kinds == kind) for kind in _TRANSFERS}
         aside = tracks != PROGRAM
         self._aside = {kind: _spans(steps, aside & (kinds == kind)) for kind in _TRANSFERS}
+        self._tasks = np.sort(steps["start_cycle"][steps["phase"] != trace.NONE])
         self._between = np.char.startswith(steps["names"], _BETWEEN_TICKS)
 
-    def of(self, ipu: int, since: int, until: int, before: int, after: int) -> str:
-        """Of an IPU that does nothing from one cycle to another.
+    def parts(self, ipu: int, since: int, until: int, before: int, after: int) -> list[_Part]:
+        """What an IPU that does nothing from one cycle to another waits for, one after the other.
 
-        An IPU with no task in a tick of a pipeline is said to be in its bubble, as the schedule has
-        nothing for it to do. Where what is waited for moves data most of that time, that is told.
+        An IPU with no task in a tick of a pipeline is in its bubble from the first task of that
+        tick on, as the schedule has nothing for it to do. Where what is waited for moves data most
+        of the time, that is told.
 
         Args:
           ipu: which one.
@@ -46,8 +51,15 @@ class Waits:
           after: the number of that next one, or `NONE`.
         """
         phases = self._steps["phase"]
-        if self._is_between(after) and (before == trace.NONE or phases[before] == trace.NONE):
-            return "bubble"
+        if not self._is_between(after) or (before != trace.NONE and phases[before] != trace.NONE):
+            return [(self._name(ipu, since, until), since, until)]
+        first = self._tasks[self._tasks.searchsorted(since) :][:1].tolist()
+        tick = first[0] if first and first[0] < until else until
+        parts = [("bubble", tick, until)] if tick < until else []
+        return [(self._name(ipu, since, tick), since, tick), *parts] if tick > since else parts
+
+    def _name(self, ipu: int, since: int, until: int) -> str:
+        """Who is the last to finish."""
         own = [(_last(each.get(ipu), until), kind) for kind, each in self._aside.items()]
         ended, kind = max(own)
         others = ((_last(spans, until), -i) for i, spans in self._work.items() if i != ipu)
