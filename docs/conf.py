@@ -41,7 +41,7 @@ nb_execution_mode = "off"  # the notebooks carry their outputs
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "inherited-members": True}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False

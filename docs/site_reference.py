@@ -85,12 +85,20 @@ def _root() -> str:
 
 
 def _inner(value: Any) -> list[str]:
-    """What a class has for us, which its objects do not list."""
-    listed = getattr(value, "__dir__", None)
-    if not isinstance(value, type) or getattr(listed, "__module__", "") != "lowering.public":
+    """What a class has of other libraries, and for us, which its objects do not list."""
+    if not isinstance(value, type):
         return []
-    instance = object.__new__(value)
-    return [name for name in dir(value) if name[0] != "_" and name not in dir(instance)]
+    names = [name for name in dir(value) if name[0] != "_"]
+    listed: Any = getattr(value, "__dir__", None)
+    if getattr(listed, "__module__", "") == "lowering.public":
+        shown = dir(object.__new__(value))
+        return [name for name in names if name not in shown]
+    owners = {name: kind for kind in reversed(value.__mro__) for name in vars(kind)}
+    return [name for name in names if not _is_ours(owners.get(name, value))]
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("ipujax", "lowering")
 
 
 def shown(what: str, lines: list[str]) -> None:
@@ -104,13 +112,27 @@ def shown(what: str, lines: list[str]) -> None:
         lines[:0] = ["..", ""]  # a comment, before which no colon makes a type of words
 
 
+def without_private(arguments: str | None) -> str | None:
+    """A signature without the arguments that begin with an underscore."""
+    if arguments is None or not re.search(r"[(\s]_\w+:", arguments):
+        return arguments
+    left = [each for each in arguments[1:-1].split(", ") if not each.startswith("_")]
+    return f"({', '.join(left[:-1] if left[-1] == '*' else left)})"
+
+
 def connect(app: Sphinx) -> None:
     """Reads along with Sphinx."""
 
     def on_docstring(app: Sphinx, what: str, name: str, _: Any, __: Any, lines: list[str]) -> None:
         shown(what, lines)
 
+    def on_signature(
+        app: Sphinx, what: str, name: str, _: Any, __: Any, arguments: str | None, result: str
+    ) -> tuple[str | None, str]:
+        return without_private(arguments), result
+
     app.connect("autodoc-process-docstring", on_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", on_signature)
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"

@@ -23,7 +23,10 @@ from ipujax.training.step import SelfDifferentiating
 from lowering import lists
 
 
-@lists()
+@lists(
+    "compile", "evaluate", "executable", "predict", "trace",
+    *(each.name for each in dc.fields(DeviceLoop)),
+)  # fmt: skip
 @dc.dataclass(frozen=True, eq=False)
 class Inference(DeviceLoop):
     """What a step of evaluation or prediction is.

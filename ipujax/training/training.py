@@ -30,7 +30,10 @@ from ipujax.training.step import Carried, ReplicaReduction, Step, averaged_state
 from lowering import lists
 
 
-@lists()
+@lists(
+    "accumulation_dtype", "compile", "executable", "fit", "init", "optimizer", "reduction_method",
+    "replica_reduction", "trace", *(each.name for each in dc.fields(DeviceLoop)),
+)  # fmt: skip
 @dc.dataclass(frozen=True, eq=False)
 class Training(DeviceLoop):
     """What a step of training is; a step is one weight update.
