@@ -13,7 +13,7 @@ import numpy as np
 
 from ipujax.checks.lines import api_boundary
 from ipujax.estimators.beginning import Beginning
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_steps
 from ipujax.estimators.data import DataSet, elements_of
 from ipujax.estimators.event_files import EventFile
 from ipujax.estimators.export import receivers_of, write, zeros
@@ -149,7 +149,7 @@ class Estimator(abc.ABC):
             )
         if steps is not None and max_steps is not None:
             raise check.refuse("both steps and max_steps are given", "give one of them")
-        self._check_steps(steps, "steps")
+        check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
         if max_steps is not None:
             check.integer(max_steps, "max_steps", at_least=1)
         self._configure()
@@ -166,7 +166,10 @@ class Estimator(abc.ABC):
                 Journal(mode, self.config, events, data.first()) as journal,
             ):
                 told = HookCallback(lambda: [*own, *mode.hooks], events)
-                agreement, saver = Agreement(mode.workers), self._saver(mode, data)
+                agreement, saver = (
+                    Agreement(mode.workers),
+                    Saver.of(self.config, self._folder, mode, data),
+                )
                 callbacks = [mode, journal, told, agreement, saver]
                 state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
             self._beginning.remember(self._folder.agreed(), mode.users(state))
@@ -183,7 +186,7 @@ class Estimator(abc.ABC):
     ) -> dict[str, Any]:
         """Metrics over so many steps, or until the data ends; see the class."""
         own = checked_hooks(hooks, "hooks")
-        self._check_steps(steps, "steps")
+        check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
         self._configure()
         data = DataSet(self._elements(input_fn, ModeKeys.EVAL))
         mode, state = self._prepared(ModeKeys.EVAL, self._path(checkpoint_path), data)
@@ -384,15 +387,6 @@ class Estimator(abc.ABC):
         is_chief = self._settings.workers_of(ModeKeys.TRAIN).is_chief
         return EventFile(folder, is_chief and self.config.is_chief)
 
-    def _check_steps(self, steps: int | None, what: str) -> None:
-        per_loop = self.config.ipu_run_config.iterations_per_loop
-        if steps is not None and check.integer(steps, what, at_least=1) % per_loop:
-            raise check.refuse(
-                f"{what} is {steps}, but must be a multiple of iterations_per_loop, which is "
-                f"{per_loop}",
-                f"give a multiple of {per_loop}",
-            )
-
     def _left(self, max_steps: int, path: str | None) -> int:
         """Steps until there are so many in all, in whole device loops."""
         per_loop = self.config.ipu_run_config.iterations_per_loop
@@ -401,10 +395,3 @@ class Estimator(abc.ABC):
     @staticmethod
     def _loop_steps(mode: Mode, steps: int | None) -> int | None:
         return None if steps is None else steps // mode.step_size
-
-    def _saver(self, mode: Mode, data: DataSet) -> Saver:
-        config = self.config
-        steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
-        if config.train_distribute is None and not config.is_chief:  # somebody else does it
-            steps = seconds = None
-        return Saver(self._folder, mode, data, steps, seconds)

@@ -10,6 +10,7 @@ from ipujax.checkpoints.position import Position
 from ipujax.estimators.data import DataSet
 from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.mode import Mode
+from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run
 from ipujax.training.state import Tree
 
@@ -40,6 +41,14 @@ class Saver(Callback):
         self._steps, self._seconds = steps, seconds
         self._began = self._saved_step = 0
         self._saved_time = time.monotonic()
+
+    @classmethod
+    def of(cls, config: RunConfig, folder: ModelFolder, mode: Mode, data: DataSet) -> Saver:
+        """One that saves when the config says."""
+        steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
+        if config.train_distribute is None and not config.is_chief:  # somebody else does it
+            steps = seconds = None
+        return cls(folder, mode, data, steps, seconds)
 
     def begin(self, run: Run) -> None:
         """Counts from here."""
