@@ -68,8 +68,13 @@ def resnet50(batch: int = 4, micro_batches: int = 8) -> Step:
     return _pipeline([front, back], element, micro_batches, optax.sgd(0.1, 0.9), 2)
 
 
-def bert_large(layers: int = 24, batch: int = 2, micro_batches: int = 20, ipus: int = 4) -> Step:
-    """BERT-Large, sequences of 128, LAMB, over some IPUs; the loss is on the first."""
+def bert_large(
+    layers: int = 24, batch: int = 2, micro_batches: int = 20, ipus: int = 4, **arguments: Any
+) -> Step:
+    """BERT-Large, sequences of 128, LAMB, over some IPUs; the loss is on the first.
+
+    `arguments` are more for `pipelining_ops.pipeline`.
+    """
     sizes = dc.replace(bert.LARGE, layers=layers)
     split = [layers * (number + 1) // ipus - layers * number // ipus for number in range(ipus)]
     labels = (struct(I32, batch, sizes.masked), struct(I32, batch))
@@ -80,6 +85,7 @@ def bert_large(layers: int = 24, batch: int = 2, micro_batches: int = 20, ipus: 
         optax.lamb(1e-3),
         ipus,
         devices=[*range(ipus), 0],
+        **arguments,
     )
 
 
