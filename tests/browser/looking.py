@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses as dc
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,51 @@ def shown(tab: Page) -> str:
 def selection(tab: Page) -> dict[str, Any]:
     """What is selected."""
     return tab.evaluate("() => ({...window.ipujax.store.selection})")
+
+
+WATCH_TEXTS = """() => {
+  const pen = CanvasRenderingContext2D.prototype;
+  const { clearRect, fillText } = pen;
+  pen.clearRect = function (...where) {
+    this.canvas.painted = [];
+    clearRect.apply(this, where);
+  };
+  pen.fillText = function (text, x, y) {
+    const box = this.measureText(text);
+    this.canvas.painted?.push({
+      text, left: x - box.actualBoundingBoxLeft, right: x + box.actualBoundingBoxRight,
+      top: y - box.actualBoundingBoxAscent, bottom: y + box.actualBoundingBoxDescent,
+    });
+    fillText.call(this, text, x, y);
+  };
+}"""
+
+
+@dc.dataclass(frozen=True)
+class Painted:
+    """A text on a canvas, and from where to where it reaches in pixels."""
+
+    text: str
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def covers(self, other: Painted) -> bool:
+        """Whether it overlaps another one by more than a pixel's edge."""
+        across = min(self.right, other.right) - max(self.left, other.left)
+        down = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return across > 1 and down > 1
+
+
+def watch_texts(tab: Page) -> None:
+    """From now on what charts write is known to `painted_texts`."""
+    tab.evaluate(WATCH_TEXTS)
+
+
+def painted_texts(tab: Page, chart: str) -> list[list[Painted]]:
+    """What each canvas of a chart's name says since it was last painted."""
+    found = tab.locator(f"canvas[data-chart='{chart}']").evaluate_all(
+        "canvases => canvases.map(canvas => canvas.painted ?? [])"
+    )
+    return [[Painted(**text) for text in texts] for texts in found]

@@ -174,16 +174,20 @@ def test_operations_of_two_reports_are_selected_together(visit: Visit) -> None:
     assert all("dot_general" in row for row in exact)
 
 
-@pytest.mark.exhaustive  # the cross stands in the middle, where only many IPUs do both phases
 def test_selected_steps_keep_the_colours_of_their_phases(
-    pages: dict[str, Path], visit: Visit
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
 ) -> None:
-    tab = visit.open(pages["wide"])
-    show(tab, "timeline")
+    tab = visit.open(pages["pipeline"])
+    show(tab, "timeline").get_by_role("button", name="Fold parts").click()
+    frames(tab)
     forward, backward = rgba(tab, "phase-fwd"), rgba(tab, "phase-bwd")
     plain = pixels(tab, "timeline")
-    _keyboard(tab, ["ArrowDown", "Enter"])
-    assert selection(tab)["name"]
+    passes = {one.origin: {one.direction} for one in reports["pipeline"].operations}
+    for one in reports["pipeline"].operations:
+        passes[one.origin].add(one.direction)
+    line = next(line for line, own in passes.items() if {"forward", "backward"} <= own)
+    tab.evaluate("origin => window.ipujax.store.select({origin})", line)
+    frames(tab)
     chosen = pixels(tab, "timeline")
     for colour in (forward, backward):
         assert 0 < (chosen == colour).sum() < (plain == colour).sum()

@@ -52,8 +52,11 @@ export function paintText(ctx, text, x, y, room) {
 export function shortened(ctx, text, room) {
   const width = ctx.measureText(text).width;
   if (width <= room) return text;
-  const fitting = Math.floor((text.length * room) / width) - 1;
-  return fitting < 2 ? "" : `${text.slice(0, fitting)}…`;
+  for (let length = Math.floor((text.length * room) / width) - 1; length > 1; length--) {
+    const shown = `${text.slice(0, length)}…`;
+    if (ctx.measureText(shown).width <= room) return shown;
+  }
+  return "";
 }
 
 /** Paints a pattern for nothing: hatched, so that it cannot be taken for a colour. */

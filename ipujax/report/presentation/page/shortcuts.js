@@ -19,7 +19,13 @@ const SHORTCUTS = [
     [["←", "→"], "move; so does dragging"],
     [["↑", "↓", "Shift ←", "Shift →"], "move a cross"],
     [["Enter"], "click where the cross is"],
-    [["n", "p"], "in the timeline: the next and the last step that is selected"],
+  ]],
+  ["The timeline", [
+    [["n", "p"], "the next and the last step that is selected"],
+    [["m"], "measure from the cross, and stop; so does dragging"],
+    [["z"], "zoom to what is measured; dragging in the strip above zooms"],
+    [["b"], "fold the parts of the model, or show them"],
+    [["Shift"], "with dragging: move"],
   ]],
   ["Tables and the program", [
     [["↑", "↓"], "walk along the rows"],

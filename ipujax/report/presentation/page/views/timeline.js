@@ -11,23 +11,22 @@ import {element, exact} from "../format.js";
 import {itemOf} from "../items.js";
 import {PASS_PHASES, paintTimeAxis} from "../lanepaint.js";
 import {LanePainter, coloursOf, laneLayout} from "../lanerows.js";
-import {kindChannels, paintColumns, phaseChannels, wholeShape} from "../lanes.js";
-import {lengthText, measuredElement} from "../measure.js";
-import {kindColour, onTheme, themeColour} from "../palette.js";
+import {kindChannels, phaseChannels} from "../lanes.js";
+import {Overview} from "../overview.js";
+import {kindColour, themeColour} from "../palette.js";
 import {inWords, legend, paintRowLabels, panel, phaseInWords} from "../parts.js";
 import {rememberChoice, rememberedChoice} from "../remember.js";
+import {Ruler} from "../ruler.js";
 import {StepTexts} from "../steptexts.js";
 import {relinked} from "../store.js";
 import {LANE_KINDS, LANE_PHASES, Trace} from "../trace.js";
 
 const LABELS_WIDTH = 52;
 const AXIS_HEIGHT = 40;
-const OVERVIEW_HEIGHT = 54;
 const ABOVE_LANES = 330; // pixels of the window that are not for lanes
 const GO_AROUND = 12; // how many times as long as a step is what is shown around it
-const HOW_TO = "Drag to measure; drag in the strip above to zoom, or with Shift to move. Wheel, + and − zoom, a double click shows "
-  + "all. Click to find a part or a step in all views. Keys: arrows move, with Shift and up and down a cross; Enter "
-  + "clicks there, M measures from there, Z zooms to what is measured, B folds the parts.";
+const HOW_TO = "Drag to measure; drag in the strip above to zoom, or with Shift to move. Click to find a part or a step in all "
+  + "views. Keys: M measures, Z zooms to it, B folds the parts; ? lists all.";
 const SNAP = 3; // pixels beside a step that still hit it
 const SNAP_EDGE = 5; // pixels beside a beginning or an end from which a measured range begins or ends there
 const PARTS_KEY = "timeline-parts";
@@ -56,8 +55,7 @@ class TimelineView {
     );
     this.byPhase = this.phases.length > 0;
     this.inParts = this.bands.depth > 0 && rememberedChoice(PARTS_KEY) !== "folded";
-    this.range = null; // that is measured: {from, to}
-    this.mark = null; // where the keyboard's measuring began
+    this.ruler = new Ruler(this.trace, this.hertz, (point, view) => this.edge(point, view));
     this.chosen = new ChosenSteps(this.trace, this.bands, store.selection);
     this.layout = this.fittingLayout();
     this.ticks = report.pipeline && tickTimes(report, fromRepeats(report.pipeline.tick_cycles));
@@ -71,16 +69,13 @@ class TimelineView {
     this.legend = element("div");
     const box = panel("Timeline", [this.legend, ...this.controls()]);
     root.append(box);
-    this.overview = new Chart(box, {
-      name: "timeline-overview",
-      label: "The whole call: what all IPUs do together, and the part that is shown below",
-      height: OVERVIEW_HEIGHT,
+    this.overview = new Overview(box, {
+      trace: this.trace,
       domain: this.domain(),
-      fixed: true,
       left: LABELS_WIDTH,
-      draw: (ctx, view) => this.drawOverview(ctx, view),
-      click: (x, y, view) => this.centre(view.fromX(x)),
-      drag: (from, to, view) => this.show(...[view.fromX(from.x), view.fromX(to.x)].sort((a, b) => a - b)),
+      shown: () => this.chart,
+      show: (lo, hi) => this.chart.show(lo, hi),
+      look: () => this.overviewLook(),
     });
     this.chart = new Chart(box, {
       name: "timeline",
@@ -93,9 +88,9 @@ class TimelineView {
       draw: (ctx, view) => this.drawLanes(ctx, view),
       hover: (x, y, view) => this.hover(x, y, view),
       click: (x, y, view) => this.click(x, y, view),
-      drag: (from, to, view) => this.measure(this.edge(from, view), this.edge(to, view)),
-      crossed: (cross, view) => this.mark !== null && this.measure(this.mark, this.edge(cross, view)),
-      moved: () => this.overview.draw(),
+      drag: (from, to, view) => this.ruler.drag(from, to, view),
+      crossed: (cross, view) => this.ruler.crossed(cross, view),
+      moved: () => this.overview.chart.draw(),
       key: (event) => this.key(event),
     });
     this.note = element("span", { class: "faint" });
@@ -105,11 +100,8 @@ class TimelineView {
       pushButton("◀", "The last step before that is selected (p)", () => this.go(true)),
       pushButton("▶", "The next step that is selected (n)", () => this.go(false)),
     );
-    this.measured = element("div");
-    box.append(this.measured, element("div", { class: "controls below" }, this.steppers, this.note));
-    onTheme(() => {
-      this.shares = null;
-    });
+    this.ruler.on(this.chart);
+    box.append(this.ruler.element, element("div", { class: "controls below" }, this.steppers, this.note));
     this.arrange();
   }
 
@@ -136,12 +128,12 @@ class TimelineView {
   /** Shows controls, legend and lanes anew. */
   arrange() {
     this.fold.textContent = this.inParts ? "Fold parts" : "Show parts";
-    this.fold.setAttribute("aria-pressed", String(this.inParts));
+    this.fold.setAttribute("aria-expanded", String(this.inParts));
     this.colours.hidden = this.inParts || !this.phases.length;
     this.showLegend();
-    this.shares = null;
+    this.layout = this.fittingLayout();
     this.chart.draw();
-    this.overview.draw();
+    this.overview.change();
   }
 
   /** From the start of the call to its end, or to that of the longer one beside it. */
@@ -150,9 +142,8 @@ class TimelineView {
   }
 
   rescale() {
-    this.shares = null;
-    this.linkedShape = null;
-    this.overview.setDomain(this.domain());
+    this.overview.chart.setDomain(this.domain());
+    this.overview.change();
     this.chart.setDomain(this.domain());
   }
 
@@ -181,13 +172,12 @@ class TimelineView {
     if (relinked(changed) || changed.includes("ipu")) this.link(selection);
     if (changed.includes("tick") && selection.tick !== null && this.ticks) this.showTick(selection.tick);
     this.chart.draw();
-    this.overview.draw();
+    this.overview.change();
   }
 
   /** Finds what belongs to a selection; where nothing does, all is shown as without one. */
   link(selection) {
     this.chosen = new ChosenSteps(this.trace, this.bands, selection);
-    this.linkedShape = null;
     this.steppers.hidden = !this.chosen.linked;
     this.note.textContent = this.chosen.said() || HOW_TO;
   }
@@ -197,11 +187,11 @@ class TimelineView {
       n: () => this.go(false),
       p: () => this.go(true),
       b: () => this.bands.depth && this.foldParts(),
-      m: () => this.markCross(),
-      z: () => this.zoomToRange(),
-      Escape: () => this.forgetRange(),
+      m: () => this.ruler.toggleMark(),
+      z: () => this.ruler.zoom(),
+      Escape: () => this.ruler.forget(),
     };
-    const known = Object.hasOwn(actions, event.key) && (event.key !== "Escape" || this.range);
+    const known = Object.hasOwn(actions, event.key) && (event.key !== "Escape" || this.ruler.range);
     if (!known) return false;
     event.stopPropagation(); // lest Escape unselects as well
     actions[event.key]();
@@ -224,11 +214,7 @@ class TimelineView {
     this.at = found.reduce((best, step) => ((back ? step.start > best.start : step.start < best.start) ? step : best));
     const half = Math.min((this.chart.hi - this.chart.lo) / 2, this.at.cycles * GO_AROUND);
     const centre = this.at.start + this.at.cycles / 2;
-    this.show(centre - half, centre + half);
-  }
-
-  show(from, to) {
-    this.chart.show(from, to);
+    this.chart.show(centre - half, centre + half);
   }
 
   /** Shows a tick with what is around it, unless it can be seen. */
@@ -238,54 +224,20 @@ class TimelineView {
     const { lo, hi } = this.chart;
     const span = to - from;
     if (from >= lo && to <= hi && span > (hi - lo) / 60) return;
-    this.show(from - 3 * span, to + 3 * span);
+    this.chart.show(from - 3 * span, to + 3 * span);
   }
 
-  centre(time) {
-    const half = (this.chart.hi - this.chart.lo) / 2;
-    this.show(time - half, time + half);
-  }
-
-  /** The time at a point, or that of a beginning or an end near it. */
+  /** The time at a point, or the nearest beginning or end of what is near it. */
   edge({ x, y }, view) {
-    const { thing } = this.under(x, y, view);
-    const edges = thing ? [thing.start, thing.start + thing.cycles] : [];
-    const near = edges.find((time) => Math.abs(view.toX(time) - x) <= SNAP_EDGE);
-    return near ?? Math.min(Math.max(view.fromX(x), 0), this.trace.cycles);
-  }
-
-  /** Measures between two times; gives the length in words. */
-  measure(one, other) {
-    this.range = { from: Math.min(one, other), to: Math.max(one, other) };
-    const zoom = pushButton("Zoom to it", "Show what is measured alone (z)", () => this.zoomToRange());
-    const close = pushButton("×", "Measure nothing (Esc)", () => this.forgetRange());
-    this.measured.replaceChildren(
-      this.range.to > this.range.from ? measuredElement(this.trace, this.range, this.hertz, zoom, close) : "",
-    );
-    this.chart.draw();
-    return [lengthText(this.range, this.hertz)];
-  }
-
-  /** Begins to measure at the keyboard's cross, or ends that. */
-  markCross() {
-    if (this.mark !== null) {
-      this.mark = null;
-      return;
-    }
-    if (!this.chart.cross) this.chart.moveCross(0, 0);
-    this.mark = this.edge(this.chart.cross, this.chart.view);
-    this.measure(this.mark, this.mark);
-  }
-
-  zoomToRange() {
-    if (this.range && this.range.to > this.range.from) this.show(this.range.from, this.range.to);
-  }
-
-  forgetRange() {
-    this.range = null;
-    this.mark = null;
-    this.measured.replaceChildren();
-    this.chart.draw();
+    const time = Math.min(Math.max(view.fromX(x), 0), this.trace.cycles);
+    const { lane, row } = this.under(Math.max(x, LABELS_WIDTH), y, view);
+    if (!lane) return time;
+    const slack = (SNAP_EDGE * (view.hi - view.lo)) / (view.right - view.left);
+    const near = [time - slack, time, time + slack].map((at) => this.thingAt(lane, row, at, view)).filter(Boolean);
+    const edges = [0, this.trace.cycles, ...near.flatMap(({ start, cycles }) => [start, start + cycles])];
+    const distance = (edge) => Math.abs(edge - time);
+    const nearest = edges.reduce((best, edge) => (distance(edge) < distance(best) ? edge : best), Infinity);
+    return distance(nearest) <= slack ? nearest : time;
   }
 
   fittingLayout() {
@@ -313,7 +265,7 @@ class TimelineView {
       this.drawTick(ctx, view);
       paintTimeAxis(ctx, view, LABELS_WIDTH, this.lanesHeight(), this.hertz);
       this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
-      this.drawRange(ctx, view);
+      this.ruler.paint(ctx, view, this.lanesHeight());
     });
     const { lane: high } = this.layout;
     const rows = this.trace.lanes.map((_, ipu) => ({ label: `IPU ${ipu}`, key: ipu, y: (ipu + 0.5) * high }));
@@ -350,57 +302,9 @@ class TimelineView {
     ctx.strokeRect(x, 0.5, Math.max(to - x, 2), view.height - 1);
   }
 
-  drawRange(ctx, view) {
-    if (!this.range) return;
-    const [x, to] = [view.toX(this.range.from), view.toX(this.range.to)];
-    ctx.fillStyle = themeColour("measure");
-    ctx.fillRect(x, 0, to - x, this.lanesHeight());
-    ctx.fillStyle = themeColour("accent");
-    for (const edge of [x, to]) ctx.fillRect(Math.round(edge) - 1, 0, 2, this.lanesHeight() + 4);
-  }
-
-  drawOverview(ctx, view) {
-    const height = OVERVIEW_HEIGHT - 12;
-    this.shares = this.shares?.width === view.width ? this.shares : this.shareOfAll(view);
-    ctx.fillStyle = themeColour("bubble");
-    ctx.fillRect(LABELS_WIDTH, 2, this.endIn(view) - LABELS_WIDTH, height);
+  overviewLook() {
     const channels = this.byPhase ? phaseChannels(coloursOf(this.layout.look)) : kindChannels(kindColour);
-    paintColumns(ctx, this.shares.shape, channels, 2, height);
-    ctx.fillStyle = themeColour("text-faint");
-    ctx.fillText("all", 2, 2 + height / 2);
-    if (this.chosen.linked) this.drawMarks(ctx, view, height + 4);
-    const { lo, hi } = this.chart ?? view;
-    const [from, to] = [view.toX(lo), view.toX(hi)];
-    ctx.fillStyle = themeColour("veil");
-    ctx.fillRect(LABELS_WIDTH, 2, from - LABELS_WIDTH, height);
-    ctx.fillRect(to, 2, view.width - to, height);
-    ctx.strokeStyle = themeColour("accent");
-    ctx.lineWidth = 2;
-    ctx.strokeRect(from + 1, 2, Math.max(to - from - 2, 2), height);
-  }
-
-  /** Where in the call there is anything of what is selected. */
-  drawMarks(ctx, view, top) {
-    if (this.linkedShape?.width !== view.width) {
-      const lanes = this.trace.lanes.filter((_, ipu) => this.chosen.strongest(ipu));
-      const shape = wholeShape(lanes, view, { sumsOf: (this.chosen.exact ?? this.chosen.linked).sumsOf });
-      this.linkedShape = { width: view.width, shape };
-    }
-    const { shape } = this.linkedShape;
-    const channels = shape.columns.length / shape.width;
-    ctx.fillStyle = themeColour("select-line");
-    for (let x = 0; x < shape.width; x++) {
-      const here = shape.columns.subarray(x * channels, (x + 1) * channels).some((own) => own > 0);
-      if (here) ctx.fillRect(shape.left + x, top, 1, 5);
-    }
-  }
-
-  /** What all IPUs do together, by pixel of the overview. */
-  shareOfAll(view) {
-    const ipus = this.trace.lanes.length;
-    const shape = wholeShape(this.trace.lanes, view, { byTask: this.byPhase });
-    for (let i = 0; i < shape.columns.length; i++) shape.columns[i] /= ipus;
-    return { width: view.width, shape };
+    return { byTask: this.byPhase, channels, chosen: this.chosen };
   }
 
   /** What a point is on: `{ipu, lane, row, thing (a step, task or stretch, or null), time}`; null beside the lanes. */
@@ -416,9 +320,13 @@ class TimelineView {
 
   thingAt(lane, row, time, view) {
     if (row.kind === "tasks") return taskAt(lane, time);
-    if (row.kind !== "part") return stepAt(lane, time, (SNAP * (view.hi - view.lo)) / view.width);
+    if (row.kind !== "part") return this.stepNear(lane, time, view);
     const band = this.bands.of(lane, row.level);
     return band && stretchAt(band, time);
+  }
+
+  stepNear(lane, time, view) {
+    return stepAt(lane, time, (SNAP * (view.hi - view.lo)) / view.width);
   }
 
   hover(x, y, view) {
@@ -440,7 +348,7 @@ class TimelineView {
     }
     const part = row.kind === "part" && row.level > 0 && thing ? this.bands.parts[thing.part] : null;
     if (part && part.operation < 0) return this.store.select({ scope: part.scope, ipu });
-    const step = lane && (row.kind === "tasks" || row.kind === "part" ? stepAt(lane, time, 0) : thing);
+    const step = lane && this.stepNear(lane, time, view);
     if (step) this.store.pick(itemOf(this.report, step.operation, step.origin, step.name), { ipu });
   }
 }
