@@ -55,6 +55,7 @@ def report() -> Any:
             outfeed_queue=outfeed,
             optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(1e-3), loss),
             pipeline_schedule=PipelineSchedule.Grouped,
+            offload_weight_update_variables=False,  # lest that be all there is to see
             variables=params,
         )
 
@@ -81,7 +82,7 @@ def main() -> None:
             page.goto(path.as_uri() + "#timeline")
             page.wait_for_timeout(1000)
             shot = Image.open(io.BytesIO(page.screenshot()))
-            shot.quantize(96).save(FOLDER / f"report-{scheme}.png", optimize=True)
+            shot.quantize(256).save(FOLDER / f"report-{scheme}.png", optimize=True)
         browser.close()
 
 

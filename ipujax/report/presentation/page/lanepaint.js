@@ -124,7 +124,8 @@ function paintLabel(ctx, box, shape, name, colour) {
   const font = ctx.font;
   if (box.height < SMALL_ROW) ctx.font = font.replace(/[\d.]+px/, SMALL_FONT);
   ctx.fillStyle = colour ? inkOn(colour) : themeColour("text-soft");
-  paintText(ctx, name, from + 4, box.top + box.height / 2 + 0.5, to - from - 7);
+  const beside = Math.min(Math.max((to - from - ctx.measureText(name).width) / 2, 1), 4); // as much as there is room for
+  paintText(ctx, name, from + beside, box.top + box.height / 2 + 0.5, to - from - 2 * beside);
   ctx.font = font;
 }
 
