@@ -2,7 +2,8 @@
 
 import {Bands} from "./bands.js";
 import {cycles} from "./format.js";
-import {operationItem} from "./items.js";
+import {operationItem, operationOf} from "./items.js";
+import {friendlyName} from "./names.js";
 import {exactly, linkable, linked, primitivesOf} from "./store.js";
 import {LANE_KINDS, LANE_PHASES} from "./trace.js";
 
@@ -47,8 +48,9 @@ export class ChosenSteps {
     const [total, own] = [this.linked.total, this.exact?.total];
     if (!own || own === total) return `What is selected takes ${cycles(total)} cycles, all IPUs together.`;
     const all = `${origin ? "its line" : "what is like it"} ${cycles(total)}, all IPUs together`;
-    const shapeless = operation === null && name.includes("[");
-    const told = shapeless ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${name} takes`;
+    const known = operationOf(this.trace.report, operation ?? -1);
+    const shapeless = !known && name.includes("[");
+    const told = shapeless ? `Steps of ${primitivesOf(name)}, whatever its shape, take` : `${known ? friendlyName(known) : name} takes`;
     return `${told} ${cycles(own)} cycles (outlined), ${all}.`;
   }
 }

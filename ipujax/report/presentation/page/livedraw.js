@@ -54,7 +54,7 @@ function stepColumns(view, life) {
 /** The step that is drawn at a pixel; -1 if there is none. */
 export function liveStepAt(view, x, life) {
   const first = Math.floor(view.fromX(x));
-  if (first < 0 || first >= life.steps) return -1;
+  if (x < view.left || first < 0 || first >= life.steps) return -1;
   const end = Math.min(life.steps, Math.max(first + 1, Math.floor(view.fromX(x + 1))));
   return fullestOf(life.bytes, first, end);
 }

@@ -57,7 +57,7 @@ function tileColumns(view, { memory, category }) {
 /** The tile that is drawn at a place of the bars of `values`; -1 if there is none. */
 export function tileAtBar(view, x, values) {
   const from = Math.floor(view.fromX(x));
-  if (from < 0 || from >= values.length) return -1;
+  if (x < view.left || from < 0 || from >= values.length) return -1;
   const to = Math.min(values.length, Math.max(from + 1, Math.floor(view.fromX(x + 1))));
   return fullestOf(values, from, to);
 }
