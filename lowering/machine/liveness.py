@@ -92,6 +92,8 @@ class Liveness:
     Attributes:
       names: of the steps.
       origins: the user's line of each, or "".
+      operations: the number of the operation that each is, see `OperationTotal`; None for what is
+        none, or where a report of an earlier version does not tell.
       bytes: int64 [steps], on all tiles together: tensors that are not always alive, work space
         included.
       temporary_bytes: int64 [steps], the work space among them.
@@ -100,6 +102,7 @@ class Liveness:
 
     names: Sequence[str]
     origins: Sequence[str]
+    operations: Sequence[int | None]
     bytes: np.ndarray
     temporary_bytes: np.ndarray
     tensors: Sequence[Lifetime]

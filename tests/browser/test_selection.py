@@ -147,6 +147,17 @@ def test_all_that_is_in_a_scope_is_selected(visit: Visit) -> None:
     below = [one for one in report.operations if one.scope in ("one", "one/inner")]
     assert 0 < marked.count() == len(below) < len(report.operations)
     assert "all in" in tab.locator(".chip").inner_text()
+    held, numbers = report.liveness[0], {one.number for one in below}
+    alive = show(tab, "liveness").locator("tr.selected")
+    for step in range(len(held.names)):
+        tab.evaluate("step => window.ipujax.store.select({scope: 'one', step})", step)
+        frames(tab)
+        made = [
+            held.operations[one.first or 0]
+            for one in held.alive_at(step)
+            if one.operation != "argument"
+        ]
+        assert alive.count() == sum(number in numbers for number in made)
 
 
 def test_operations_of_two_reports_are_selected_together(visit: Visit) -> None:

@@ -60,6 +60,7 @@ def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
         view.get_by_label("Step", exact=True).fill(str(step))
         view.get_by_label("Step", exact=True).press("Enter")
         assert selection(page)["step"] == step
+        assert selection(page)["operation"] == live.operations[step]
         alive = [tensor for tensor in live.alive_at(step) if tensor.first is not None]
         assert rows_said(view) == len(alive)
         if alive:

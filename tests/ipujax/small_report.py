@@ -74,6 +74,7 @@ def _liveness() -> tuple[machine.Liveness, ...]:
     first = machine.Liveness(
         names=("tanh", "copy"),
         origins=(LINE, ""),
+        operations=(0, None),
         bytes=np.array([34, 30]),
         temporary_bytes=np.array([4, 0]),
         tensors=(
@@ -85,6 +86,7 @@ def _liveness() -> tuple[machine.Liveness, ...]:
     second = machine.Liveness(
         names=("dot_general",),
         origins=(LINE,),
+        operations=(1,),
         bytes=np.array([136]),
         temporary_bytes=np.array([16]),
         tensors=(_tensor("float32[30]", "activations", "copy", [60, 60], 0, 0),),

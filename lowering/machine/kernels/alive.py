@@ -49,6 +49,7 @@ class Alive:
       tile_peak_bytes: int64 [tiles], the most that each tile holds at any step.
       names: of the steps.
       origins: the user's line of each.
+      operations: the number of the operation that each is, or None.
       bytes: int64 [steps], on all tiles together, work space included.
       space: int64 [steps], work space on each tile that has any.
       space_tiles: int64 [steps], how many tiles have it.
@@ -61,6 +62,7 @@ class Alive:
     tile_peak_bytes: np.ndarray
     names: tuple[str, ...]
     origins: tuple[str, ...]
+    operations: tuple[int | None, ...]
     bytes: np.ndarray
     space: np.ndarray
     space_tiles: np.ndarray
@@ -105,7 +107,8 @@ class Memory:
         self._tensors: list[Live] = []
         self._first: list[int] = []
         self._last: list[int] = []
-        self._steps: list[tuple[str, str, int, int, int]] = []  # in the order of `Alive`
+        # In the order of `Alive`.
+        self._steps: list[tuple[str, str, int | None, int, int, int]] = []
 
     def add(self, key: object, tensor: Live) -> None:
         """A tensor begins to live; it takes the place of one of the same name."""
@@ -137,10 +140,17 @@ class Memory:
             tensor = dc.replace(tensor, category="variables", path=tensor.path or old.path)
         self._begin(new, tensor)
 
-    def step(self, name: str, origin: str = "", temporary: float = 0.0, tiles: int = 0) -> None:
+    def step(
+        self,
+        name: str,
+        origin: str = "",
+        temporary: float = 0.0,
+        tiles: int = 0,
+        operation: int | None = None,
+    ) -> None:
         """Something runs, with work space on the first `tiles` tiles."""
         space = round(temporary)
-        self._steps.append((name, origin, self._total + space * tiles, space, tiles))
+        self._steps.append((name, origin, operation, self._total + space * tiles, space, tiles))
         used = self._live
         if space:
             used = used.copy()
@@ -159,7 +169,8 @@ class Memory:
             np.maximum(self._peak, self._live + inner.tile_peak_bytes, out=self._peak)
         start, number = len(self._steps), len(self._tensors)
         numbers = (inner.bytes + self._total, inner.space, inner.space_tiles)
-        columns = (inner.names, inner.origins, *(column.tolist() for column in numbers))
+        called = inner.names, inner.origins, inner.operations
+        columns = (*called, *(column.tolist() for column in numbers))
         self._steps.extend(zip(*columns, strict=True))
         self._tensors.extend(inner.tensors)
         self._first.extend((inner.first + start).tolist())
@@ -175,12 +186,13 @@ class Memory:
         """The account."""
         last = np.array(self._last, dtype=np.int64)
         last[list(self._alive.values())] = len(self._steps) - 1
-        numbers = np.array([step[2:] for step in self._steps], dtype=np.int64).reshape(-1, 3)
+        numbers = np.array([step[3:] for step in self._steps], dtype=np.int64).reshape(-1, 3)
         bytes_, space, space_tiles = numbers.T.copy()
         return Alive(
             tile_peak_bytes=self._peak.copy(),
             names=tuple(step[0] for step in self._steps),
             origins=tuple(step[1] for step in self._steps),
+            operations=tuple(step[2] for step in self._steps),
             bytes=bytes_,
             space=space,
             space_tiles=space_tiles,

@@ -55,7 +55,7 @@ class Ledger:
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
         self._remote = _ON_TABLES if host.tables_are_remote else frozenset[str]()
 
-    def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> None:
+    def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> int:
         """An item runs, after its operands have been brought together.
 
         Args:
@@ -64,6 +64,9 @@ class Ledger:
           received: bytes that the busiest tile receives until they do.
           bytes_: of operands and results.
           tiles: how many take part.
+
+        Returns:
+          The number of the operation that it is.
         """
         name, origin, code = item.name, line_of(item), (item.operations, received > 0)
         primitive, dtype = item.operations[0].name, _dtype(item.operations[-1])
@@ -91,13 +94,12 @@ class Ledger:
             self._assume(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
             self._assume(item, "what the host does with its table takes no time")
+        return number
 
-    def move(
-        self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1
-    ) -> None:
+    def move(self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1) -> int:
         """Data moves that no operation of the listing moves; `times` over in steps of a body.
 
-        What passes through the kernel goes the way of what ran last.
+        What passes through the kernel goes the way of what ran last. Gives the operation's number.
         """
         if total.direction is None and self.totals:
             total.direction = next(reversed(self.totals.values())).direction
@@ -105,6 +107,7 @@ class Ledger:
         with steps.timed(total, number):
             steps.run(name, total.origin, (phase,))
         self._add_total(number, total, times)
+        return number
 
     def repeat(
         self,

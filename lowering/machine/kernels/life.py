@@ -22,6 +22,7 @@ class Event:
       late: whether results that take nobody's memory begin to live behind what goes on inside.
       name: what reports call it.
       origin: the user's line.
+      operation: the number of the operation that it is; None for several.
     """
 
     reads: tuple[int, ...]
@@ -33,6 +34,7 @@ class Event:
     late: bool = False
     name: str = ""
     origin: str = ""
+    operation: int | None = None
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +124,7 @@ class _Account:
                 waiting.append(owner)
             else:
                 self._begin(memory, owner, live)
-        memory.step(event.name, event.origin, event.temporary, event.tiles)
+        memory.step(event.name, event.origin, event.temporary, event.tiles, event.operation)
         for inner in event.inner:
             memory.steps(inner.alive(heirs))
         if event.late:

@@ -91,8 +91,7 @@ class _Kernel:
                     self._loop(item)
                 case Choice():
                     self._choice(item)
-        owners = self._results()
-        operands = self.listing.operands
+        operands, owners = self.listing.operands, self._results()
         return KernelCost(
             trace=self.ledger.steps.trace(),
             nodes=tuple(self.ledger.steps.nodes),
@@ -154,11 +153,11 @@ class _Kernel:
             births[value] = Live(describe(shape), operation.name, origin, laid, category)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
         at_work = max(tiles, self._reading(item, costs))
-        self.ledger.run(item, costs, received, self._bytes(item), at_work)
+        number = self.ledger.run(item, costs, received, self._bytes(item), at_work)
         reads, space = self._owners(item.reads), costs.temporary_bytes + received
         in_place = {v: self._may_take(item, v) for v in births} if costs.in_place else {}
-        event = Event(reads, births, space, max(tiles, 1), (), in_place, False, item.title, origin)
-        self.events.append(event)
+        called = item.title, origin, number
+        self.events.append(Event(reads, births, space, max(tiles, 1), (), in_place, False, *called))
 
     def _reading(self, item: Item, costs: Cost) -> int:
         """Tiles that have some of an operand: a sum's first phase runs where the numbers are."""
@@ -387,10 +386,11 @@ class _Kernel:
         phase = Phase("OnTileCopy", most / VECTOR_BYTES, received)
         copy, item = self._another(shape, laid), self.views.get(value)
         total = moved_by(item, "copy OnTileCopy", 2 * laid.mapping.total_bytes)
-        self.ledger.move(total, "copy", phase, self.ledger.steps)
+        number = self.ledger.move(total, "copy", phase, self.ledger.steps)
         births = {copy: Live(describe(shape), "copy", total.origin, laid)}
         reads = () if owner is None else (owner,)
-        self.events.append(Event(reads, births, name=total.title, origin=total.origin))
+        called = total.title, total.origin, number
+        self.events.append(Event(reads, births, 0.0, 0, (), {}, False, *called))
         return copy
 
     def _another(self, shape: Shape, laid: Laid) -> int:

@@ -53,6 +53,7 @@ def liveness_of(home: Residency, io_tiles: int = 0) -> Liveness:
     return Liveness(
         names=alive.names,
         origins=alive.origins,
+        operations=alive.operations,
         bytes=alive.bytes,
         temporary_bytes=alive.temporary_bytes,
         tensors=(*always, *others),

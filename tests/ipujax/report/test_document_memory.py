@@ -186,6 +186,7 @@ def test_many_steps_and_tensors() -> None:
     held = machine.Liveness(
         names=names,
         origins=("model.py:7",) * count,
+        operations=(0,) * count,
         bytes=np.arange(count) * 4,
         temporary_bytes=np.zeros(count, dtype=np.int64),
         tensors=tuple(

@@ -126,10 +126,23 @@ def test_steps_do_not_grow_with_micro_batches():
     assert [held.names for held in few] == [held.names for held in many]
 
 
+def test_steps_say_which_operation_they_are():
+    found = modelled(pipeline(2, 4, schedules.sequential))
+    known = {(one.ipu, one.number): (one.name, one.origin) for one in found.operations}
+    for ipu, held in enumerate(found.liveness):
+        called = list(zip(held.names, held.origins, strict=True))
+        told = {i: number for i, number in enumerate(held.operations) if number is not None}
+        assert len(told) > 1
+        assert {known[ipu, number] == called[i] for i, number in told.items()} == {True}
+        others = {name for i, (name, _) in enumerate(called) if i not in told}
+        assert others == {"copy 0 -> 1", "copy 1 -> 0"}
+
+
 def test_who_is_alive_largest_first():
     held = Liveness(
         names=("a", "b"),
         origins=("", ""),
+        operations=(None, None),
         bytes=np.array([8, 12]),
         temporary_bytes=np.array([0, 4]),
         tensors=tuple(

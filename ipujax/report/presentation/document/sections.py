@@ -104,9 +104,11 @@ _STEPS = forms.record(
     {
         "name": forms.listed(WORD).of("names"),
         "origin": forms.listed(WORD).of("origins"),
+        "operation": forms.listed(forms.OR_NONE).of("operations"),
         "bytes": forms.ARRAY,
         "temporary": forms.ARRAY.of("temporary_bytes"),
     },
+    later=("operation",),
 )
 
 
@@ -142,7 +144,8 @@ def _encode_held(held: machine.Liveness, strings: Strings) -> dict[str, Any]:
 
 def _decode_held(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Liveness:
     mappings = [machine.TileBytes(runs.from_repeats(each)) for each in data["mappings"]]
-    steps = _STEPS.decode(data["steps"], texts)
+    steps: dict[str, Any] = {"operations": [None] * len(data["steps"]["name"])}
+    steps.update(_STEPS.decode(data["steps"], texts))
     if len(set(map(len, steps.values()))) > 1:
         raise ValueError("columns of steps of different lengths")
     mapping = Form({}, decode=lambda number, _: mappings[number])

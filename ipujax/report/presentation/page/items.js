@@ -23,6 +23,11 @@ export function asItem({ origin, name, scope, number, ipu, rows = null }) {
   return { origin, name, scope, operation: alike ? number : undefined, ipu };
 }
 
+/** Whether an operation of a name, such as `mul sub float16[8], backward`, makes what is called `sub float16[8]`. */
+export function makes(name, made) {
+  return ` ${name.replace(/, backward$/, "")}`.endsWith(` ${made}`);
+}
+
 /** The operation of a number, of that IPU of those that do it where it takes most; undefined if there is none. */
 export function operationOf(report, number) {
   return number >= 0 ? report.operations.find((operation) => operation.number === number) : undefined;
@@ -55,6 +60,7 @@ export function numberAlike(first, second) {
   const renumbered = (column) => column?.map((number) => numbers.get(number));
   for (const operation of second.operations) operation.number = numbers.get(operation.number);
   second.program.operation = renumbered(second.program.operation);
+  for (const { steps } of second.liveness) steps.operation = renumbered(steps.operation);
   for (const node of second.steps.nodes) node.operation = renumbered(node.operation);
 }
 

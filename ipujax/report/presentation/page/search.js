@@ -21,7 +21,7 @@ export class SearchIndex {
     this.reports = reports;
     reports.forEach((report, side) => {
       for (const row of operationGroups(report.operations, "same")) this.addOperation(report, row, side);
-      report.liveness.forEach((life, ipu) => this.addTensors(report, life.tensors, ipu, side));
+      report.liveness.forEach((life, ipu) => this.addTensors(report, life, ipu, side));
     });
     this.sorted = [...this.entries.values()].sort((a, b) => mostOf(b) - mostOf(a));
     for (const entry of this.sorted) entry.words = [entry.label, entry.kind, entry.words].join(" ").toLowerCase();
@@ -67,9 +67,10 @@ export class SearchIndex {
     }));
   }
 
-  addTensors(report, tensors, ipu, side) {
+  addTensors(report, life, ipu, side) {
+    const { tensors } = life;
     tensors.bytes.forEach((held, i) => {
-      const { maker, ...item } = tensorItem(report, tensors, i);
+      const { maker, ...item } = tensorItem(report, life, i);
       const category = text(report, tensors.category[i]);
       const entry = this.entryOf(["tensor", item.name, item.made, item.origin], () => ({
         label: item.name,

@@ -1,5 +1,7 @@
 // What is selected, over all views.
 
+import {makes} from "./items.js";
+
 /** What a selection says; every entry may be null. */
 const NOTHING_SELECTED = Object.freeze({
   origin: null,
@@ -98,12 +100,8 @@ export function exactly(selection, item) {
   if (!selection.name || !linked(selection, item)) return false;
   if (selection.ipu !== null && (item.ipu ?? -1) >= 0 && item.ipu !== selection.ipu) return false;
   if (selection.operation !== null && item.operation >= 0) return item.operation === selection.operation;
-  return item.made ? isMadeBy(item, selection.name) : isSame(selection.name, item.name);
-}
-
-/** Whether a tensor is selected itself, or is made by an operation of that name. */
-function isMadeBy({ name, made }, selected) {
-  return name === selected || ` ${selected.replace(/, backward$/, "")}`.endsWith(` ${made}`);
+  if (item.made) return item.name === selection.name || makes(selection.name, item.made);
+  return isSame(selection.name, item.name);
 }
 
 /** Whether two names are of one thing: a step such as `dot_general/Convolve` is of `dot_general float16[8,8]`. */

@@ -1,5 +1,6 @@
 // What lies on which tile: a report's memory, unpacked once for each IPU.
 import {fromRepeats, text} from "./document.js";
+import {itemOf, makes} from "./items.js";
 
 const TILE_CATEGORIES = [
   "variables", "constants", "activations", "fifos", "temporaries",
@@ -68,7 +69,7 @@ export function tensorsOnTile(report, ipu, tile, step) {
     const bytes = here[tensors.mapping[i]];
     if (!bytes || !isAliveAt(tensors, i, step)) continue;
     found.push({
-      ...tensorItem(report, tensors, i),
+      ...tensorItem(report, report.liveness[ipu], i),
       category: text(report, tensors.category[i]),
       bytes,
       total: tensors.bytes[i],
@@ -81,10 +82,18 @@ function isAliveAt({ first, last }, i, step) {
   return first[i] < 0 || (first[i] <= step && step <= last[i]);
 }
 
-/** A tensor as what can be selected: `{origin, name, made}`, and its `maker` in words. */
-export function tensorItem(report, tensors, i) {
+/**
+ * A tensor as what can be selected: `{origin, name, made}`, its `maker` in words, and `operation` and `scope` of the step
+ * at which it begins to live, if that is what makes it.
+ */
+export function tensorItem(report, { tensors, steps }, i) {
   const { maker, origin } = tensorMaker(report, tensors, i);
-  return { origin, name: tensorName(report, tensors, i), made: `${maker} ${text(report, tensors.name[i])}`, maker };
+  const made = `${maker} ${text(report, tensors.name[i])}`;
+  const at = tensors.first[i];
+  const step = at < 0 ? null : itemOf(report, steps.operation?.[at] ?? -1, steps.origin[at], steps.name[at]);
+  const own = step?.origin === origin && makes(step.name, made);
+  const { operation, scope } = own ? step : {};
+  return { origin, name: tensorName(report, tensors, i), made, maker, operation, scope };
 }
 
 /** A tensor's name: what the user calls it, if that is known, before its shape. */
@@ -134,7 +143,7 @@ export function linkedOnTiles(report, ipu, test) {
   const { tensors, mappings, worst } = report.liveness[ipu];
   const uses = new Map();
   for (let i = 0; i < tensors.name.length; i++) {
-    if (!isAliveAt(tensors, i, worst) || !test(tensorItem(report, tensors, i))) continue;
+    if (!isAliveAt(tensors, i, worst) || !test(tensorItem(report, report.liveness[ipu], i))) continue;
     uses.set(tensors.mapping[i], (uses.get(tensors.mapping[i]) ?? 0) + 1);
   }
   if (!uses.size) return null;

@@ -164,7 +164,7 @@ class LivenessView {
   lifeOf(ipu, i) {
     const { report } = this;
     const { tensors } = report.liveness[ipu];
-    const item = tensorItem(report, tensors, i);
+    const item = tensorItem(report, report.liveness[ipu], i);
     const size = tensors.bytes[i];
     return {
       ...item, bytes: size, label: `${item.name} ${bytes(size)} ${item.maker}`,
