@@ -247,7 +247,7 @@ class Page {
     const isSelected = (own) =>
       operation === null ? own.name === name && own.origin === (origin ?? "") : own.number === operation;
     const found = this.reports.map((report) => report.operations.find(isSelected)).find(Boolean);
-    return found ? friendlyName(found) : name;
+    return found ? [friendlyName(found), found.direction].filter(Boolean).join(", ") : name;
   }
 
   toggleTheme() {
