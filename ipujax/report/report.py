@@ -141,7 +141,7 @@ class Report:
     def breakdown(self) -> Mapping[str, np.ndarray] | None:
         """What the cycles of a call go to, int64 [ipus] by cause; None in earlier reports.
 
-        Causes are "work", "exchange", "copies", "imbalance", "bubble", "update" and "host"; those
+        Causes are "work", "exchange", "copies", "update", "host", "imbalance" and "bubble"; those
         of an IPU add up to `cycles`. docs/reports.md says what each means.
         """
         return self.profile.breakdown

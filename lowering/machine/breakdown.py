@@ -8,16 +8,16 @@ import numpy as np
 
 from lowering.machine.trace import KINDS, Block, Group, On, Trace, busy, parts
 
-CAUSES = ("work", "exchange", "copies", "imbalance", "bubble", "update", "host")
+CAUSES = ("work", "exchange", "copies", "update", "host", "imbalance", "bubble")
 """What the cycles of a call go to, in the order in which reports show them.
 
 * work: computing, forward and backward;
 * exchange: from tile to tile of an IPU, and the syncs before it;
 * copies: between IPUs and between replicas, and the syncs before them;
-* imbalance: waiting for another IPU, or for the longest task of a tick;
-* bubble: waiting in ticks of a pipeline in which the IPU has no task, or fewer than in others;
 * update: computing and exchange of the weight update;
-* host: queues, copies and calls of the host, and streaming memory, where nothing hides them.
+* host: queues, copies and calls of the host, and streaming memory, where nothing hides them;
+* imbalance: waiting for another IPU, or for the longest task of a tick;
+* bubble: waiting in ticks of a pipeline in which the IPU has no task, or fewer than in others.
 """
 
 _STEPS = ("work", "exchange", "copies", "update", "host")

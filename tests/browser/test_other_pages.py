@@ -63,13 +63,13 @@ def test_both_sides_have_one_scale(compared: Page) -> None:
 
 def test_compared_numbers_are_those_of_the_reports(compared: Page, both: list[Report]) -> None:
     view = show(compared, "compare")
-    busy = view.locator("[data-table=compare-busy] tr[data-row='0'] td").all_inner_texts()
-    heads = view.locator("[data-table=compare-busy] th").all_inner_texts()
-    assert "waiting" in heads
-    idle = [one.cycles - sum(kind[0] for kind in one.busy_cycles.values()) for one in both]
-    assert idle[1] > idle[0]
-    assert idle[1] / 32 < idle[0] / 8
-    assert busy[-1].startswith("\N{MINUS SIGN}")  # of one element
+    causes = view.locator("[data-table=compare-causes] tr[data-row='0'] td").all_inner_texts()
+    heads = view.locator("[data-table=compare-causes] th").all_inner_texts()
+    spent = [one.breakdown["bubble"][0] for one in both if one.breakdown is not None]
+    assert spent[1] / 32 < spent[0] / 8
+    assert causes[heads.index("bubble")].startswith("\N{MINUS SIGN}")  # of one element
+    bubbles = view.locator("[data-row='bubble, of all cycles'] td").all_inner_texts()
+    assert bubbles[0].endswith("%")
     costs = view.locator("[data-table=compare-costs] tbody").inner_text()
     assert all(cost.title in costs for one in both for cost in one.costs[:1])
     assert "+<" not in view.inner_text()

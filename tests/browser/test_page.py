@@ -20,7 +20,6 @@ from tests.ipujax.reporting import configured, struct, training
 
 VIEWS = ["summary", "memory", "liveness", "program", "operations", "timeline", "schedule", "host"]
 CHARTS = {
-    "summary": "summary-busy",
     "memory": "memory-tiles",
     "liveness": "liveness",
     "timeline": "timeline",

@@ -7,6 +7,7 @@ that is not in force yet, with the number that comes of it where there is a form
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -129,7 +130,7 @@ def _exchange(facts: Facts) -> Iterator[_Cause]:
     for total in facts.total("exchange"):
         detail = (
             f"{counted(total.steps, 'exchange')} of {total.average:,.0f} cycles on average; "
-            f"{total.share:.0%} for {total.name}"
+            f"{total.share:.0%} for {_called(facts, total)}"
         )
         remedy = functools.partial(remedies.about_exchange, steps=total)
         yield _Cause("exchange among tiles", total.cycles, detail, remedy, total)
@@ -151,9 +152,8 @@ def _between_ipus(facts: Facts) -> Iterator[_Cause]:
         routes.setdefault(_route(total.name), []).append(total)
     for title, parts in routes.items():
         total = Total.of(parts)
-        detail = (
-            f"{counted(total.steps, 'transfer')}, {total.share:.0%} of their time for {total.name}"
-        )
+        most = f", {total.share:.0%} of their time for {_called(facts, total)}"
+        detail = f"{counted(total.steps, 'transfer')}{most if len(parts) > 1 else ''}"
         remedy = remedies.about_replicas if title == _REPLICAS else remedies.about_copies
         yield _Cause(title, total.cycles, detail, remedy, total)
 
@@ -173,7 +173,7 @@ def _host(facts: Facts) -> Iterator[_Cause]:
         others = f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it"
         detail = (
             f"queues and copies from and to the host take {total.cycles:,} cycles of all IPUs, "
-            f"{total.share:.0%} of them {total.name}{beside}{others if waits else ''}"
+            f"{total.share:.0%} of them {_called(facts, total)}{beside}{others if waits else ''}"
         )
         remedy = functools.partial(remedies.about_host, cycles=cycles)
         yield _Cause("host I/O", cycles, detail, remedy, total)
@@ -188,14 +188,21 @@ def _remote(facts: Facts) -> Iterator[_Cause]:
 
 def _compute(facts: Facts) -> Iterator[_Cause]:
     for total in facts.of_kind("compute")[:_MOST]:
-        operation = facts.operation(total)
         parts: list[str] = []
-        if operation is not None:
-            parts.append(f"most of it {operation.name}")
+        for operation in facts.operations(total)[:1]:
+            parts.append(f"most of it {operation.label} ({operation.name})")
             if total.name in remedies.PRODUCTS and operation.flop_utilisation is not None:
                 parts.append(f"at {operation.flop_utilisation:.1%} of the IPU's peak FLOP/s")
             if operation.source == "default":
-                parts.append("by a default formula")
+                parts.append("by the general formula of ten cycles an element")
         detail = ", ".join(parts) or counted(total.steps, "step")
         remedy = functools.partial(remedies.about_compute, steps=total)
-        yield _Cause(f"compute of {total.name}", total.cycles, detail, remedy, total)
+        yield _Cause(f"compute of {_called(facts, total)}", total.cycles, detail, remedy, total)
+
+
+def _called(facts: Facts, total: Total) -> str:
+    """What people call the steps of one name and line; without extents if these differ."""
+    labels = list(dict.fromkeys(operation.label for operation in facts.operations(total)))
+    if len(labels) > 1:
+        return re.split(r" \d", labels[0])[0]
+    return labels[0] if labels else total.name

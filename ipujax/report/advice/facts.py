@@ -78,12 +78,14 @@ class Facts:
         totals = self.of_kind(kind)
         return [Total.of(totals)] if totals else []
 
-    def operation(self, steps: Total) -> machine.OperationTotal | None:
-        """The most expensive operation of the name and line of steps."""
-        for operation in self.profile.operations:
-            if operation.origin == steps.origin and operation.name.startswith(f"{steps.name} "):
-                return operation
-        return None
+    def operations(self, steps: Total) -> list[machine.OperationTotal]:
+        """The operations of the name and line of steps, most expensive first."""
+        return [
+            operation
+            for operation in self.profile.operations
+            if operation.origin == steps.origin
+            and f"{operation.name} ".startswith(f"{steps.name} ")
+        ]
 
     def dtypes(self, steps: Total) -> set[str]:
         """Of the numbers that a primitive at a line works on, or several that run as one."""

@@ -192,7 +192,8 @@ def about_remote(facts: Facts) -> str:
 
 def about_compute(facts: Facts, steps: Total) -> str:
     """Cheaper numbers, more tiles, or more IPUs."""
-    operation, product = facts.operation(steps), steps.name in PRODUCTS
+    operation = next(iter(facts.operations(steps)), None)
+    product = steps.name in PRODUCTS
     small = _is_small(facts, operation)
     faster = _faster_product(facts, steps) if product and not small else ""
     if faster:

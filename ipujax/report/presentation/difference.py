@@ -102,7 +102,6 @@ _HEADLINE: Mapping[str, tuple[Callable[[Report], str], Callable[[Report], float]
     "replicas": (lambda r: str(r.replication_factor), lambda r: r.replication_factor),
     "target": (lambda r: r.target.name, _none),
     "schedule": (lambda r: r.pipeline.schedule if r.pipeline else "-", _none),
-    "bubble": (lambda r: f"{r.pipeline.bubble_fraction:.1%}" if r.pipeline else "-", _none),
 }
 """What a number is shown as, and by what its change is told."""
 
@@ -136,12 +135,18 @@ def _memory(a: Report, b: Report) -> _Values:
 
 
 def _busy(a: Report, b: Report, work: _Both) -> _Values:
-    before, after = _by_kind(a), _by_kind(b)
+    """By cause, or by kind of step where one of the two is of an earlier version."""
+    known = a.breakdown is not None and b.breakdown is not None
+    before, after = (_by_cause(each) if known else _by_kind(each) for each in (a, b))
     one, other = _of_a_replica(a, b, work)
     return {name: _cycles(before[name] / one, after[name] / other) for name in before}
 
 
-def _by_kind(report: Report) -> dict[str, float]:
+def _by_cause(report: Report) -> dict[str, int]:
+    return {cause: int(cycles.sum()) for cause, cycles in (report.breakdown or {}).items()}
+
+
+def _by_kind(report: Report) -> dict[str, int]:
     busy = {kind: int(cycles.sum()) for kind, cycles in report.busy_cycles.items()}
     waiting = report.num_ipus * report.cycles - sum(busy.values())
     named = {kind.replace("_ipu", "-IPU"): cycles for kind, cycles in busy.items()}

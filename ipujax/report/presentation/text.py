@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipujax.host.tables import table
 from ipujax.report.advice.findings import need_bytes
-from ipujax.report.words import called, counted, duration, ranges, size
+from ipujax.report.words import called, counted, duration, percent, percents, ranges, size
 from lowering import machine
 
 if TYPE_CHECKING:
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_NAME = 60
-_ROUNDING = 1e-3  # of shares
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
 
 
 def page(report: Report) -> str:
     """The whole report."""
-    parts = (headline, _pipeline, _costs, _ipus, _categories, _operations, _basis)
+    parts = (headline, _time, _costs, _memory, _operations, _basis)
     return "\n\n".join(text for part in parts if (text := "\n".join(part(report))))
 
 
@@ -60,7 +59,7 @@ def headline(report: Report) -> list[str]:
     fullest = int(memory.tile_peak_bytes.max())
     fits = (
         f"Fits: the fullest tile, IPU {ipu} tile {tile}, holds {fullest:,} of {memory.limit:,} "
-        f"bytes ({fullest / memory.limit:.1%})"
+        f"bytes ({percent(fullest / memory.limit)})"
     )
     return [title, fits, time]
 
@@ -110,14 +109,25 @@ def short(origin: str) -> str:
     return origin.rpartition("site-packages/")[2]
 
 
-def _pipeline(report: Report) -> list[str]:
-    p = report.pipeline
-    if p is None:
+def _time(report: Report) -> list[str]:
+    """What the cycles of each IPU go to, and those of all; causes of nothing are left out."""
+    found = report.breakdown
+    if found is None or not report.cycles:
         return []
-    return [
-        f"Pipeline: {p.schedule}, {p.stages} stages, {p.micro_batches} micro-batches: {p.ticks} "
-        f"ticks, bubble {p.bubble_fraction:.1%}, utilisation {p.utilisation:.1%}"
-    ]
+    causes = {cause: cycles for cause, cycles in found.items() if cycles.any()}
+    rows = [["IPU", *causes]]
+    for ipu in _chosen(report):
+        rows.append([str(ipu), *percents([int(cycles[ipu]) for cycles in causes.values()])])
+    if report.num_ipus > 1:
+        rows.append(["all", *percents([int(cycles.sum()) for cycles in causes.values()])])
+    p = report.pipeline
+    through = (
+        f"; {counted(p.micro_batches, 'micro-batch', 'micro-batches')} through "
+        f"{counted(p.stages, 'stage')} in {counted(p.ticks, 'tick')}, schedule {p.schedule}"
+        if p
+        else ""
+    )
+    return [f"Where the time goes{through}:", *table(rows)]
 
 
 def _costs(report: Report) -> list[str]:
@@ -125,38 +135,24 @@ def _costs(report: Report) -> list[str]:
     lines: list[str] = []
     for cost in report.costs:
         where = f" ({short(cost.origin)})" if cost.origin else ""
-        lines += _wrapped(f"  {cost.share:5.1%}  {cost.title}{where}: {cost.detail}", 9)
+        share = percent(cost.share).rjust(5)
+        lines += _wrapped(f"  {share}  {cost.title}{where}: {cost.detail}", 9)
         lines += _wrapped(f"         fix: {cost.remedy}", 14)
-    return ["Time goes to:", *lines] if lines else []
+    return ["What takes most of it:", *lines] if lines else []
 
 
-def _ipus(report: Report) -> list[str]:
-    """A row for each IPU: memory, and what it does with its time."""
-    memory, cycles = report.memory, max(report.cycles, 1)
-    busy = {kind: spent.tolist() for kind, spent in report.busy_cycles.items() if spent.any()}
-    kinds = [kind.replace("_ipu", "-IPU") for kind in busy]
-    rows = [["IPU", "fullest tile", "all tiles", "remote memory", *kinds, "waiting"]]
-    overlap = False
+def _memory(report: Report) -> list[str]:
+    """A row for each IPU, and what it all holds."""
+    memory = report.memory
+    remote = bool(memory.remote_bytes.any())
+    rows = [["IPU", "fullest tile", "all tiles", *["streaming memory"][:remote]]]
     for ipu in _chosen(report):
-        shares = [spent[ipu] / cycles for spent in busy.values()]
-        overlap |= sum(shares) > 1.0 + _ROUNDING
-        rows.append(
-            [
-                str(ipu),
-                f"{int(memory.tile_peak_bytes[ipu].max()):,} B",
-                size(int(memory.peak_bytes[ipu])),
-                size(int(memory.remote_bytes[ipu])),
-                *(f"{share:.1%}" for share in shares),
-                f"{max(0.0, 1.0 - sum(shares)):.1%}",
-            ]
-        )
-    lines = table(rows)
+        kept = size(int(memory.remote_bytes[ipu]))
+        fullest = f"{int(memory.tile_peak_bytes[ipu].max()):,} B"
+        rows.append([str(ipu), fullest, size(int(memory.peak_bytes[ipu])), *[kept][:remote]])
     left = report.num_ipus - len(rows) + 1
-    if left:
-        lines.append(f"and {left} more IPUs, with emptier tiles")
-    if overlap:
-        lines.append("Shares above 100% together: I/O tiles work beside the others.")
-    return lines
+    more = [f"and {left} more IPUs, with emptier tiles"] if left else []
+    return ["Memory:", *table(rows), *more, *_categories(report)]
 
 
 def _chosen(report: Report) -> list[int]:
@@ -170,40 +166,52 @@ def _categories(report: Report) -> list[str]:
     used = report.memory.by_category
     whole = max(sum(used.values()), 1)
     largest = sorted((item for item in used.items() if item[1]), key=lambda item: -item[1])
-    texts = [f"{name} {size(bytes_)} ({bytes_ / whole:.0%})" for name, bytes_ in largest]
-    return _wrapped("Memory: " + ", ".join(texts)) if texts else []
+    texts = [
+        f"{name.replace('_', ' ')} {size(bytes_)} ({percent(bytes_ / whole)})"
+        for name, bytes_ in largest
+    ]
+    return _wrapped("By category: " + ", ".join(texts)) if texts else []
 
 
 def _operations(report: Report) -> list[str]:
-    """The most expensive operations; equal ones of one call path share a row, whatever their IPU.
+    """The most expensive operations; those that people call alike share a row, whatever their IPU.
 
-    Their scopes stand before their names: `ctc_loss: scan float32[8]`.
+    Their scopes stand before their names: `ctc_loss: scan`.
     """
-    alike: dict[tuple[str, str], list[machine.OperationTotal]] = {}
+    alike: dict[tuple[str, str, str], list[machine.OperationTotal]] = {}
     for operation in report.operations:
         scope = f"{operation.scope}: " if operation.scope else ""
         path = operation.call_path
         line = called(path) if len(path) > 1 else short(operation.origin)
-        alike.setdefault((scope + operation.name, line), []).append(operation)
+        title = scope + (operation.label or operation.name)
+        alike.setdefault((title, operation.direction or "", line), []).append(operation)
     order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
     if not order:
         return []
-    rows = [["share", "cycles", "runs", "IPU", "operation", "line"]]
-    for (title, line), equal in order[:_MOST_OPERATIONS]:
+    rows = [["share", "cycles", "runs", "IPU", "operation", "pass", "line"]]
+    for (title, direction, line), equal in order[:_MOST_OPERATIONS]:
         cycles = sum(o.cycles for o in equal)
-        share = cycles / max(report.cycles * report.num_ipus, 1)
+        share = percent(cycles / max(report.cycles * report.num_ipus, 1))
         runs = sum(o.runs for o in equal)
         ipus = ranges(sorted({o.ipu for o in equal}))
-        rows.append([f"{share:.1%}", f"{cycles:,.0f}", f"{runs:,}", ipus, title, line])
+        rows.append([share, f"{cycles:,.0f}", f"{runs:,}", ipus, title, direction, line])
     left = len(order) - len(rows) + 1
     more = [f"and {left:,} more operations"] if left > 0 else []
-    return ["Operations, by their share of all IPUs' cycles:", *table(rows, texts=(4, 5)), *more]
+    if not any(row[5] for row in rows[1:]):
+        rows = [[*row[:5], row[6]] for row in rows]
+    title = "Operations, with their share of all IPUs' cycles:"
+    return [title, *table(rows, texts=(4, 5, 6)), *more]
 
 
 def _basis(report: Report) -> list[str]:
-    formulas = f"{report.default_share:.1%} of compute cycles rest on default formulas"
+    general = (
+        f" {percent(report.default_share)} of the computing is estimated by the general formula, "
+        "ten cycles an element."
+        if report.default_share
+        else ""
+    )
     assumed = [f"Assumed: {text}" for text in report.assumptions]
-    return [f"Modelled, not measured; {formulas}.", *assumed]
+    return [f"Modelled, not measured.{general}", *assumed]
 
 
 def _wrapped(text: str, indent: int = 2) -> list[str]:

@@ -58,7 +58,7 @@ def product(dtype: Any, **options: Any) -> Report:
 def test_products_of_float32_could_be_float16() -> None:
     report = product(np.float32)
     cost = biggest(report)
-    assert cost.title == "compute of dot_general"
+    assert cost.title.startswith("compute of matmul")
     assert cost.cycles == report.busy_cycles["compute"].sum()
     assert "test_costs.py" in cost.origin
     (operation,) = (o for o in report.operations if o.name.startswith("dot_general"))
@@ -74,7 +74,7 @@ def test_products_of_float16_could_have_half_sums() -> None:
 
 def test_remedies_that_are_in_force_are_not_advised() -> None:
     cost = biggest(product(f16, matmuls__poplar_options={"partialsType": "half"}))
-    assert cost.title == "compute of dot_general"
+    assert cost.title.startswith("compute of matmul")
     assert "partialsType" not in cost.remedy
     assert "float16" not in cost.remedy
     on_ipu1 = ipu.compile(lambda x, y: x @ y).lower(*[struct(512, 512, dtype=f16)] * 2)
@@ -348,7 +348,7 @@ def test_offloading_that_is_not_needed_says_so() -> None:
 def test_costs_are_on_the_page() -> None:
     report = product(np.float32)
     text = str(report)
-    assert "Time goes to:\n" in text
+    assert "What takes most of it:\n" in text
     for cost in report.costs:
         assert f"{cost.share:.1%}  {cost.title}" in text
     assert text.count("fix: ") == len(report.costs)
@@ -357,7 +357,7 @@ def test_costs_are_on_the_page() -> None:
 def test_programs_without_steps_cost_nothing() -> None:
     report = report_of(lambda x: x, struct(4))
     assert report.costs == ()
-    assert "Time goes to" not in str(report)
+    assert "What takes most of it" not in str(report)
 
 
 def test_tallies_are_what_the_steps_add_up_to() -> None:
@@ -393,7 +393,7 @@ def test_waiting_adds_up() -> None:
 
 def test_small_work_is_not_told_of_cheaper_numbers() -> None:
     cost = biggest(report_of(lambda x: x @ x, struct(64, 64)))
-    assert cost.title == "compute of dot_general"
+    assert cost.title.startswith("compute of matmul")
     assert "float16" not in cost.remedy
     assert "larger batches" in cost.remedy
     assert cost.name == "dot_general"

@@ -169,3 +169,11 @@ def test_every_colour_that_scripts_name_is_in_the_style() -> None:
         name for path in MODULES for name in re.findall(r'themeColour\("([\w-]+)"\)', source(path))
     }
     assert {name for name in named if f"--{name}:" not in style} == set()
+
+
+def test_words_mean_what_the_glossary_says() -> None:
+    """The page has its own copy, since it opens where no documents are."""
+    entries = re.findall(r'^  "?([\w ]+)"?: "(.*)",$', source("glossary.js"), re.MULTILINE)
+    assert len(entries) > 15
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert not [word for word, means in entries if f"| {word} | {means} |" not in glossary]

@@ -37,7 +37,7 @@ def test_what_does_not_fit_runs_and_says_so() -> None:
     assert WORDS in text
     assert "where: IPU 0, tile 0: " in text
     assert f"{report.memory.missing_bytes:,} too many; 1 of 1 tiles lack memory" in text
-    assert "alive: float32[200000], variables: 800.0 kB, 800,000 bytes of it on that tile" in text
+    assert "alive: float32[200000], variables: 800 kB, 800,000 bytes of it on that tile" in text
 
 
 @pytest.mark.parametrize("engine", ["auto", "replay"])

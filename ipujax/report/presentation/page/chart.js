@@ -288,7 +288,7 @@ export class Chart {
 }
 
 /** Shows lines near a point of the window, or nothing without lines. The first is a title. */
-function showTooltip(lines, x, y) {
+export function showTooltip(lines, x, y) {
   if (!lines) return hideTooltip();
   if (!chartTooltip) {
     chartTooltip = element("div", { class: "tooltip", role: "tooltip" });
@@ -304,7 +304,7 @@ function showTooltip(lines, x, y) {
 }
 
 /** Hides the tooltip. */
-function hideTooltip() {
+export function hideTooltip() {
   if (chartTooltip) chartTooltip.hidden = true;
 }
 

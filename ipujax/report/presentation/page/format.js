@@ -33,11 +33,11 @@ export function cycles(number) {
   return scaled(number, 1000, CYCLE_UNITS).join(" ").trim();
 }
 
-/** All digits, with a thin space between thousands. */
+/** All digits, with a comma between thousands: 1,472. */
 export function exact(number) {
   return Math.round(number)
     .toString()
-    .replace(/\B(?=(\d{3})+$)/g, "\u2009");
+    .replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /** 1.5 ms. */
@@ -47,11 +47,22 @@ export function seconds(number) {
   return `${threeDigits(number / size)} ${unit}`;
 }
 
-/** 0.1234 as 12.3 %; 0 of 0 is 0 %. */
+/** 0.1234 as 12.3%; 0 of 0 is 0.0%. */
 export function percent(share) {
   const hundredths = 100 * (share || 0);
-  if (hundredths && Math.abs(hundredths) < 0.05) return hundredths > 0 ? "< 0.1 %" : "> -0.1 %";
-  return `${+hundredths.toFixed(Math.abs(hundredths) < 99.95 ? 1 : 0)} %`;
+  if (hundredths && Math.abs(hundredths) < 0.05) return hundredths > 0 ? "<0.1%" : ">-0.1%";
+  return `${hundredths.toFixed(1)}%`;
+}
+
+/** The shares of parts in their sum, rounded so that what is shown adds up to 100.0%, too. */
+export function percents(parts) {
+  const whole = parts.reduce((sum, part) => sum + part, 0) || 1;
+  const thousandths = parts.map((part) => (1000 * part) / whole);
+  const shown = thousandths.map(Math.floor);
+  const left = Math.round(thousandths.reduce((sum, part) => sum + part, 0)) - shown.reduce((sum, part) => sum + part, 0);
+  const order = [...parts.keys()].sort((a, b) => shown[a] - thousandths[a] - (shown[b] - thousandths[b]));
+  for (const i of order.slice(0, left)) shown[i]++;
+  return shown.map((part) => `${(part / 10).toFixed(1)}%`);
 }
 
 /** A difference of shares: 0.1234 as 12.3 points, of 100. */

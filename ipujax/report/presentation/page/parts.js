@@ -9,13 +9,13 @@ export function panel(title, tools, ...children) {
   return element("section", { class: "panel" }, head, ...children);
 }
 
-/** A number, and below it what it is; `detail` is said on hovering. */
+/** A number, and below it what it is, a text or an element; `detail` is said on hovering. */
 export function figure(value, label, detail = null) {
   return element(
     "div",
     { class: "figure", title: detail },
     element("div", { class: "figure-value", text: value }),
-    element("div", { class: "figure-label", text: label }),
+    element("div", { class: "figure-label" }, label),
   );
 }
 

@@ -1,11 +1,11 @@
 // Two reports: what differs, in numbers. All other views show both, side by side.
 
+import {CAUSES, causeShare} from "../breakdown.js";
 import {bytes, cycles, element, exact, percent, points, seconds, shortOrigin} from "../format.js";
 import {asItem} from "../items.js";
 import {inWords, panel} from "../parts.js";
 import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
-import {LANE_KINDS} from "../trace.js";
 import {comparisonNotes, differingWork} from "../work.js";
 
 const TELLING = 1e-9; // relative; less than that is no difference
@@ -17,10 +17,12 @@ export function compareView(root, reports, store, labels) {
   root.append(
     headlinePanel(a, b, labels, work),
     element("div", { class: "columns" }, categoriesPanel(a, b, store), costsPanelOf(a, b, store)),
-    busyDeltasPanel(a, b, store, work),
+    ...[causeDeltasPanel(a, b, store, work)].filter(Boolean),
     operationsPanel(a, b, store, work),
   );
 }
+
+const BETTER = { work: 1, copies: -1, imbalance: -1, bubble: -1 };
 
 /** `[what, value(report), text(value), which is better: 1 more, -1 less, 0 neither]`. */
 const HEADLINES = [
@@ -29,14 +31,13 @@ const HEADLINES = [
   ["elements per second", (report) => report.throughput, cycles, 1],
   ["IPUs of a replica", (report) => report.num_ipus, exact, 0],
   ["replicas", (report) => report.replication_factor, exact, 0],
-  ["the pipeline's utilisation", (report) => report.pipeline?.utilisation, percent, 1],
-  ["bubble of the pipeline's grid", (report) => report.pipeline?.bubble_fraction, percent, -1],
+  ...CAUSES.map((cause) => [`${cause}, of all cycles`, (report) => causeShare(report, cause), percent, BETTER[cause] ?? 0]),
   ["the fullest tile", (report) => fullestTile(report), bytes, -1],
   ["instructions on the tile that has most", (report) => report.memory.most_code_bytes, bytes, -1],
   ["memory of all IPUs at their worst steps", (report) => sumOf(report.memory.peak_bytes), bytes, -1],
   ["streaming memory", (report) => sumOf(report.memory.remote_bytes), bytes, -1],
   ["steps", (report) => report.steps.count, exact, 0],
-  ["compute that rests on defaults", (report) => report.default_share, percent, 0],
+  ["computing that the general formula estimates", (report) => report.default_share, percent, 0],
 ];
 
 /** What an element takes, where calls do not do as much; it is said before what a call takes. */
@@ -216,24 +217,24 @@ function costsPanelOf(a, b, store) {
   return box;
 }
 
-function busyDeltasPanel(a, b, store, work) {
+/** What each cause takes more or less of on each IPU; nothing if one of the reports does not say it. */
+function causeDeltasPanel(a, b, store, work) {
+  if (!a.breakdown || !b.breakdown) return null;
   const [one, other] = work?.replicas ?? [1, 1];
-  const ipus = Math.max(a.num_ipus, b.num_ipus);
-  const used = LANE_KINDS.filter((kind) => [a, b].some((report) => report.busy_cycles[kind]?.some(Boolean)));
-  const kinds = [...used, "waiting"];
-  const busy = (report, kind, ipu) => (kind === "waiting" ? waitingOf(report, ipu) : report.busy_cycles[kind]?.[ipu] ?? 0);
-  const rows = Array.from({ length: ipus }, (_, ipu) => ({
+  const causes = CAUSES.filter((cause) => [a, b].some((report) => report.breakdown[cause].some(Boolean)));
+  const spent = (report, cause, ipu) => report.breakdown[cause][ipu] ?? 0;
+  const rows = Array.from({ length: Math.max(a.num_ipus, b.num_ipus) }, (_, ipu) => ({
     ipu,
-    change: kinds.map((kind) => busy(b, kind, ipu) / other - busy(a, kind, ipu) / one),
+    change: causes.map((cause) => spent(b, cause, ipu) / other - spent(a, cause, ipu) / one),
   }));
-  const box = panel(perUnit("What the IPUs do: cycles, B − A", work), []);
+  const box = panel(perUnit("Where the time goes: cycles, B − A", work), []);
   const table = sortableTable(
     box,
     [
       { title: "IPU", value: (row) => row.ipu, numeric: true, width: 7 },
-      ...kinds.map((kind, i) => ({
-        title: inWords(kind),
-        width: Math.max(inWords(kind).length + 3, 10),
+      ...causes.map((cause, i) => ({
+        title: cause,
+        width: Math.max(cause.length + 3, 10),
         value: (row) => row.change[i],
         text: (row) => signed(row.change[i], cycles),
         numeric: true,
@@ -242,7 +243,7 @@ function busyDeltasPanel(a, b, store, work) {
     ],
     rows,
     {
-      name: "compare-busy",
+      name: "compare-causes",
       filter: false,
       onclick: (row) => store.select({ ipu: row.ipu }),
       isSelected: (row) => row.ipu === store.selection.ipu,
@@ -250,13 +251,6 @@ function busyDeltasPanel(a, b, store, work) {
   );
   store.subscribe(() => table.refresh());
   return box;
-}
-
-/** The cycles of a call in which an IPU does nothing. */
-function waitingOf(report, ipu) {
-  if (ipu >= report.num_ipus) return 0;
-  const busy = LANE_KINDS.reduce((sum, kind) => sum + (report.busy_cycles[kind]?.[ipu] ?? 0), 0);
-  return Math.max(report.cycles - busy, 0);
 }
 
 function operationsPanel(a, b, store, work) {

@@ -3,6 +3,7 @@ import {BYTES_WIDTH} from "../axes.js";
 import {Chart} from "../chart.js";
 import {choice, ipuChoice, ipuLink} from "../controls.js";
 import {bytes, element, percent} from "../format.js";
+import {meaning} from "../glossary.js";
 import {onTheme} from "../palette.js";
 import {inWords, panel} from "../parts.js";
 import {exactly, linkable, linked, relinked} from "../store.js";
@@ -232,7 +233,7 @@ class MemoryView {
       class: "legend-button",
       "aria-pressed": String(alone),
       "data-category": name,
-      title: alone ? "Show all categories" : "Show this category alone",
+      title: `${meaning(inWords(name))}. Click to show ${alone ? "all categories" : "it alone"}.`,
       onclick: () => this.isolate(name),
     }, element("span", { class: "swatch", style: { background: `var(--category-${name})` } }), inWords(name),
     element("span", { class: "faint", text: bytes(held) }));

@@ -1,8 +1,10 @@
 // The schedule of a pipeline: which micro-batch each IPU works on in each tick, and how long ticks take.
 
 import {insideAxes, paintNumbersAxis} from "../axes.js";
+import {causeShare} from "../breakdown.js";
 import {Chart} from "../chart.js";
 import {cycles, element, exact, percent, seconds} from "../format.js";
+import {term} from "../glossary.js";
 import {GRID_PHASES, PipelineGrid} from "../grid.js";
 import {inkOn, phaseColour, themeColour} from "../palette.js";
 import {figure, hatching, legend, paintRowLabels, panel, phaseInWords} from "../parts.js";
@@ -48,8 +50,12 @@ class ScheduleView {
         figure(exact(pipeline.stages), "stages"),
         figure(exact(pipeline.micro_batches), "micro-batches of a run"),
         figure(exact(pipeline.ticks), "ticks"),
-        figure(percent(pipeline.bubble_fraction), "of the grid is bubble"),
-        figure(percent(pipeline.utilisation), "of the time, IPUs work"),
+        this.report.breakdown &&
+          figure(
+            percent(causeShare(this.report, "bubble")),
+            element("span", {}, "of all cycles of a call is ", term("bubble")),
+            `Empty places are ${percent(pipeline.bubble_fraction)} of the grid of IPUs and ticks, all ticks alike`,
+          ),
         figure(
           cycles(pipeline.cycles),
           "cycles of a run",

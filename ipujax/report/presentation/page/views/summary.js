@@ -1,15 +1,10 @@
 // The first look: what it is, whether it fits, how long it takes, and what would help.
 
-import {Chart} from "../chart.js";
+import {breakdownPanel} from "../breakdown.js";
 import {bytes, counted, cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
-import {kindColour, themeColour} from "../palette.js";
-import {figure, inWords, legend, paintRowLabels, panel} from "../parts.js";
+import {term} from "../glossary.js";
+import {figure, panel} from "../parts.js";
 import {linked} from "../store.js";
-import {LANE_KINDS} from "../trace.js";
-
-const BUSY_LEFT = 52;
-const BUSY_RIGHT = 66;
-const BUSY_HEAD = 18; // pixels of what the numbers are
 
 /** Summary of a report. */
 export function summaryView(root, report, store) {
@@ -17,7 +12,7 @@ export function summaryView(root, report, store) {
   const panels = [advicePanel(report), costsPanel(report, store), assumptionsPanel(report)];
   root.append(
     figuresPanel(report),
-    element("div", { class: "columns" }, fitPanel(report, store), busyPanel(report, store)),
+    element("div", { class: "columns" }, breakdownPanel(report, store), fitPanel(report, store)),
     ...panels.filter(Boolean),
   );
 }
@@ -43,31 +38,15 @@ function figuresPanel(report) {
           "elements a second",
           `${exact(report.elements)} elements of each call, over all replicas`,
         ),
-      figure(percent(computeShare(report)), "compute share", "The share of compute in the cycles of all IPUs"),
       pipeline &&
         figure(
-          percent(pipeline.utilisation),
-          "pipeline utilisation",
-          "The share of the pipeline's time in which an average IPU works",
-        ),
-      pipeline &&
-        figure(
-          percent(pipeline.bubble_fraction),
-          "pipeline bubble",
-          "The idle share of the grid of IPUs and ticks",
+          exact(pipeline.micro_batches),
+          `micro-batches through ${counted(pipeline.stages, "stage")}`,
+          `In ${counted(pipeline.ticks, "tick")}; schedule ${pipeline.schedule}`,
         ),
       figure(exact(report.steps.count), "steps"),
-      figure(
-        percent(report.default_share),
-        "rests on defaults",
-        "The share of compute cycles that come from default formulas, and not from those of the operation",
-      ),
     ),
   );
-}
-
-function computeShare(report) {
-  return report.busy_cycles.compute.reduce((sum, busy) => sum + busy, 0) / Math.max(report.num_ipus * report.cycles, 1);
 }
 
 function fitPanel(report, store) {
@@ -95,7 +74,7 @@ function fitPanel(report, store) {
       { class: "figures small" },
       element("div", { class: "figure" }, go, element("div", { class: "figure-label", text: "is the fullest" })),
       figure(bytes(memory.peak_bytes.reduce((sum, own) => sum + own, 0)), "on all IPUs, each at its worst step"),
-      remote ? figure(bytes(remote), "in streaming memory") : null,
+      remote ? figure(bytes(remote), element("span", {}, "in ", term("streaming memory"))) : null,
     ),
   );
 }
@@ -121,81 +100,6 @@ function fitBar(label, used, limit) {
     ),
     bar,
   );
-}
-
-function busyPanel(report, store) {
-  const rows = busyRows(report);
-  const whole = Math.max(report.cycles, ...rows.map((row) => row.busy.reduce((sum, part) => sum + part, 0)), 1);
-  const kinds = [...LANE_KINDS.filter((kind) => report.busy_cycles[kind]?.some(Boolean)), "waiting"];
-  const rowHeight = busyRowHeight(report);
-  const rowAt = (y) => Math.floor((y - BUSY_HEAD) / rowHeight);
-  const box = panel("What the IPUs do", [legend(kinds.map((kind) => [inWords(kind), `kind-${kind}`]))]);
-  const chart = new Chart(box, {
-    name: "summary-busy",
-    label: "Cycles of each IPU by kind of step",
-    height: rows.length * rowHeight + BUSY_HEAD + 4,
-    domain: [0, whole],
-    row: rowHeight,
-    fixed: true,
-    left: BUSY_LEFT,
-    right: BUSY_RIGHT,
-    draw: (ctx, view) => paintBusy(ctx, view, rows, rowHeight, store.selection.ipu),
-    hover: (x, y) => busyAt(rows[rowAt(y)], report),
-    click: (x, y) => rows[rowAt(y)] && store.select({ ipu: rowAt(y) }),
-  });
-  store.subscribe((_, changed) => changed.includes("ipu") && chart.draw());
-  return box;
-}
-
-function busyRowHeight(report) {
-  return report.num_ipus > 8 ? 15 : 22;
-}
-
-/** For each IPU cycles by kind, waiting last. */
-function busyRows(report) {
-  return Array.from({ length: report.num_ipus }, (_, ipu) => {
-    const busy = LANE_KINDS.map((kind) => report.busy_cycles[kind]?.[ipu] ?? 0);
-    const waiting = Math.max(report.cycles - busy.reduce((sum, part) => sum + part, 0), 0);
-    return { ipu, busy: [...busy, waiting], whole: report.cycles };
-  });
-}
-
-function paintBusy(ctx, view, rows, rowHeight, selected) {
-  ctx.fillStyle = themeColour("text-faint");
-  ctx.textAlign = "right";
-  ctx.fillText("compute", view.width - 2, BUSY_HEAD / 2);
-  ctx.textAlign = "left";
-  const middle = (i) => BUSY_HEAD + (i + 0.5) * rowHeight + 1;
-  rows.forEach((row, i) => {
-    const top = BUSY_HEAD + i * rowHeight + 2;
-    let from = 0;
-    row.busy.forEach((part, k) => {
-      ctx.fillStyle = kindColour(LANE_KINDS[k] ?? "waiting");
-      const x = view.toX(from);
-      ctx.fillRect(x, top, Math.max(view.toX(from + part) - x, 0), rowHeight - 4);
-      from += part;
-    });
-    ctx.fillStyle = themeColour("text-soft");
-    ctx.textAlign = "right";
-    ctx.fillText(percent(row.busy[0] / Math.max(row.whole, 1)), view.width - 2, middle(i));
-    ctx.textAlign = "left";
-  });
-  paintRowLabels(
-    ctx,
-    rows.map((row, i) => ({ label: `IPU ${i}`, key: i, y: middle(i) })),
-    (ipu) => ipu === selected,
-  );
-}
-
-function busyAt(row, report) {
-  if (!row) return null;
-  const parts = row.busy.map((part, k) => [LANE_KINDS[k] ?? "waiting", part]).filter(([, part]) => part);
-  return [
-    `IPU ${row.ipu}`,
-    ...parts.map(
-      ([kind, part]) => `${inWords(kind)}: ${cycles(part)} cycles, ${percent(part / Math.max(report.cycles, 1))}`,
-    ),
-  ];
 }
 
 function costsPanel(report, store) {
@@ -268,14 +172,17 @@ function advicePanel(report) {
 }
 
 function assumptionsPanel(report) {
-  if (!report.assumptions.length) return null;
+  const general = element("li", {}, `${percent(report.default_share)} of the computing is estimated by the `, term("general formula"));
+  const entries = report.assumptions.map((text) => element("li", { text }));
+  if (report.default_share) entries.unshift(general);
+  if (!entries.length) return null;
   return panel(
     "Assumed",
     [],
     element(
       "ul",
       { class: "plain" },
-      report.assumptions.map((text) => element("li", { text })),
+      entries,
     ),
   );
 }

@@ -1,0 +1,66 @@
+"""Numbers are written in one style: three digits that count, one unit, shares with one decimal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipujax.report.words import counted, duration, percent, percents, size
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (370_743, "371 kB"),
+        (999_600, "1 MB"),
+        (2_570_000, "2.57 MB"),
+        (99_960_000, "100 MB"),
+        (1_650_000_000, "1.65 GB"),
+    ],
+)
+def test_bytes(bytes_: int, text: str) -> None:
+    assert size(bytes_) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (3e-9, "3 ns"),
+        (99.56e-6, "99.6 µs"),
+        (0.999_6e-3, "1 ms"),
+        (0.0164, "16.4 ms"),
+        (1500.0, "1,500 s"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_shares() -> None:
+    assert [percent(share) for share in (0, 1e-5, 0.1234, 1)] == [
+        "0.0%",
+        "<0.1%",
+        "12.3%",
+        "100.0%",
+    ]
+    assert percents([1, 1, 1]) == ["33.4%", "33.3%", "33.3%"]
+    assert percents([0, 0]) == ["0.0%", "0.0%"]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=7).filter(any))
+def test_shares_of_a_whole_add_up(parts: list[int]) -> None:
+    shown = [round(10 * float(text.removesuffix("%"))) for text in percents(parts)]
+    assert sum(shown) == 1000
+    for part, tenths in zip(parts, shown, strict=True):
+        assert abs(1000 * part / sum(parts) - tenths) < 1 + 1e-6
+
+
+def test_counts() -> None:
+    assert counted(1, "micro-batch", "micro-batches") == "1 micro-batch"
+    assert counted(1200, "micro-batch", "micro-batches") == "1,200 micro-batches"
+    assert counted(2, "stage") == "2 stages"
