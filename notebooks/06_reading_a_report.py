@@ -176,15 +176,14 @@ for cost in found.costs:
 for (stage, phase), cycles in sorted(found.pipeline.stage_cycles.items()):
     print(f"stage {stage} {phase}: {cycles:7,} cycles {'#' * round(cycles / 4000)}")
 
-busy = found.busy_cycles
-for kind in ("compute", "exchange", "inter_ipu", "sync"):
-    shares = busy[kind] / found.cycles
-    print(f"{kind:<10}", *(f"{share:6.1%}" for share in shares))
+for cause, cycles in found.breakdown.items():
+    print(f"{cause:<10}", *(f"{share:6.1%}" for share in cycles / found.cycles))
 
 # %% [markdown]
-# So it is not the exchange, which takes a small share on every IPU. It is the bubble first, and
-# then the imbalance: stage 3 takes twice as long as stage 0, and everybody waits for it in every
-# tick.
+# Each column is an IPU, and adds up to its call. So it is not the exchange, which takes a small
+# share on every IPU. It is the imbalance first: stage 3 takes twice as long as stage 0, and
+# everybody waits for it in every tick. Then it is the bubble, which is a sixth of the time and not
+# half of it: the ticks in which the pipeline fills, with forward tasks alone, are short ones.
 #
 # ## First change: move a layer
 #
@@ -196,7 +195,8 @@ balanced = report_of(cut=(3, 3, 3, 3), micro_batches=8)
 fullest = balanced.memory.tile_peak_bytes.max(axis=1) / balanced.memory.limit
 print("fullest tiles:", *(f"{share:.0%}" for share in fullest))
 print(f"cycles: {found.cycles:,} -> {balanced.cycles:,}")
-print(f"utilisation: {found.pipeline.utilisation:.0%} -> {balanced.pipeline.utilisation:.0%}")
+waits = [int(each.breakdown["imbalance"].sum()) for each in (found, balanced)]
+print(f"imbalance of all IPUs: {waits[0]:,} -> {waits[1]:,} cycles")
 assert balanced.memory.fits
 assert balanced.cycles < found.cycles
 balanced.memory
@@ -208,12 +208,13 @@ balanced.memory
 # ## Second change: more micro-batches
 #
 # A grouped pipeline of four stages is idle for eight ticks in an update, however many micro-batches
-# there are. With 8 of them that is half of the time; with 32 it is a fifth. What it costs is a
+# there are. With 8 of them that is half of the grid; with 32 it is a fifth. What it costs is a
 # larger batch for each update, which is a question of learning and not of speed.
 
 # %%
 longer = report_of(cut=(3, 3, 3, 3), micro_batches=32)
-print(f"bubble: {balanced.pipeline.bubble_fraction:.0%} -> {longer.pipeline.bubble_fraction:.0%}")
+empty = [each.pipeline.bubble_fraction for each in (balanced, longer)]
+print(f"empty places of the grid: {empty[0]:.0%} -> {empty[1]:.0%}")
 print(f"elements a second: {balanced.throughput:,.0f} -> {longer.throughput:,.0f}")
 np.testing.assert_allclose(longer.pipeline.bubble_fraction, 8 / (32 + 8))
 assert longer.throughput > 1.4 * balanced.throughput
@@ -228,8 +229,9 @@ assert longer.throughput > 1.4 * balanced.throughput
 for cost in longer.costs:
     print(f"{cost.share:5.1%}  {cost.title}\n       {cost.remedy}")
 for operation in longer.operations[:6]:
-    used = "" if operation.flop_utilisation is None else f"{operation.flop_utilisation:.0%} of peak"
-    print(f"{operation.cycles:12,.0f} cycles on IPU {operation.ipu}  {operation.name}  {used}")
+    used = "" if operation.flop_utilisation is None else f"{operation.flop_utilisation:.1%} of peak"
+    name = f"{operation.label}, {operation.direction}"
+    print(f"{operation.cycles:12,.0f} cycles on IPU {operation.ipu}  {name}  {used}")
 
 # %% [markdown]
 # The lines are those of the layers, as they should be, and the units of an IPU multiply float16

@@ -216,5 +216,5 @@ np.testing.assert_allclose(stochastic.mean(), 0.35, rtol=0.01)
 # %%
 batch = next(lines(train_images, train_labels, 0))
 report = ipu.compile(jax.value_and_grad(loss_of)).lower(parameters, *batch).report()
-print(f"{report.cycles:,} cycles, {report.seconds * 1e6:.0f} us")
+print(f"{report.cycles:,} cycles, {report.seconds * 1e6:.0f} µs")
 print(f"{report.memory.peak_bytes[0] / 2**20:.1f} MiB on the IPU at the peak")

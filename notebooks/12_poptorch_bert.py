@@ -191,10 +191,10 @@ plt.show()
 
 # %%
 report = training.report()
-busy = {name: np.asarray(cycles) / report.cycles for name, cycles in report.busy_cycles.items()}
+spent = {cause: cycles / report.cycles for cause, cycles in report.breakdown.items()}
 figure, axis = plt.subplots(figsize=(7, 3))
 left = np.zeros(report.num_ipus)
-for name, share in busy.items():
+for name, share in spent.items():
     axis.barh(range(report.num_ipus), share, left=left, label=name)
     left = left + share
 axis.set(xlabel="share of the time", ylabel="IPU", yticks=range(report.num_ipus))

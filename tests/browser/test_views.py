@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 from ipujax.report.report import Report
+from ipujax.report.words import percent
 from tests.browser.looking import Visit, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]
@@ -93,9 +94,7 @@ def test_operations_add_up(opened: Open) -> None:
     found = [operation for operation in report.operations if "dot_general" in operation.name]
     assert rows_said(view) == len(found)
     share = sum(operation.cycles for operation in found) / (report.cycles * report.num_ipus)
-    assert (
-        f"{round(100 * share, 1):g} % of the IPU-cycles" in view.locator("[data-sum]").inner_text()
-    )
+    assert f"{percent(share)} of the IPU-cycles" in view.locator("[data-sum]").inner_text()
 
 
 def test_an_operation_says_who_calls_it_and_in_which_pass(opened: Open) -> None:

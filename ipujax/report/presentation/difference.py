@@ -128,7 +128,7 @@ def _headline(a: Report, b: Report, work: _Both) -> _Values:
 
 def _memory(a: Report, b: Report) -> _Values:
     before, after = a.memory.by_category, b.memory.by_category
-    values = {name: _bytes(before[name], after.get(name, 0)) for name in before}
+    values = {name.replace("_", " "): _bytes(before[name], after.get(name, 0)) for name in before}
     values["all tiles"] = _bytes(sum(before.values()), sum(after.values()))
     remote = (int(a.memory.remote_bytes.sum()), int(b.memory.remote_bytes.sum()))
     return {**values, "streaming memory": _bytes(*remote)}
