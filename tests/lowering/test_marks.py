@@ -104,6 +104,9 @@ def test_the_innermost_name_that_somebody_gave(stack, scope):
         ("transpose(jvp(a/b))/jvp(a/b)/rematted_computation", "a/b"),
         ("layer/ipu_shard[1]/dense", "layer/dense"),
         ("layer/layer", "layer/layer"),
+        ("step/transpose(step)/jvp(block)", "step/block"),
+        ("step/a/transpose(step/a)/jvp(block)/c", "step/a/block/c"),
+        ("step/transpose(jvp(step))", "step/step"),
     ],
 )
 def test_all_names_that_somebody_gave(stack, scopes):
