@@ -21,8 +21,8 @@ Scopes = Callable[[Node], Iterable[str]]
 
 
 def module_scope(node: Node) -> tuple[str, ...]:
-    """The module's path as one scope, so that reports speak of it."""
-    return (node.scope,) if node.scope else ()
+    """The module's path, so that reports speak of it: `blocks.0.conv`, or `encoder/layer.0`."""
+    return tuple(filter(None, node.scope.split("/" if "/" in node.scope else ".")))
 
 
 @dc.dataclass(frozen=True, eq=False)

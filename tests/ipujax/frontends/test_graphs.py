@@ -84,11 +84,15 @@ def test_inner_graphs_are_functions():
     assert set(graph.operators()) == {"add", "twice"}
 
 
-def test_modules_are_scopes():
-    node = Node("add", (Ref("x"), 1), results=("y",), avals=(None,), scope="encoder.0")
+@pytest.mark.parametrize(
+    ("module", "scopes"),
+    [("encoder.0", "encoder/0"), ("encoder/layer.0", "encoder/layer.0"), ("", "")],
+)
+def test_modules_are_scopes(module, scopes):
+    node = Node("add", (Ref("x"), 1), results=("y",), avals=(None,), scope=module)
     graph = Graph(("x",), (node,), (Ref("y"),))
     (eqn,) = jax.make_jaxpr(lambda x: evaluated(graph, (x,)))(1.0).eqns
-    assert str(eqn.source_info.name_stack) == "encoder.0"
+    assert str(eqn.source_info.name_stack) == scopes
 
 
 def test_what_an_operator_cannot_do_is_an_error_with_its_place():
