@@ -86,6 +86,16 @@ def show(tab: Page, view: str) -> Locator:
     return tab.locator(f"[data-view={view}]").first
 
 
+def operations_table(tab: Page) -> Locator:
+    """Goes to the operations, one a row, and gives the view's element, of two the first."""
+    show(tab, "operations")
+    switches = tab.locator("[data-view=operations] .switch")
+    for button in switches.get_by_role("button", name="operation", exact=True).all():
+        button.click()
+    frames(tab)
+    return tab.locator("[data-view=operations]").first
+
+
 def frames(tab: Page, count: int = 3) -> None:
     """Lets a page draw some frames: charts are drawn with the next one."""
     tab.evaluate(

@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 
 from ipujax.report.presentation.html import inline, page
 from ipujax.report.report import Report
-from tests.browser.looking import Visit, frames, selection, show, shown
+from tests.browser.looking import Visit, frames, operations_table, selection, show, shown
 
 
 def fragment(tab: Page) -> str:
@@ -29,7 +29,7 @@ def test_an_address_opens_the_view_and_selects(
     chosen = selection(tab)
     assert (chosen["name"], chosen["origin"]) == (operation.name, operation.origin)
     assert (chosen["operation"], chosen["ipu"]) == (operation.number, 0)
-    assert operation.name in tab.locator("[data-view=program] .is-exact").inner_text()
+    assert operation.label in tab.locator("[data-view=program] .is-exact").inner_text()
 
 
 def test_what_is_selected_can_be_sent_on(pages: dict[str, Path], visit: Visit) -> None:
@@ -70,7 +70,7 @@ def test_what_a_report_does_not_have_is_left_out(
 
 def test_the_way_back_leads_to_what_was_selected(pages: dict[str, Path], visit: Visit) -> None:
     tab = visit.open(pages["small"])
-    rows = show(tab, "operations").locator("tr[data-row]")
+    rows = operations_table(tab).locator("tr[data-row]")
     names: list[str] = []
     for row in (0, 3):
         rows.nth(row).click()
@@ -95,7 +95,7 @@ def test_two_reports_open_where_both_were(
     path.write_text(page([reports["small"].to_dict()] * 2), encoding="utf-8")
     number = reports["small"].operations[0].number
     tab = visit.open(path, at=f"#operations?operation={number}")
-    assert tab.locator("[data-view=operations] tr.exact").count() == 2
+    assert tab.locator("[data-view=operations] .is-exact").count() == 2
 
 
 def test_a_frame_without_an_address_selects_all_the_same(
@@ -108,6 +108,7 @@ def test_a_frame_without_an_address_selects_all_the_same(
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=true]").wait_for()
     frame.locator("[data-tab=operations]").click()
+    frame.locator(".switch").get_by_role("button", name="operation", exact=True).click()
     frame.locator("tr[data-row]").first.click()
     frame.locator("[data-tab=timeline]").click()
     assert "(outlined)" in frame.locator("[data-view=timeline] .controls.below").inner_text()

@@ -14,18 +14,37 @@ from playwright.sync_api import Page
 import ipujax as ipu
 from ipujax.report.presentation.html import inline, page
 from ipujax.report.report import Report
-from tests.browser.looking import Visit, colours, frames, pixels, selection, show, views_of
+from tests.browser.looking import (
+    Visit,
+    colours,
+    frames,
+    operations_table,
+    pixels,
+    selection,
+    show,
+    views_of,
+)
 from tests.browser.samples import IPUS, TICKS
 from tests.ipujax.reporting import configured, struct, training
 
-VIEWS = ["summary", "memory", "liveness", "program", "operations", "timeline", "schedule", "host"]
+VIEWS = [
+    "summary",
+    "memory",
+    "liveness",
+    "program",
+    "operations",
+    "source",
+    "timeline",
+    "schedule",
+    "host",
+]
 CHARTS = {
     "memory": "memory-tiles",
     "liveness": "liveness",
     "timeline": "timeline",
     "schedule": "schedule",
 }
-TABLES = ("memory", "liveness", "program", "operations")
+TABLES = ("memory", "liveness", "program", "operations", "source")
 
 
 @pytest.mark.sampled(1)
@@ -66,7 +85,7 @@ def test_an_operation_is_selected_everywhere(
     pages: dict[str, Path], reports: dict[str, Report], visit: Visit
 ) -> None:
     tab = visit.open(pages["small"])
-    row = show(tab, "operations").locator("[data-row]").first
+    row = operations_table(tab).locator("[data-row]").first
     row.click()
     chosen = selection(tab)
     # The first row is the most expensive line's most expensive operation.

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 from ipujax.report.report import Report
-from tests.browser.looking import Visit, frames, selection, show, shown
+from tests.browser.looking import Visit, frames, operations_table, selection, show, shown
 
 
 def search(tab: Page, wanted: str) -> Locator:
@@ -63,7 +63,7 @@ def test_shift_and_enter_stay_in_the_view(pages: dict[str, Path], visit: Visit) 
     ("wanted", "kind", "view", "selected"),
     [
         ("weights into", "tensor", "memory", {"name": "weights['into'] float32[64,128]"}),
-        ("shown.py:28", "line", "operations", {"name": None}),
+        ("shown.py:28", "line", "source", {"name": None}),
         ("infeed_0[0]", "tensor", "liveness", {"name": "infeed_0[0] float32[16,64]", "step": 0}),
         ("mtml", "operation", "operations", {"step": None}),  # some of its letters
     ],
@@ -108,7 +108,7 @@ def test_escape_closes_a_dialog_and_leaves_the_selection(
     pages: dict[str, Path], visit: Visit
 ) -> None:
     tab = visit.open(pages["small"])
-    show(tab, "operations").locator("tr[data-row]").first.click()
+    operations_table(tab).locator("tr[data-row]").first.click()
     chosen = selection(tab)
     for key, dialog in (("/", "Search"), ("?", "Keys")):
         before = tab.locator("[data-view=operations] .table-scroll")

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page
 
 from ipujax.report.report import Report
 from ipujax.report.words import percent
-from tests.browser.looking import Visit, selection
+from tests.browser.looking import Visit, operations_table, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]
 
@@ -88,7 +88,8 @@ def test_program_opens_with_the_keyboard_and_selects(opened: Open) -> None:
 
 
 def test_operations_add_up(opened: Open) -> None:
-    _, view, report = opened("operations")
+    page, view, report = opened("operations")
+    operations_table(page)
     assert rows_said(view) == len(report.operations)
     view.get_by_label("Filter operations").fill("dot_general")
     found = [operation for operation in report.operations if "dot_general" in operation.name]
@@ -98,12 +99,18 @@ def test_operations_add_up(opened: Open) -> None:
 
 
 def test_an_operation_says_who_calls_it_and_in_which_pass(opened: Open) -> None:
-    _, view, report = opened("operations")
+    page, view, report = opened("operations")
     operation = next(one for one in report.operations if one.direction == "backward")
     assert operation.call_path
-    said = f"backward: {' > '.join(operation.call_path)}"
-    row = view.locator(f"tr[data-row='{report.operations.index(operation)}']")
-    assert said in row.locator("td").evaluate_all("cells => cells.map(({ title }) => title)")
+    operations_table(page)
+    view.locator(f"tr[data-row='{report.operations.index(operation)}']").click()
+    said = view.locator(".tree-details")
+    assert said.locator(".pass").inner_text() == "backward"
+    assert operation.name in said.inner_text()
+    frames = said.locator("[data-frame]")
+    assert frames.evaluate_all("all => all.map(one => one.dataset.frame)") == list(
+        operation.call_path
+    )
 
 
 @pytest.mark.exhaustive
@@ -136,21 +143,10 @@ def test_operations_go_in_groups(opened: Open) -> None:
     assert rows_said(view) == sum(one.origin == most for one in report.operations)
 
 
-def test_operations_go_by_their_scope(
-    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
-) -> None:
-    page = visit.open(pages["pipeline"])
-    page.click("[data-tab=operations]")
-    view = page.locator("[data-view=operations]")
-    view.get_by_role("button", name="scope", exact=True).first.click()
-    scopes = {operation.scope for operation in reports["pipeline"].operations}
-    assert len(scopes) > 1
-    assert rows_said(view) == len(scopes)
-
-
 def test_an_operation_that_is_selected_is_found_everywhere(opened: Open) -> None:
     page, view, report = opened("operations")
     operation = next(one for one in report.operations if one.origin)
+    operations_table(page)
     view.locator(f"tr[data-row='{report.operations.index(operation)}']").click()
     assert selection(page)["origin"] == operation.origin
     assert view.locator("tr.selected").count() > 0

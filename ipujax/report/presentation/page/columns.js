@@ -8,9 +8,8 @@ export function nameColumn(title) {
 }
 
 /** The user's line. */
-export function lineColumn(width) {
-  const short = (row) => shortOrigin(row.origin);
-  const whole = (row) => row.origin;
+export function lineColumn(width, whole = (row) => row.origin) {
+  const short = (row) => shortOrigin(whole(row));
   return { title: "line", value: whole, text: short, hint: whole, search: whole, width, about: "The user's line." };
 }
 

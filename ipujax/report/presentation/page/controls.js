@@ -17,19 +17,22 @@ export function choice(label, options, value, onchange) {
   return { root, set: show };
 }
 
-/** A choice of one IPU, or of all (-1): buttons, or a list where there are many; hidden if there is only one. */
+/** A choice of one IPU, or of all (-1); hidden if there is only one. */
 export function ipuChoice(report, value, onchange) {
   const options = [[-1, "all"]];
   for (let i = 0; i < report.num_ipus; i++) options.push([i, String(i)]);
-  if (options.length <= 9) {
-    const made = choice("IPU", options, value, onchange);
-    made.root.hidden = report.num_ipus === 1;
-    return made;
-  }
+  const made = choiceOf("IPU", options, value, onchange, 9);
+  made.root.hidden = report.num_ipus === 1;
+  return made;
+}
+
+/** A choice of one of some numbers: buttons, or a list where there are more than `most`. */
+export function choiceOf(label, options, value, onchange, most = 4) {
+  if (options.length <= most) return choice(label, options, value, onchange);
   const list = element("select", { onchange: () => onchange(Number(list.value)) });
   for (const [key, text] of options) list.append(element("option", { value: String(key), text }));
   list.value = String(value);
-  return { root: control("IPU", list), set: (chosen) => { list.value = String(chosen); } };
+  return { root: control(label, list), set: (chosen) => { list.value = String(chosen); } };
 }
 
 /** A button that shows an IPU alone. */

@@ -1,12 +1,14 @@
 // What a selection can be of, and what can belong to it: operations by their numbers, and all that has a line and a name.
 
 import {text} from "./document.js";
+import {framesOf, placeOf} from "./frames.js";
 
 const itemCache = new WeakMap();
 
 /**
  * What a step, a node of the program or the like is, for `linked` and `exactly`: the operation of the number that it
- * has, `{origin, name, operation, scope}`, or else, with -1 or in reports of earlier versions, its line and name (texts).
+ * has, `{origin, name, operation, scope, lines}`, or else, with -1 or in reports of earlier versions, its line and name
+ * (texts). `lines` are those of its call path.
  */
 export function itemOf(report, operation, origin, name) {
   return operationItems(report).get(operation) ?? { origin: text(report, origin), name: text(report, name) };
@@ -28,6 +30,11 @@ export function makes(name, made) {
   return ` ${name.replace(/, backward$/, "")}`.endsWith(` ${made}`);
 }
 
+/** An operation of a report, or a row of what several IPUs do alike, as such an item with the lines of its call path. */
+export function rowItem(report, row) {
+  return operationItem(report, row.number) ?? asItem(row);
+}
+
 /** The operation of a number, of that IPU of those that do it where it takes most; undefined if there is none. */
 export function operationOf(report, number) {
   return number >= 0 ? report.operations.find((operation) => operation.number === number) : undefined;
@@ -36,8 +43,10 @@ export function operationOf(report, number) {
 function operationItems(report) {
   if (!itemCache.has(report)) {
     const items = new Map();
-    for (const { origin, name, scope, number = -1 } of report.operations) {
-      if (number >= 0) items.set(number, { origin, name, scope, operation: number });
+    for (const operation of report.operations) {
+      const { origin, name, scope, number = -1 } = operation;
+      const lines = new Set(framesOf(report, operation).map(placeOf));
+      if (number >= 0) items.set(number, { origin, name, scope, operation: number, lines });
     }
     itemCache.set(report, items);
   }

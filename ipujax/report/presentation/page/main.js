@@ -21,6 +21,7 @@ import {memoryView} from "./views/memory.js";
 import {operationsView} from "./views/operations.js";
 import {programView} from "./views/program.js";
 import {scheduleView} from "./views/schedule.js";
+import {sourceView} from "./views/source.js";
 import {summaryView} from "./views/summary.js";
 import {timelineView} from "./views/timeline.js";
 
@@ -30,6 +31,7 @@ const PAGE_VIEWS = [
   { name: "liveness", title: "Liveness", build: livenessView },
   { name: "program", title: "Program", build: programView },
   { name: "operations", title: "Operations", build: operationsView },
+  { name: "source", title: "Source", build: sourceView },
   { name: "timeline", title: "Timeline", build: timelineView },
   { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline, needs: "pipeline" },
   { name: "host", title: "Host", build: hostView },

@@ -1,5 +1,4 @@
 // Sums over operations, and groups of them.
-import {text} from "./document.js";
 import {primitivesOf} from "./store.js";
 
 /** The sums of operations or of groups: `count` of operations, `runs`, `cycles`, `exchange_cycles`, `bytes`, `flops`,
@@ -24,8 +23,8 @@ export function operationSums(rows) {
 }
 
 /**
- * Operations in groups by `"same"` (name, line and scope, over all IPUs), `"origin"`, `"scope"`, `"primitive"` or
- * `"ipu"`: their sums, `name`, `origin`, `scope`, `ipu`, `ipus` (such as "0-3"), `tiles`, `source` and `rows`.
+ * Operations in groups by `"same"` (what several IPUs do alike), `"origin"`, `"primitive"` or `"ipu"`: their sums,
+ * `name`, and what `together` gives.
  */
 export function operationGroups(operations, by) {
   const groups = new Map();
@@ -34,39 +33,27 @@ export function operationGroups(operations, by) {
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(operation);
   }
-  return [...groups].map(([name, rows]) => ({
+  return [...groups].map(([name, rows]) => (by === "same" ? { ...rows[0], ...together(rows) } : { ...together(rows), name }));
+}
+
+/** What operations are together: their sums, `ipu`, `ipus` (such as "0-3"), `tiles`, `source`, and they as `rows`. */
+export function together(rows) {
+  return {
     ...operationSums(rows),
-    name: by === "same" ? rows[0].name : name,
-    origin: rows[0].origin,
-    scope: scopeOf(rows[0]),
     ipu: rows[0].ipu,
     number: rows[0].number,
     ipus: rangesText(rows.map((row) => row.ipu)),
     tiles: rows.reduce((most, row) => Math.max(most, row.tiles), 0),
     source: [...new Set(rows.map((row) => row.source))].join(", "),
     rows,
-  }));
+  };
 }
 
 function groupKey(operation, by) {
-  if (by === "same") return `${operation.name}\n${operation.origin}\n${scopeOf(operation)}`;
-  if (by === "scope") return scopeOf(operation);
+  if (by === "same") return operation.number >= 0 ? operation.number : `${operation.name}\n${operation.origin}`;
   if (by === "origin") return operation.origin;
   if (by === "ipu") return `IPU ${operation.ipu}`;
   return primitivesOf(operation.name);
-}
-
-/** The pass that an operation, or a group of them, is of, and the user's frames that lead there, the outermost first. */
-export function calledFrom(report, row) {
-  const way = (frames) => frames.map((number) => text(report, number)).join(" > ");
-  const ways = (row.rows ?? [row]).map(({ call_path: frames, direction, origin }) =>
-    [direction, frames?.length ? way(frames) : origin].filter(Boolean).join(": "));
-  return [...new Set(ways)].join("\n");
-}
-
-/** The named scopes around an operation, or "": reports of earlier versions have none. */
-export function scopeOf(operation) {
-  return operation.scope ?? "";
 }
 
 /** Numbers as text, such as "0-2, 5". */

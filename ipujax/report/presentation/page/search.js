@@ -34,7 +34,7 @@ export class SearchIndex {
     const ipus = report.num_ipus > 1 ? `IPU ${row.ipus}` : "";
     const label = friendlyName(first);
     const primitive = label === row.name ? "" : row.name.replace(/, backward$/, "");
-    const entry = this.entryOf(["operation", row.name, row.origin, row.scope], () => ({
+    const entry = this.entryOf(["operation", ...(row.number < 0 ? [row.name, row.origin] : [row.number])], () => ({
       label,
       detail: [first.direction, shortOrigin(row.origin), path.join(" > "), ipus, primitive],
       words: [row.name, row.origin, row.scope, first.direction].join(" "),

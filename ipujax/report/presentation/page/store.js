@@ -1,5 +1,6 @@
 // What is selected, over all views.
 
+import {placeOf} from "./frames.js";
 import {makes} from "./items.js";
 
 /** What a selection says; every entry may be null. */
@@ -82,12 +83,13 @@ export function relinked(changed) {
 }
 
 /**
- * Whether an item `{origin, name, operation, scope}` (see `items.js`) belongs to what is selected: it is in the scope; or
- * both have the same origin, or neither has one and their names begin with the same part.
+ * Whether an item `{origin, name, operation, scope, lines}` (see `items.js`) belongs to what is selected: it is in the
+ * scope; or both have the same origin, or the line is one of those that call it; or neither has one and their names begin
+ * with the same part.
  */
 export function linked(selection, item) {
   if (selection.scope) return `${item.scope ?? ""}/`.startsWith(`${selection.scope}/`);
-  if (selection.origin) return item.origin === selection.origin;
+  if (selection.origin) return item.origin === selection.origin || Boolean(item.lines?.has(placeOf(selection.origin)));
   if (item.origin || !selection.name || !item.name) return false;
   return item.name === selection.name || firstPart(item.name) === firstPart(selection.name);
 }

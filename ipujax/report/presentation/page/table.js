@@ -10,9 +10,9 @@ let tableCount = 0;
 
 /**
  * Adds a table. Columns are `{title, value(row), text(row), numeric, bar(row), colour(row), width}`: `value`
- * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters,
+ * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters (one that `grows` takes what room is left),
  * `hint(row)` is said on hovering, `about` on hovering over the title, `tone(row)` a class of the cell such as
- * good or bad; `search(row)` is found by the filter beside what is shown.
+ * good or bad; `search(row)` is found by the filter beside what is shown, `chip(row)` an element after it, or null.
  * Options: `onclick(row)`, `isSelected(row)`, `name` (data-table), `sort` (a column's index, negative - 1 for
  * falling), `isExact(row)` (whether a selected row is the very thing), `height` (most pixels), `filter` (false: none), its `placeholder`, `empty` (said without rows),
  * `onshown(rows)` (told which rows a filter leaves, in order).
@@ -64,7 +64,7 @@ class VirtualTable {
       element(
         "colgroup",
         {},
-        this.widths().map((width) => element("col", { style: { width: `${width}ch` } })),
+        this.widths().map((width, i) => element("col", this.columns[i].grows ? {} : { style: { width: `${width}ch` } })),
       ),
       element("thead", {}, element("tr", {}, this.heads)),
       this.body,
@@ -212,6 +212,8 @@ class VirtualTable {
       cell.append(element("span", { class: "bar", style: { width: `${(100 * share).toFixed(2)}%` } }));
     }
     cell.append(element("span", { class: "cell-text", text: shown }));
+    const chip = column.chip?.(row);
+    if (chip) cell.append(chip);
     return cell;
   }
 

@@ -1,11 +1,9 @@
-// The rows of a program tree: what is open, what is seen, without any DOM.
-import {text} from "./document.js";
-import {itemOf} from "./items.js";
+// The rows of a tree: what is open, what is seen, without any DOM.
 
 export const MOST_ROWS = 200000;
 
 /** A place in the tree. A node that several parents share has a place under each of them. */
-class ProgramRow {
+class TreeRow {
   constructor(node, parent, runs) {
     this.node = node;
     this.parent = parent;
@@ -16,32 +14,27 @@ class ProgramRow {
   }
 }
 
-/** A report's program: its columns, and the open and closed rows over them. */
-export class ProgramTree {
-  constructor(report) {
-    this.report = report;
-    this.columns = report.program;
-    this.size = this.columns.kind.length;
-    this.parents = countParents(this.columns.children, this.size);
-    this.root = this.size ? new ProgramRow(this.size - 1, null, this.columns.count[this.size - 1]) : null;
+/**
+ * Open and closed rows over `nodes`, of which every child comes before its parents and the last is the root:
+ * `{cycles (of one run), count (how often it runs when its parent does), children (numbers of nodes)}` and more.
+ */
+export class RowTree {
+  constructor(nodes) {
+    this.nodes = nodes;
+    this.size = nodes.length;
+    this.parents = countParents(nodes);
+    this.root = this.size ? new TreeRow(this.size - 1, null, nodes.at(-1).count) : null;
   }
 
-  kind(row) { return text(this.report, this.columns.kind[row.node]); }
-  name(row) { return text(this.report, this.columns.name[row.node]); }
-  origin(row) { return text(this.report, this.columns.origin[row.node]); }
-  ipu(row) { return this.columns.ipu[row.node]; }
-  count(row) { return this.columns.count[row.node]; }
-  once(row) { return this.columns.cycles[row.node]; }
-  total(row) { return this.columns.cycles[row.node] * row.runs; }
-  hasChildren(row) { return this.columns.children[row.node].length > 0; }
+  /** What is at a row. */
+  of(row) { return this.nodes[row.node]; }
+  total(row) { return this.of(row).cycles * row.runs; }
+  hasChildren(row) { return this.of(row).children.length > 0; }
   isShared(row) { return this.parents[row.node] > 1; }
 
   /** The rows of a row's parts. */
   childrenOf(row) {
-    if (!row.rows) {
-      const { children, count } = this.columns;
-      row.rows = children[row.node].map((node) => new ProgramRow(node, row, row.runs * count[node]));
-    }
+    row.rows ??= this.of(row).children.map((node) => new TreeRow(node, row, row.runs * this.nodes[node].count));
     return row.rows;
   }
 
@@ -70,7 +63,7 @@ export class ProgramTree {
     while (candidates.length && seen < most) {
       candidates.sort((a, b) => this.total(a) - this.total(b));
       const row = candidates.pop();
-      const parts = this.columns.children[row.node].length;
+      const parts = this.of(row).children.length;
       if (!parts || seen + parts > most) continue;
       row.open = true;
       seen += parts;
@@ -86,7 +79,7 @@ export class ProgramTree {
       const next = waiting.pop();
       if (!this.hasChildren(next)) continue;
       next.open = true;
-      opened += this.columns.children[next.node].length;
+      opened += this.of(next).children.length;
       if (opened > MOST_ROWS) return false;
       for (const part of this.childrenOf(next)) waiting.push(part);
     }
@@ -111,10 +104,9 @@ export class ProgramTree {
   /** Of each node, whether it or anything below it is one of `wanted` (a Uint8Array). */
   containing(wanted) {
     const found = Uint8Array.from(wanted);
-    const { children } = this.columns;
-    for (let node = 0; node < this.size; node++) {
-      if (!found[node] && children[node].some((part) => found[part])) found[node] = 1;
-    }
+    this.nodes.forEach(({ children }, node) => {
+      if (!found[node] && children.some((part) => found[part])) found[node] = 1;
+    });
     return found;
   }
 
@@ -141,24 +133,14 @@ export class ProgramTree {
     return row;
   }
 
-  /** What a node is, for what is selected. */
-  item(node) {
-    const { operation, origin, name } = this.columns;
-    return itemOf(this.report, operation?.[node] ?? -1, origin[node], name[node]);
-  }
-
-  /** The nodes for which a test of `(item, kind)` holds, as a Uint8Array. */
+  /** The nodes for which a test holds, as a Uint8Array. */
   matching(test) {
-    const wanted = new Uint8Array(this.size);
-    for (let node = 0; node < this.size; node++) {
-      if (test(this.item(node), text(this.report, this.columns.kind[node]))) wanted[node] = 1;
-    }
-    return wanted;
+    return Uint8Array.from(this.nodes, (node) => (test(node) ? 1 : 0));
   }
 }
 
-function countParents(children, size) {
-  const parents = new Uint32Array(size);
-  for (const parts of children) for (const part of parts) parents[part] += 1;
+function countParents(nodes) {
+  const parents = new Uint32Array(nodes.length);
+  for (const { children } of nodes) for (const part of children) parents[part] += 1;
   return parents;
 }

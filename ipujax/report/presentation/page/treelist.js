@@ -7,7 +7,8 @@ let treeLists = 0;
 
 /**
  * A tree grid that the keyboard moves in. `fill(row)` says what a row shows: `{level, open (null for
- * a leaf), lead (an element), name, extra, extraTitle, share (0 to 1), cells, titles}`.
+ * a leaf), lead (an element or null), name, chip (an element or null), extra, extraTitle, share (0 to 1), cells, titles}`;
+ * `kind` (a class) says how wide its columns are.
  */
 export class TreeList {
   constructor(options) {
@@ -22,7 +23,7 @@ export class TreeList {
     this.space.append(this.body);
     this.box = element("div", { class: "tree-box", role: "treegrid", tabindex: "0", "aria-label": options.label }, this.space);
     this.heads = this.head();
-    this.root = element("div", { class: "tree" }, this.heads, this.box);
+    this.root = element("div", { class: `tree tree-${options.kind}` }, this.heads, this.box);
     this.box.addEventListener("scroll", () => {
       this.heads.scrollLeft = this.box.scrollLeft;
       this.refresh();
@@ -154,8 +155,9 @@ function nameCell(shown) {
   const twist = shown.open === null
     ? element("span", { class: "tree-leaf" })
     : element("span", { class: "tree-twist", text: shown.open ? "▾" : "▸", "aria-hidden": "true" });
-  cell.append(twist, shown.lead);
+  cell.append(twist, ...[shown.lead].filter(Boolean));
   cell.append(element("span", { class: "tree-name", text: shown.name }));
+  if (shown.chip) cell.append(shown.chip);
   if (shown.extra) cell.append(element("span", { class: "tree-extra", text: shown.extra, title: shown.extraTitle }));
   return cell;
 }

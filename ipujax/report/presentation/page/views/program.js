@@ -1,13 +1,16 @@
-// The program as a tree: what runs inside of what, how often, and what it costs.
-import {ProgramTree, MOST_ROWS} from "../tree.js";
-import {control, pushButton} from "../controls.js";
-import {TreeList} from "../treelist.js";
-import {cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
+// The program as a tree: what runs inside of what, how often, and what it costs; operations in the parts of the model.
+import {choice} from "../controls.js";
+import {cycles, element, percent, shortOrigin} from "../format.js";
+import {rowItem} from "../items.js";
+import {operationDetail, partFacts} from "../operationdetail.js";
 import {inWords, panel} from "../parts.js";
+import {passChip} from "../passchip.js";
+import {programNodes} from "../programtree.js";
 import {exactly, linked, relinked} from "../store.js";
+import {isChosen, isPartOfModel, STRUCTURES, structuresOf} from "../structure.js";
+import {RowTree} from "../tree.js";
+import {TreePanel} from "../treepanel.js";
 
-const PROGRAM_OPEN_ROWS = 60;
-const PROGRAM_FOUND_ROWS = 2000;
 const PROGRAM_KINDS = { // a letter, and what it is
   sequence: ["S", "one after another"],
   repeat: ["R", "runs several times"],
@@ -16,6 +19,9 @@ const PROGRAM_KINDS = { // a letter, and what it is
   pipeline: ["P", "stages side by side"],
   task: ["T", "a task of a pipeline"],
   execute: ["E", "a kernel"],
+  pass: ["D", "a pass of a kernel"],
+  scope: ["N", "a part of the model, by its scopes"],
+  call: ["F", "a part of the model, by its functions"],
   operation: ["O", "an operation"],
   copy: ["C", "between IPUs"],
   load: ["L", "from streaming memory"],
@@ -34,171 +40,104 @@ class ProgramView {
   constructor(root, report, store) {
     this.report = report;
     this.store = store;
-    this.tree = new ProgramTree(report);
-    this.keep = null; // the nodes that a filter leaves
     this.own = false; // whether a selection comes from here
-    this.marked = new Uint8Array(this.tree.size);
-    this.exact = new Uint8Array(this.tree.size);
-    this.tree.openUseful(PROGRAM_OPEN_ROWS);
-    this.list = new TreeList({
+    this.tree = new TreePanel({
+      kind: "program",
       label: "Program tree",
+      placeholder: "Filter by name, kind or line",
       columns: ["program", "cycles", "each", "count", "IPU", "line"],
-      fill: (row) => this.fill(row),
-      isMarked: (row) => this.marked[row.node] === 1,
-      isExact: (row) => this.exact[row.node] === 1,
-      ontoggle: (row, open) => this.toggle(row, open),
-      onexpand: (row) => this.expand(row),
-      onselect: (row) => this.select(row),
-      oncursor: (row) => this.describe(row),
+      words: ({ name, raw, origin, kind, operation }) => [name, raw, origin, kind, operation?.direction].join(" "),
+      fill: (row, tree) => this.fill(row, tree),
+      onselect: (node) => this.select(node),
+      oncursor: (row, tree) => this.describe(row, tree),
     });
-    this.note = element("p", { class: "faint", "aria-live": "polite" });
-    this.details = element("p", { class: "tree-details soft", text: "Click a row, or walk with the arrow keys." });
-    root.append(panel("Program", [this.controls()], this.key(), this.list.root, this.details, this.note));
-    store.subscribe((selection, changed) => this.selected(selection, changed));
-    this.selected(store.selection, ["origin"]);
-    this.show();
+    const [first, ...others] = structuresOf(report);
+    const offered = [first, ...others, ""].map((by) => [by, STRUCTURES[by] ?? "order"]);
+    const taken = choice("Operations by", offered, first, (by) => this.arrange(by));
+    this.key = element("p", { class: "tree-key" });
+    this.details = element("div", { class: "tree-details" }, element("p", { class: "soft", text: "Click a row, or walk with the arrow keys." }));
+    root.append(panel("Program", [this.tree.controls, first && taken.root].filter(Boolean), this.key, this.tree.list.root, this.tree.note, this.details));
+    this.arrange(first);
+    store.subscribe((selection, changed) => this.selected(changed));
   }
 
-  controls() {
-    this.search = element("input", { type: "search", placeholder: "name, kind or line" });
-    let timer = 0;
-    this.search.addEventListener("input", () => {
-      clearTimeout(timer);
-      timer = setTimeout(() => this.filter(this.search.value), 120);
-    });
-    const chosen = () => this.list.cursor || this.tree.root;
-    return element("div", { class: "controls" }, control("Filter", this.search),
-      pushButton("Open all below", "Open the chosen row and all below it (*)", () => this.expand(chosen())),
-      pushButton("Close all below", "Close the chosen row and all below it", () => this.collapse(chosen())),
-      pushButton("Reset", "Open what takes most cycles", () => this.reset()));
+  /** Shows the program with operations by scope, by function, or as they run. */
+  arrange(by) {
+    this.nodes = programNodes(this.report, by);
+    this.tree.setTree(new RowTree(this.nodes));
+    this.key.replaceChildren(...this.badges());
+    this.selected(["origin"]);
   }
 
   /** What the letters of the kinds mean, for those that there are. */
-  key() {
-    const kinds = new Set(this.report.program.kind);
-    const known = Object.keys(PROGRAM_KINDS).filter((kind) => kinds.has(this.report.strings.indexOf(kind)));
-    return element("p", { class: "tree-key" }, known.map((kind) =>
-      element("span", { class: "tree-key-item", title: PROGRAM_KINDS[kind][1] }, badge(kind), inWords(kind))));
+  badges() {
+    const kinds = new Set(this.nodes.map(({ kind }) => (kind === "several" ? "operation" : kind)));
+    return Object.keys(PROGRAM_KINDS).filter((kind) => kinds.has(kind)).map((kind) =>
+      element("span", { class: "tree-key-item", title: PROGRAM_KINDS[kind][1] }, badge(kind), kindInWords(kind)));
   }
-
-  show() {
-    const rows = this.tree.visible(this.keep);
-    this.list.setRows(rows);
-    if (this.keep && !rows.length) this.say("Nothing matches.");
-    else if (rows.length >= MOST_ROWS) this.say(`Only the first ${MOST_ROWS} rows are shown.`);
-    else this.say("");
-  }
-
-  say(message) { this.note.textContent = message; }
 
   /** What a row shows. */
-  fill(row) {
-    const { tree } = this;
-    const kind = tree.kind(row);
+  fill(row, tree) {
+    const node = tree.of(row);
     const total = tree.total(row);
     const share = total / Math.max(this.report.cycles, 1);
-    const shared = tree.isShared(row);
+    const shared = tree.isShared(row) && node.kind !== "operation";
     return {
       level: row.depth,
       open: tree.hasChildren(row) ? row.open : null,
-      lead: badge(kind),
-      name: tree.name(row) || kind,
-      extra: shared ? "shared" : "",
-      extraTitle: shared ? `This part is in ${tree.parents[row.node]} places` : "",
+      lead: badge(node.kind),
+      name: node.name || node.kind,
+      chip: passChip(node.operation?.direction ?? node.direction),
+      extra: [node.from, shared ? "shared" : ""].filter(Boolean).join(" "),
+      extraTitle: [node.kind === "call" ? "The line of the call" : node.from, shared && `This part is in ${tree.parents[row.node]} places`].filter(Boolean).join("; "),
       share,
       cells: [
-        cycles(total), cycles(tree.once(row)), tree.count(row) === 1 ? "" : `× ${tree.count(row)}`,
-        tree.ipu(row) < 0 ? "" : String(tree.ipu(row)), shortOrigin(tree.origin(row)),
+        cycles(total), cycles(node.cycles), node.count === 1 ? "" : `× ${node.count}`,
+        node.ipu < 0 ? "" : String(node.ipu), shortOrigin(node.origin),
       ],
-      titles: [`${percent(share)} of the call`, "", "", "", tree.origin(row)],
+      titles: [`${percent(share)} of the call`, "", "", "", node.origin],
     };
   }
 
-  describe(row) {
-    const { tree } = this;
-    const total = tree.total(row);
-    const took = seconds(total / this.report.target.clock_hz);
-    const parts = [
-      `${inWords(tree.kind(row))} ${tree.name(row)}`,
-      row.runs === 1 ? "runs once" : `runs ${exact(row.runs)} times in a call`,
-      `${cycles(tree.once(row))} cycles each`,
-      `${cycles(total)} cycles in all, ${took}, ${percent(total / Math.max(this.report.cycles, 1))} of the call`,
-    ];
-    if (tree.ipu(row) >= 0) parts.push(`IPU ${tree.ipu(row)}`);
-    if (tree.isShared(row)) parts.push(`in ${tree.parents[row.node]} places of the program`);
-    if (tree.origin(row)) parts.push(tree.origin(row));
-    this.details.textContent = parts.join(" · ");
+  describe(row, tree) {
+    const node = tree.of(row);
+    const facts = partFacts(this.report, node, row.runs);
+    const name = `${kindInWords(node.kind)} ${node.name}`;
+    const places = tree.isShared(row) ? `in ${tree.parents[row.node]} places of the program` : "";
+    const said = [name, ...facts, places, node.origin].filter(Boolean).join(" · ");
+    const lines = node.operation
+      ? operationDetail(this.report, this.store, node.operation, facts)
+      : [element("p", { class: "soft", text: said })];
+    this.details.replaceChildren(...lines);
   }
 
-  toggle(row, open) {
-    row.open = open;
-    this.show();
-  }
-
-  expand(row) {
-    if (!row) return;
-    const all = this.tree.openAll(row);
-    this.show();
-    if (!all) this.say("There is too much below this row to open all of it.");
-  }
-
-  collapse(row) {
-    if (!row) return;
-    this.tree.closeAll(row);
-    this.show();
-  }
-
-  reset() {
-    this.search.value = "";
-    this.keep = null;
-    if (this.tree.root) this.tree.closeAll(this.tree.root);
-    this.tree.openUseful(PROGRAM_OPEN_ROWS);
-    this.show();
-    this.list.scrollTo(this.list.cursor);
-  }
-
-  /** Leaves only what has a text in its name, kind or line, and what is around it. */
-  filter(wanted) {
-    const words = wanted.toLowerCase().split(" ").filter((word) => word);
-    this.keep = null;
-    if (words.length) {
-      const found = this.tree.matching(({ name, origin }, kind) => {
-        const all = [name, origin, kind].join(" ").toLowerCase();
-        return words.every((word) => all.includes(word));
-      });
-      this.keep = this.tree.containing(found);
-      this.tree.openTo(this.keep, PROGRAM_FOUND_ROWS);
-    }
-    this.show();
-  }
-
-  select(row) {
+  select(node) {
     this.own = true;
-    this.store.pick(this.tree.item(row.node), this.tree.ipu(row) < 0 ? {} : { ipu: this.tree.ipu(row) });
+    if (node.patch) this.store.select(node.patch);
+    else if (!isPartOfModel(node)) this.store.pick(this.item(node), node.ipu < 0 ? {} : { ipu: node.ipu });
     this.own = false;
   }
 
-  /** Marks what is linked with a selection, and goes to the first of it if it was made elsewhere. */
-  selected(selection, changed) {
-    if (!relinked(changed) && !changed.includes("ipu")) return;
-    this.marked = this.tree.matching((item) => linked(selection, item));
-    this.exact = this.tree.matching((item) => exactly(selection, item));
-    if (!this.own) this.goTo(this.exact.includes(1) ? this.exact : this.marked);
-    this.list.refresh();
+  item({ operation, origin, raw }) {
+    return operation ? rowItem(this.report, operation) : { origin, name: raw };
   }
 
-  goTo(wanted) {
-    const found = this.tree.containing(wanted);
-    const row = this.tree.firstOf(found, wanted);
-    if (!row) return;
-    if (this.keep && !this.keep[row.node]) this.keep = null;
-    this.tree.reveal(row);
-    this.show();
-    this.list.setCursor(row);
+  /** Marks what is linked with a selection, and goes to the first of it if it was made elsewhere. */
+  selected(changed) {
+    if (!relinked(changed) && !changed.includes("ipu")) return;
+    const { selection } = this.store;
+    const belongs = (test) => (node) => (isPartOfModel(node) ? isChosen(selection, node) : test(selection, this.item(node)));
+    this.tree.mark(belongs(linked), belongs(exactly));
+    if (!this.own) this.tree.goToMarked();
   }
 }
 
+function kindInWords(kind) {
+  return { call: "function", several: "operations" }[kind] ?? inWords(kind);
+}
+
 function badge(kind) {
+  if (kind === "several") return badge("operation");
   const letter = PROGRAM_KINDS[kind]?.[0] ?? "·";
-  return element("span", { class: `kind-badge kind-${kind}`, text: letter, title: inWords(kind) });
+  return element("span", { class: `kind-badge kind-${kind}`, text: letter, title: kindInWords(kind) });
 }
