@@ -184,6 +184,30 @@ def test_the_program_has_passes_and_scopes_in_its_kernel(by_scope: Report, visit
     assert whole == pytest.approx(shown[kernel], rel=0.01)
 
 
+def test_many_steps_of_one_kind_are_one_row(by_scope: Report, visit: Visit) -> None:
+    document = by_scope.to_dict()
+    nodes, strings = document["program"], document["strings"]
+    store = {"kind": "store", "name": "remote store", "origin": ""}
+    numbers = {key: len(strings) + i for i, key in enumerate(store)}
+    strings.extend(store.values())
+    root = {key: column.pop() for key, column in nodes.items()}
+    more = {"ipu": 0, "count": 1, "cycles": 50, "operation": -1, "children": []}
+    for key, column in nodes.items():
+        column.append(numbers.get(key, more.get(key)))
+    root["children"] = [*root["children"], *[len(nodes["kind"]) - 1] * 5]
+    for key, column in nodes.items():
+        column.append(root[key])
+    tab = visit.open(page([document]))
+    view = show(tab, "program")
+    view.get_by_role("treegrid").press("End")
+    row = view.locator(".tree-row", has_text="remote store")
+    assert row.count() == 1
+    assert "5 of them" in row.inner_text()
+    view.get_by_role("treegrid").press("ArrowRight")
+    view.get_by_role("treegrid").press("End")
+    assert view.locator(".tree-row", has_text="remote store").count() == 6
+
+
 def test_the_program_shows_operations_as_they_run_if_asked(by_scope: Report, visit: Visit) -> None:
     _, view = opened(visit, by_scope, "program")
     view.get_by_role("button", name="order", exact=True).click()

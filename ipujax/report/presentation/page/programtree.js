@@ -6,6 +6,8 @@ import {friendlyName} from "./names.js";
 import {added, nested} from "./nesting.js";
 import {placesOf} from "./structure.js";
 
+const LEAST_TOGETHER = 4;
+
 /**
  * Nodes for a `RowTree` of a report's program, operations put into passes and into parts of the model:
  * `{kind, name, raw (its name in the report), origin, ipu, count, cycles, operation (an object, or null), children}`, and
@@ -18,7 +20,7 @@ export function programNodes(report, by) {
   const numbers = []; // by those that nodes have in the report
   program.kind.forEach((kind, i) => {
     const operation = operations.get(program.operation?.[i] ?? -1) ?? null;
-    const children = program.children[i].map((child) => numbers[child]);
+    const children = alikeTogether(nodes, program.children[i].map((child) => numbers[child]));
     numbers.push(added(nodes, {
       kind: text(report, kind),
       name: operation ? friendlyName(operation) : kernelName(nodes, children) || text(report, program.name[i]),
@@ -33,6 +35,26 @@ export function programNodes(report, by) {
     }));
   });
   return nodes;
+}
+
+/** Children, of which many that follow each other and are called the same (stores of one optimizer, say) are one. */
+function alikeTogether(nodes, children) {
+  const runs = [];
+  for (const child of children) {
+    const first = runs.at(-1)?.[0];
+    if (first !== undefined && isAlike(nodes[first], nodes[child])) runs.at(-1).push(child);
+    else runs.push([child]);
+  }
+  return runs.flatMap((run) => (run.length < LEAST_TOGETHER ? run : [togetherAs(nodes, run)]));
+}
+
+function isAlike(one, other) {
+  return !one.operation && !one.children.length && one.kind === other.kind && one.raw === other.raw && one.ipu === other.ipu;
+}
+
+function togetherAs(nodes, run) {
+  const cycles = run.reduce((sum, child) => sum + nodes[child].cycles * nodes[child].count, 0);
+  return added(nodes, { ...nodes[run[0]], count: 1, cycles, from: `${run.length} of them`, children: run });
 }
 
 /** What people call a kernel: its operation that takes most, and how many more there are; "" for what is none. */

@@ -1,6 +1,7 @@
 // The rows of a tree: what is open, what is seen, without any DOM.
 
 export const MOST_ROWS = 200000;
+const LEAST_USEFUL = 0.005; // of all cycles: what takes less is not opened by itself
 
 /** A place in the tree. A node that several parents share has a place under each of them. */
 class TreeRow {
@@ -54,7 +55,7 @@ export class RowTree {
     return seen;
   }
 
-  /** Opens the rows that take most cycles, as long as no more than `most` rows are seen. */
+  /** Opens the rows that take most cycles, until about `most` rows are seen: one that is longer only if else few were. */
   openUseful(most) {
     if (!this.root || !this.hasChildren(this.root)) return;
     this.root.open = true;
@@ -63,8 +64,9 @@ export class RowTree {
     while (candidates.length && seen < most) {
       candidates.sort((a, b) => this.total(a) - this.total(b));
       const row = candidates.pop();
+      if (this.total(row) < LEAST_USEFUL * this.total(this.root)) break;
       const parts = this.of(row).children.length;
-      if (!parts || seen + parts > most) continue;
+      if (!parts || (seen + parts > most && 2 * seen > most)) continue;
       row.open = true;
       seen += parts;
       candidates.push(...this.childrenOf(row));
