@@ -202,7 +202,7 @@ def test_ways_between_pages(folder: Path):
         first, second = keys(server)
         both = f"report={first}&report={second}"
         for path in (f"/report/{first}", f"/compare?{both}"):
-            assert '>All reports</a>' in ask(server, path)[1]
+            assert ">All reports</a>" in ask(server, path)[1]
         for chosen, number in (("", 0), (f"report={first}", 1), (f"{both}&report=x", 3)):
             status, text, _ = ask(server, f"/compare?{chosen}")
             assert status == 400
