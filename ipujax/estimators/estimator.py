@@ -166,11 +166,8 @@ class Estimator(abc.ABC):
                 Journal(mode, self.config, events, data.first()) as journal,
             ):
                 told = HookCallback(lambda: [*own, *mode.hooks], events)
-                agreement, saver = (
-                    Agreement(mode.workers),
-                    Saver.of(self.config, self._folder, mode, data),
-                )
-                callbacks = [mode, journal, told, agreement, saver]
+                saver = Saver.of(self.config, self._folder, mode, data)
+                callbacks = [mode, journal, told, Agreement(mode.workers), saver]
                 state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
             self._beginning.remember(self._folder.agreed(), mode.users(state))
         return self
