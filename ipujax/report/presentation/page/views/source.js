@@ -77,8 +77,8 @@ class SourceView {
     ];
     const wide = [
       { ...numberColumn("share", (line) => line.cycles / this.all, (share) => (share ? percent(share) : ""), 8), about: "Of the cycles of all operations." },
-      { ...numberColumn("bytes", (line) => line.bytes, (number) => (number ? bytes(number) : ""), 9), about: "Read and written by all that the line calls." },
-      { ...numberColumn("alone", (line) => line.own.bytes, (number) => (number ? bytes(number) : ""), 9),
+      { ...numberColumn("bytes", (line) => line.bytes, (number) => (number ? bytes(number) : ""), 10.5), about: "Read and written by all that the line calls." },
+      { ...numberColumn("alone", (line) => line.own.bytes, (number) => (number ? bytes(number) : ""), 10.5),
         about: "Read and written by operations on the line itself." },
     ];
     const code = { title: "text", value: (line) => line.text ?? "(not in this report)", tone: () => "code-cell", width: 44, grows: true, hint: (line) => line.origin };
