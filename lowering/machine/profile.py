@@ -141,10 +141,13 @@ class Graph:
         for each IPU.
       vertices: how many there are of each kind, as if all tiles that have any had as many as the
         one that has most; most first.
+      edges: that connect vertices with tensors, one for each operand and result of the operation
+        that a vertex is of. Poplar has one for each region of these, so more.
     """
 
     compute_sets: int
     vertices: Mapping[str, int]
+    edges: int
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

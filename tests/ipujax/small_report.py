@@ -30,7 +30,9 @@ def small_report(label: str = "", **changes: Any) -> Report:
         "operations": (),
         "default_share": 0.25,
         "mappings": {},
-        "graph": machine.Graph(compute_sets=2, vertices={"Dot<float>": 4, "Tanh<float>": 1}),
+        "graph": machine.Graph(
+            compute_sets=2, vertices={"Dot<float>": 4, "Tanh<float>": 1}, edges=14
+        ),
     }
     profile = machine.Profile(**{**fields, **changes})
     return Report(profile=profile, elements=4, advice=(), arguments={}, label=label)

@@ -155,10 +155,7 @@ class Graph(View):
     """
 
     instead: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            ("numEdges", "numConstraints"),
-            "it counts vertices, not what connects them to tensors: use numVertices and numVars",
-        ),
+        "numConstraints": "it lays tensors by rules: use numVars",
     }
 
     @property
@@ -175,6 +172,8 @@ class Graph(View):
     """Supersteps that compute."""
     numVertices: int = told(lambda self: sum(self._sizes.vertices.values()))
     """Vertices of all kinds."""
+    numEdges: int = told(lambda self: self._sizes.edges)
+    """One for each operand and result of each vertex; Poplar's, one for each region, are more."""
     numVars: int = told(lambda self: len(self._held.tensors))
     """Tensors that tiles ever hold; one on several IPUs is there several times."""
 

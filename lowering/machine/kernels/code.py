@@ -26,6 +26,7 @@ class CodeUse:
       received: of every other exchange how many tiles receive, and the bytes of each.
       runs: how often the program calls it.
       compute_sets: how many of its supersteps compute.
+      tensors: with which each of its vertices is connected: operands and results.
     """
 
     vertices: tuple[Vertices, ...]
@@ -35,6 +36,7 @@ class CodeUse:
     received: tuple[tuple[int, float], ...] = ()
     runs: int = 1
     compute_sets: int = 0
+    tensors: int = 0
 
     def again(self, runs: int) -> CodeUse:
         """The same, called more often."""

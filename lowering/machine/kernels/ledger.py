@@ -89,7 +89,8 @@ class Ledger:
             elif primitive in self._on_host:
                 self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
         self._add_total(number, total)
-        self._add_code(code, _code_of(costs, received))
+        connected = sum(read is not None for read in item.reads) + len(item.writes)
+        self._add_code(code, _code_of(costs, received, connected))
         if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
@@ -217,7 +218,7 @@ def _dtype(operation: Operation) -> str:
     return max(shapes, key=lambda shape: shape.element_bytes).dtype if shapes else ""
 
 
-def _code_of(costs: Cost, received: float) -> CodeUse:
+def _code_of(costs: Cost, received: float, tensors: int) -> CodeUse:
     exchanging = [phase for phase in costs.phases if phase.exchange_bytes]
     by_all = (phase for phase in exchanging if phase.receivers is None)
     return CodeUse(
@@ -231,4 +232,5 @@ def _code_of(costs: Cost, received: float) -> CodeUse:
             if phase.receivers is not None
         ),
         compute_sets=sum(phase.copies for phase in costs.phases if phase.compute),
+        tensors=tensors,
     )

@@ -1,4 +1,4 @@
-"""How large the graph is that the tiles hold: its compute sets, and its vertices by kind."""
+"""How large the graph is that the tiles hold: compute sets, vertices by kind, and edges."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ def graph_of(uses: Iterable[CodeUse], *, outlines: bool = True) -> Graph:
       uses: the operations, each signature once for each IPU.
       outlines: whether calls of one signature share their vertices.
     """
-    compute_sets, vertices = 0, collections.Counter[str]()
+    compute_sets, edges, vertices = 0, 0, collections.Counter[str]()
     for use in uses:
         copies = 1 if outlines else use.runs
         compute_sets += copies * use.compute_sets
         for each in use.vertices:
-            vertices[each.kind] += copies * each.copies * each.per_tile * each.tiles
-    return Graph(compute_sets=compute_sets, vertices=dict(vertices.most_common()))
+            count = copies * each.copies * each.per_tile * each.tiles
+            vertices[each.kind] += count
+            edges += count * use.tensors
+    return Graph(compute_sets=compute_sets, vertices=dict(vertices.most_common()), edges=edges)

@@ -134,7 +134,7 @@ def test_what_the_first_examples_print(small: pva.Report, capsys: pytest.Capture
 
 def test_the_graph(small: pva.Report, trained: pva.Report):
     graph = small.compilation.graph
-    assert (graph.numComputeSets, graph.numVertices) == (2, 5)
+    assert (graph.numComputeSets, graph.numVertices, graph.numEdges) == (2, 5, 4 * 3 + 1 * 2)
     kinds = [(kind.name, kind.count) for kind in graph.vertexTypes]
     assert kinds == [("Dot<float>", 4), ("Tanh<float>", 1)]
     graph = trained.compilation.graph
@@ -205,7 +205,7 @@ def test_execution(small: pva.Report):
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
-        ("compilation.graph.numEdges", "use numVertices and numVars"),
+        ("compilation.graph.numConstraints", "use numVars"),
         ("compilation.programs.computeset", "compute sets"),
         ("execution.blocks", "steps"),
         ("execution.somethingElse", "totalCycles"),

@@ -214,7 +214,7 @@ _VERTICES = forms.listed(Form(forms.described({"kind": TEXT, "count": COUNT}))).
     lambda vertices: [{"kind": kind, "count": count} for kind, count in vertices.items()],
     lambda entries: {entry["kind"]: entry["count"] for entry in entries},
 )
-GRAPH = forms.record(machine.Graph, {"compute_sets": COUNT, "vertices": _VERTICES})
+GRAPH = forms.record(machine.Graph, {"compute_sets": COUNT, "vertices": _VERTICES, "edges": COUNT})
 
 # --- where the cycles go, by operation, and how a pipeline fills its IPUs ----------------------
 
