@@ -54,8 +54,9 @@ class DeviceConnection(ConfigNode):
       version: The chip to compile for: "ipu1", "ipu2", "ipu21", or "" for what is attached to.
         Needed with PRE_COMPILE and NEVER, which attach to none.
       enable_remote_buffers: Whether the system that programs are compiled for has remote buffers.
-        Without it, a program that offloads anything is refused; not looked at with ALWAYS, where
-        the attached system says so itself (`gc-info -d 0 -I`).
+        Without it, optimizers' state stays on the tiles unless a program asks to offload, which is
+        refused; not looked at with ALWAYS, where the attached system says so itself (`gc-info -d 0
+        -I`).
     """
 
     type: DeviceConnectionType = option(DeviceConnectionType.ALWAYS, effect=Effect.SYSTEM)
