@@ -117,9 +117,9 @@ def pipeline(
       backward_propagation_stages_poplar_options: the same for backward tasks.
       weight_update_poplar_options: the same for the weight update.
       offload_weight_update_variables: keep the optimizer's state in remote memory between updates;
-        None does so where the system has any, as the original does. Whatever the argument, arrays
-        under `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are not offloaded or
-        sharded.
+        None does so where the system has any, as the original does; on JAX's own device it then
+        stays where it is. Whatever the argument, arrays under
+        `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are not offloaded or sharded.
       replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
         must be the same on all of them, as with a `CrossReplicaOptimizer`.
       offload_activations: keep what waits between forward and backward passes in remote memory.

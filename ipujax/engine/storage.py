@@ -52,7 +52,10 @@ class Storing:
         aval, sharing = machine.program.avals[node.value], len(placement.own)
         self.shape, self.ipu = aval.shape, ipu
         self.sharding = placement.sharding(ipu)
-        self.remote = node.storage.remote and _has_remote_memory(placement, ipu)
+        # By default the modelled machine offloads, and JAX's device does not: it has more memory
+        # than tiles have, and the way to the host's costs it time.
+        asked = node.storage.remote and not node.storage.by_default
+        self.remote = asked and _has_remote_memory(placement, ipu)
         self.slices: Compiled | None = None
         self.whole: Compiled | None = None
         if node.storage.sharded and sharing > 1:
