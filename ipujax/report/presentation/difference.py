@@ -165,9 +165,13 @@ def _of_a_replica(a: Report, b: Report, work: _Both) -> tuple[float, float]:
 
 
 def _operations(a: Report, b: Report, work: _Both) -> _Values:
-    """Those of one name and line together, by how much they changed."""
+    """Those of one label, pass and line together, by how much they changed.
+
+    Where one of the two is of an earlier version, which has no labels, those of one name.
+    """
     one, other = _of_a_replica(a, b, work)
-    before, after = _by_operation(a, one), _by_operation(b, other)
+    labelled = all(operation.label for each in (a, b) for operation in each.operations)
+    before, after = _by_operation(a, one, labelled), _by_operation(b, other, labelled)
     changes = {key: after[key] - before[key] for key in {**before, **after}}
     order = sorted(changes, key=lambda key: (-abs(changes[key]), key))
     return {
@@ -177,11 +181,12 @@ def _operations(a: Report, b: Report, work: _Both) -> _Values:
 
 
 def _by_operation(
-    report: Report, divided_by: float
+    report: Report, divided_by: float, labelled: bool
 ) -> collections.defaultdict[tuple[str, str], float]:
     cycles = collections.defaultdict[tuple[str, str], float](float)
     for operation in report.operations:
-        cycles[operation.name, operation.origin] += operation.cycles / divided_by
+        words = (operation.label, operation.direction) if labelled else (operation.name,)
+        cycles[", ".join(filter(None, words)), operation.origin] += operation.cycles / divided_by
     return cycles
 
 

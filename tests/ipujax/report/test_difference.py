@@ -118,6 +118,6 @@ def test_operations_come_and_go() -> None:
 
     a, b = report_of(lambda x: jnp.tanh(x)), report_of(lambda x: jnp.sin(x) @ x)
     text = difference(a, b)
-    assert row(text, "tanh float32[64,64]")[-1] == "gone"
-    assert row(text, "sin float32[64,64]")[-1] == "new"
+    assert row(text, "tanh ")[-1] == "gone"
+    assert row(text, "sin ")[-1] == "new"
     assert row(text, "temporaries")[-1] == "new"

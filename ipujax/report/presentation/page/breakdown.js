@@ -8,10 +8,14 @@ import {panel} from "./parts.js";
 /** What the cycles of a call go to. */
 export const CAUSES = ["work", "exchange", "copies", "update", "host", "imbalance", "bubble"];
 
-/** The share of a cause in the cycles of all IPUs; null in reports that do not say it. */
+/** The share of a cause in the cycles of all IPUs, rounded as it is shown; null in reports that do not say it. */
 export function causeShare(report, cause) {
   if (!report.breakdown) return null;
-  return report.breakdown[cause].reduce((sum, own) => sum + own, 0) / Math.max(report.num_ipus * report.cycles, 1);
+  return parseFloat(percents(CAUSES.map((each) => cyclesOf(report, each)))[CAUSES.indexOf(cause)]) / 100;
+}
+
+function cyclesOf(report, cause) {
+  return report.breakdown[cause].reduce((sum, own) => sum + own, 0);
 }
 
 /** The panel of a report's breakdown; clicking a bar selects its IPU. */
@@ -22,7 +26,7 @@ export function breakdownPanel(report, store) {
   }
   const causes = CAUSES.filter((cause) => report.breakdown[cause].some(Boolean));
   const ipus = Array.from({ length: report.num_ipus }, (_, ipu) => causes.map((cause) => report.breakdown[cause][ipu]));
-  const whole = causes.map((_, i) => ipus.reduce((sum, parts) => sum + parts[i], 0));
+  const whole = causes.map((cause) => cyclesOf(report, cause));
   const bars = ipus.map((parts, ipu) =>
     barRow(`IPU ${ipu}`, causes, parts, { "data-ipu": ipu, onclick: () => store.select({ ipu }) }),
   );

@@ -3,6 +3,7 @@
 import {CAUSES, causeShare} from "../breakdown.js";
 import {bytes, cycles, element, exact, percent, points, seconds, shortOrigin} from "../format.js";
 import {asItem} from "../items.js";
+import {friendlyName} from "../names.js";
 import {inWords, panel} from "../parts.js";
 import {exactly, linked} from "../store.js";
 import {sortableTable} from "../table.js";
@@ -195,7 +196,7 @@ function costsPanelOf(a, b, store) {
   }
   const rows = [...costs.values()];
   const box = panel("What takes most of the time", [
-    element("span", { class: "faint", text: "Shares of all IPU-cycles; a dash: not among the biggest." }),
+    element("span", { class: "faint", text: "Shares of the cycles of all IPUs; a dash: not among the biggest." }),
   ]);
   const table = sortableTable(
     box,
@@ -261,7 +262,8 @@ function operationsPanel(a, b, store, work) {
   const table = sortableTable(
     box,
     [
-      { title: "Operation", value: (row) => row.name, width: 30 },
+      { title: "Operation", value: (row) => row.called, hint: (row) => row.name, search: (row) => row.name, width: 30 },
+      { title: "Pass", value: (row) => row.rows[0].direction ?? "", width: 10 },
       ...differenceColumns(rows, cycles).map((column) => ({ ...column, title: `${column.title} cycles` })),
       { title: "IPU", value: (row) => row.ipu, numeric: true },
       {
@@ -276,7 +278,7 @@ function operationsPanel(a, b, store, work) {
     rows,
     {
       name: "compare-operations",
-      sort: -2,
+      sort: -3,
       placeholder: "Filter operations",
       onclick: (row) => store.pick(asItem(row), { ipu: row.ipu }),
       isSelected: (row) => linked(store.selection, asItem(row)),
@@ -299,6 +301,7 @@ function matchedOperations(a, b, [one, other]) {
       if (!matched.has(key))
         matched.set(key, {
           name: operation.name,
+          called: friendlyName(operation),
           origin: operation.origin,
           ipu: operation.ipu,
           number: operation.number,
