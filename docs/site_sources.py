@@ -41,7 +41,7 @@ BOTH_PICTURES = """\
 """
 INCLUDE = """\
 ```{include} ../README.md
-:start-after: "</picture>"
+:start-after: "where it waits.*"
 :end-before: "## Try it"
 :relative-docs: docs/
 ```
