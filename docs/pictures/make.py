@@ -57,7 +57,6 @@ def report() -> Any:
             pipeline_schedule=PipelineSchedule.Grouped,
             offload_weight_update_variables=False,  # lest that be all there is to see
             variables=params,
-            offload_weight_update_variables=False,  # there is room on the tiles
         )
 
     def array(*shape: int) -> Any:
