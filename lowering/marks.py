@@ -46,9 +46,8 @@ NARROWED = "narrowed"  # around what stands for a result of float16
 
 # What JAX wraps around names, and the names that it writes itself.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
-_AGAIN = re.compile(
-    r"^(.+?)/transpose\(\1\)(?=/|$)"
-)  # around a derivative, a transposition repeats
+# Around a derivative, a transposition repeats the names, and wraps the first.
+_AGAIN = re.compile(r"^(.+?)((?:/[^/]+)*)/transpose\(\1\)\2(?=/|$)")
 _DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
 _KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED)
@@ -160,7 +159,7 @@ def scope(stack: str) -> str:
 def scopes(stack: str) -> str:
     """All such names of a stack, outermost first, as `blocks/attention`."""
     names: list[str] = []
-    for part in _AGAIN.sub(r"\1", stack).split("/"):
+    for part in _AGAIN.sub(r"\1\2", stack).split("/"):
         name = _TRANSFORMS.sub("", part)
         while name.count(")") > name.count("("):
             name = name.removesuffix(")")

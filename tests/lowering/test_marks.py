@@ -106,6 +106,7 @@ def test_the_innermost_name_that_somebody_gave(stack, scope):
         ("layer/layer", "layer/layer"),
         ("step/transpose(step)/jvp(block)", "step/block"),
         ("step/a/transpose(step/a)/jvp(block)/c", "step/a/block/c"),
+        ("step/a/transpose(step)/a/jvp(block)/c", "step/a/block/c"),
         ("step/transpose(jvp(step))", "step/step"),
     ],
 )
