@@ -3,6 +3,7 @@
 import {lineColumn, nameColumn, numberColumn} from "./columns.js";
 import {bytes, cycles, percent, shortOrigin} from "./format.js";
 import {framesOf, lineOf, pathText} from "./frames.js";
+import {meaning} from "./glossary.js";
 import {friendlyName} from "./names.js";
 import {passChip} from "./passchip.js";
 
@@ -18,8 +19,8 @@ export function operationColumns(report, rows) {
     ipuColumn(),
     ...costColumns(),
     { ...numberColumn("tiles", (row) => row.tiles, String, 7), about: "The most tiles of an IPU that it uses." },
-    { title: "model", value: (row) => row.source, width: 9,
-      about: "Whether its cycles come from a formula of its own or from the default one." },
+    { title: "formula", value: (row) => (row.source === "default" ? "general" : "own"), width: 9,
+      about: `Whether its cycles come from a formula of its own or from the general one: ${meaning("general formula")}.` },
   ];
 }
 
@@ -73,7 +74,7 @@ function shareColumns(report, rows) {
   return [
     { ...numberColumn("cycles", (row) => row.cycles, cycles, 10), bar: (row) => row.cycles / most,
       about: "Cycles of all its runs in a call." },
-    { ...numberColumn("share", (row) => row.cycles / all, percent, 8), about: "Of the IPU-cycles of a call." },
+    { ...numberColumn("share", (row) => row.cycles / all, percent, 8), about: "Of the cycles of all IPUs in a call." },
   ];
 }
 

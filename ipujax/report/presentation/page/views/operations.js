@@ -27,7 +27,7 @@ class OperationsView {
   constructor(root, report, store) {
     this.report = report;
     this.store = store;
-    this.all = report.num_ipus * report.cycles; // IPU-cycles of a call
+    this.all = report.num_ipus * report.cycles; // of all IPUs in a call
     this.order = "model";
     this.within = null; // the group whose operations are shown
     const structures = structuresOf(report);
@@ -40,7 +40,7 @@ class OperationsView {
     this.place = element("div");
     this.details = element("div", { class: "tree-details" });
     this.sum = element("div", { class: "sum-row", "aria-live": "polite", "data-sum": "operations" });
-    const shares = "Shares are of the IPU-cycles of a call: its cycles times its IPUs.";
+    const shares = "Shares are of the cycles of all IPUs in a call.";
     const note = element("p", { class: "soft table-note", text: shares });
     root.append(panel("Operations", [groups.root], note, this.only, this.place, this.sum, this.details));
     this.arrange();
@@ -107,7 +107,7 @@ class OperationsView {
         cycles(row.cycles), percent(row.cycles / this.all), percent(exchanged(row)), bytes(row.bytes), row.flops ? cycles(row.flops) : "",
         row.flop_utilisation === null ? "" : percent(row.flop_utilisation), operation ? cycles(row.runs) : "", row.ipus, shortOrigin(origin),
       ],
-      titles: ["", "Of the IPU-cycles of a call", "The share of its cycles that is exchange", "Read and written by all runs", "",
+      titles: ["", "Of the cycles of all IPUs in a call", "The share of its cycles that is exchange", "Read and written by all runs", "",
         "FLOPs, of the most that the units of the IPU can do", "How often it runs in a call", "", origin],
     };
   }
@@ -222,7 +222,7 @@ class OperationsView {
 function sumTexts(sums, all) {
   return [
     [cycles(sums.cycles), "cycles"],
-    [percent(sums.cycles / all), "of the IPU-cycles"],
+    [percent(sums.cycles / all), "of all IPUs' cycles"],
     [percent(exchanged(sums)), "of it exchange"],
     [bytes(sums.bytes), "read and written"],
     ...(sums.flops ? [[cycles(sums.flops), "FLOPs"]] : []),
