@@ -127,7 +127,9 @@ def _time(report: Report) -> list[str]:
         if p
         else ""
     )
-    return [f"Where the time goes{through}:", *table(rows)]
+    left = report.num_ipus - _MOST_IPUS
+    more = [f"all: of {report.num_ipus} IPUs, those above and {left} more"] if left > 0 else []
+    return [f"Where the time goes{through}:", *table(rows), *more]
 
 
 def _costs(report: Report) -> list[str]:

@@ -391,7 +391,8 @@ def test_pages_of_many_ipus_show_the_fullest() -> None:
     assert "1 replica of 32 IPUs" in text
     assert "and 16 more IPUs, with emptier tiles" in text
     assert "0-30" in text  # equal operations of these share a line
-    assert len(text.splitlines()) < 60
+    assert "all: of 32 IPUs, those above and 16 more" in text
+    assert len(text.splitlines()) < 80
 
 
 def test_reports_are_plain_json(tmp_path: Path) -> None:
