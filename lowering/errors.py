@@ -7,8 +7,8 @@ from typing import Any
 
 # What Python shows of objects without a text of their own, and what is worth reading of it.
 _ADDRESSES = (
-    (re.compile(r"<(?:\w+\.)*([\w<>.]+) object at 0x[0-9a-f]+>"), r"<\1 object>"),
-    (re.compile(r"<bound method ([\w<>.]+) of .*?>"), r"`\1`"),
+    (re.compile(r"<[\w<>.]*?(\w+) object at 0x[0-9a-f]+>"), r"<\1 object>"),
+    (re.compile(r"<bound method ([\w<>.]+) of (?:<[^<>]*>|[^<>]*)>"), r"`\1`"),
     (re.compile(r"<(?:built-in )?(?:function|method) ([\w<>.]+) .*?at 0x[0-9a-f]+>"), r"`\1`"),
     (re.compile(r"<built-in function ([\w.]+)>"), r"`\1`"),
 )

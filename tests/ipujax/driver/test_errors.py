@@ -194,6 +194,14 @@ class Silent:
         """Does nothing."""
 
 
+def local() -> Any:
+    class Own:
+        def method(self) -> None:
+            """Does nothing."""
+
+    return Own()
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -202,7 +210,10 @@ class Silent:
         (COPIES.append, "`append`"),
         (len, "`len`"),
         (object(), "<object object>"),
+        (Silent(), "<Silent object>"),
         (Silent().method, "`Silent.method`"),
+        (local().method, "`local.<locals>.Own.method`"),
+        (inspect.Signature().bind, "`Signature.bind`"),
     ],
 )
 def test_messages_call_functions_and_objects_by_their_names(value: Any, shown: str) -> None:
