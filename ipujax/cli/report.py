@@ -177,7 +177,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     labels = [report.label or file for report, file in zip(reports, files, strict=True)]
     labels = labels if len(set(labels)) == len(labels) else files
     if arguments.html is None:
-        print(difference(*reports, labels))
+        print(difference(reports[0], reports[1], labels))
     else:
         _page(reports, labels, arguments.html)
     return 0
