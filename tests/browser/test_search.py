@@ -64,7 +64,7 @@ def test_shift_and_enter_stay_in_the_view(pages: dict[str, Path], visit: Visit) 
     [
         ("weights into", "tensor", "memory", {"name": "weights['into'] float32[64,128]"}),
         ("shown.py:28", "line", "source", {"name": None}),
-        ("infeed_0[0]", "tensor", "liveness", {"name": "infeed_0[0] float32[16,64]", "step": 0}),
+        ("infeed_ [0] 16,64", "tensor", "liveness", {"category": "activations", "step": 0}),
         ("mtml", "operation", "operations", {"step": None}),  # some of its letters
     ],
 )

@@ -132,6 +132,14 @@ def test_modules_come_after_those_that_they_import() -> None:
             assert places[html._resolve(path, match[2])] < places[path]
 
 
+def test_no_text_spans_lines_whose_indentation_is_left_out() -> None:
+    assert all(line.count("`") % 2 == 0 for line in html.script().splitlines())
+
+
+def test_comments_are_left_out() -> None:
+    assert not re.findall(r"^\s*(?://|/\*\*| \* )", html.script(), re.MULTILINE)
+
+
 def test_imports_name_what_their_modules_export() -> None:
     for path in MODULES:
         for names, imported in html._IMPORT.findall(source(path)):

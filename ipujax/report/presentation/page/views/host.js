@@ -12,11 +12,13 @@ const HOST_OWN_COLOURS = 4;
 const HOST_LEFT = 96;
 const HOST_ROW = 24;
 const HOST_AXIS = 24;
-const RECORDING = `import ipujax as ipu
-
-with ipu.host_trace.record() as trace:
-    ...  # what you want to see: compile and call
-executable.report(host=trace)`;
+const RECORDING = [
+  "import ipujax as ipu",
+  "",
+  "with ipu.host_trace.record() as trace:",
+  "    ...  # what you want to see: compile and call",
+  "executable.report(host=trace)",
+].join("\n");
 
 /** The host's part of a report. */
 export function hostView(root, report, store) {
