@@ -41,7 +41,7 @@ def report() -> Any:
 
     def stage(number: int) -> Any:
         def run(params: Any, x: Any) -> Any:
-            with jax.named_scope(f"block{number}"):
+            with jax.named_scope(f"mlp{number}"):
                 y = block(params[number], x)
             return (y**2).mean() if number == STAGES - 1 else y
 
