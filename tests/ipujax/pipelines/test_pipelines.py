@@ -257,7 +257,8 @@ def text_of(recompute: bool = False, model: Model = MLP, **arguments: Any) -> st
     config.allow_recompute = recompute
     config.configure_ipu_system()
     source, sink = infeed(elements(1)), outfeed()
-    arguments = {"offload_weight_update_variables": False, **arguments}
+    if not arguments.get("replicated_optimizer_state_sharding"):  # which needs it offloaded
+        arguments = {"offload_weight_update_variables": False, **arguments}
 
     def function(variables: Any) -> Any:
         return pipeline(
