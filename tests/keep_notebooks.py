@@ -3,13 +3,15 @@
 With `--check` they are compared with those that are kept: each cell shows the same kinds of things,
 and a notebook prints the same words, but for a few. Numbers and samples differ between machines.
 
-What changes with every run and says nothing is left out: ids of cells, times, versions, and what
-was logged. Drawings become images: places that show notebooks leave out what is drawn in HTML.
+What changes with every run and says nothing is left out: ids of cells, times, versions, what was
+logged, and where on this machine packages are. Drawings become images: places that show notebooks
+leave out what is drawn in HTML.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import re
 import sys
 from pathlib import Path
@@ -20,6 +22,8 @@ import nbformat
 from tests.harness import ROOT
 
 _ALIKE = 0.9  # the share of words that is the same on all machines
+_PACKAGES = re.compile(r"(?<=\")/[^\":]*/site-packages/")
+_REPORT = re.compile(r"(class=(?:\"|&quot;)report(?:\"|&quot;)[^&>]*(?:>|&gt;))([\w+/=]+)")
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -35,10 +39,32 @@ def image(drawing: str) -> str:
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{title[1] if title else ""}"{shown}>'
 
 
+def reports(page: str) -> list[str]:
+    """The documents of the reports in a page, as JSON."""
+    return [unpacked(packed) for _, packed in _REPORT.findall(page)]
+
+
+def unpacked(packed: str) -> str:
+    """A report's document of a page."""
+    return gzip.decompress(base64.b64decode(packed)).decode()
+
+
+def without_places(page: str) -> str:
+    """A page whose reports name files of packages from the packages' own folders on."""
+
+    def again(report: re.Match[str]) -> str:
+        document = _PACKAGES.sub("", unpacked(report[2])).encode()
+        return report[1] + base64.b64encode(gzip.compress(document, mtime=0)).decode()
+
+    return _REPORT.sub(again, page)
+
+
 def keep_drawings(data: dict[str, Any]) -> None:
     """Makes images of drawings among what an output shows; a report's page stays a page."""
-    found = re.search(r"<svg\b.*</svg>", data.get("text/html", ""), re.DOTALL)
-    if found and "<iframe" not in data["text/html"]:
+    shown = data.get("text/html", "")
+    if "<iframe" in shown:
+        data["text/html"] = without_places(shown)
+    elif found := re.search(r"<svg\b.*</svg>", shown, re.DOTALL):
         data["text/html"] = image(found[0])
     if "image/svg+xml" in data:
         data["text/html"] = image(data.pop("image/svg+xml"))

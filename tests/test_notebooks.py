@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import ROOT
-from tests.keep_notebooks import differences, keep_drawings
+from tests.keep_notebooks import differences, keep_drawings, reports
 
 jupytext = pytest.importorskip("jupytext", reason="the extra `notebooks` is not installed")
 nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
@@ -98,6 +98,8 @@ def test_drawings_are_kept_as_images() -> None:
 def test_it_names_no_machine(source: Path) -> None:
     text = source.with_suffix(".ipynb").read_text(encoding="utf-8")
     assert not OF_A_MACHINE.findall(text)
+    for document in reports(text):
+        assert not OF_A_MACHINE.findall(document)
 
 
 def test_each_is_on_the_list() -> None:
