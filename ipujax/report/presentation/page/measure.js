@@ -5,7 +5,7 @@ import {inWords} from "./parts.js";
 import {addBetween, firstAfter, firstFrom, LANE_CHANNELS, LANE_KINDS} from "./trace.js";
 
 /** The cycles of a lane between two times by kind of step, and by phase: an array by channel. */
-export function cyclesBetween(lane, from, to) {
+function cyclesBetween(lane, from, to) {
   const sums = new Float64Array(LANE_CHANNELS);
   addUntil(lane, to, 1, sums);
   addUntil(lane, from, -1, sums);

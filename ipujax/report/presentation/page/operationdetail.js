@@ -50,7 +50,7 @@ function callPaths(report, store, operations) {
 }
 
 /** The user's frames, each of which leads to its line. */
-export function callPath(store, frames) {
+function callPath(store, frames) {
   const links = frames.map((frame) => {
     const { place, name } = frameOf(frame) ?? { place: frame, name: "" };
     const file = place.slice(place.lastIndexOf("/") + 1);

@@ -9,7 +9,7 @@ import {inWords} from "./parts.js";
 import {tensorItem} from "./tiles.js";
 
 /** Kinds of what is found, each with its title. */
-export const SEARCH_KINDS = [["operation", "Operations"], ["scope", "Scopes"], ["line", "Lines"], ["tensor", "Tensors"]];
+const SEARCH_KINDS = [["operation", "Operations"], ["scope", "Scopes"], ["line", "Lines"], ["tensor", "Tensors"]];
 
 /**
  * All that can be found: entries `{kind, label, detail, costs (one for each report), words (what is searched), item and
