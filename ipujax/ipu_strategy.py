@@ -91,5 +91,7 @@ class IPUStrategy:
             self._compiled[fn] = compile(fn, device=self._strategy.device)
         return self._compiled[fn](*args, **dict(kwargs or {}))
 
+    experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
+
 
 IPUStrategyV1 = IPUStrategy

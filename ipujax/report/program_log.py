@@ -21,15 +21,15 @@ _UNSAFE = re.compile(r"[^\w.-]+")  # in names of files
 def log(program: Reportable) -> None:
     """Logs a program, on the levels where that is asked for.
 
-    DEBUG has the Program and, for PopLibs' logger (`POPLIBS_LOG_LEVEL`), what each operation is
-    planned to take; TRACE has the tiles of each value.
+    DEBUG has the Program and TRACE the tiles of each value. INFO of PopLibs' own logger
+    (`POPLIBS_LOG_LEVEL`, OFF by default) has what each operation is planned to take.
     """
     name, logger, plans = program.program.name, get_logger(), get_plan_logger()
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("Program `%s`:\n%s", name, program.as_text())
-    if plans.isEnabledFor(logging.DEBUG):
+    if plans.isEnabledFor(logging.INFO):
         for operation in program.report().operations:
-            plans.debug("Plan of `%s`: %s", name, _planned(operation))
+            plans.info("Plan of `%s`: %s", name, _planned(operation))
     if logger.isEnabledFor(TRACE):
         for entry in _mapped(program):
             logger.log(TRACE, "Tiles of `%s`: %s", name, json.dumps(entry))

@@ -174,15 +174,16 @@ def _parse(text: str) -> PoplarFlags:
             "--name=value, with blanks between them"
         )
     named = values.flag_values_dict()
-    for name, default in _DEPRECATED.items():
-        if named.pop(name) != default:
+    for name in _DEPRECATED:
+        del named[name]
+        if values[name].present:
             get_logger().warning("%s: --%s is deprecated and has no effect", VARIABLE, name)
     named["synthetic_data_categories"] = _categories(named["synthetic_data_categories"])
     named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
     flags = PoplarFlags(**named)
     _check(flags)
     for name, why in _INERT.items():
-        if getattr(flags, name) != _DEFAULTS[name]:
+        if values[name].present:
             get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, why)
     if flags.help:
         print(_help())

@@ -1,9 +1,9 @@
 """The logger of ipujax: absl's line format, ruled by `POPLAR_LOG_LEVEL` and `POPLAR_LOG_DEST`.
 
 Lines go to standard error unless `POPLAR_LOG_DEST` names `stdout` or a file, to whose end they go.
-`POPLIBS_LOG_LEVEL` rules plans of operations alone; without it they follow the other level.
-Nothing has to be set up to see the lines. A program that configures logging itself, through the
-standard library or absl, gets each record once, through its own handlers.
+`POPLIBS_LOG_LEVEL` rules plans of operations alone: they are shown from INFO on, and it is OFF by
+default. Nothing has to be set up to see the other lines. A program that configures logging itself,
+through the standard library or absl, gets each record once, through its own handlers.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def get_logger() -> logging.Logger:
 
 
 def get_plan_logger() -> logging.Logger:
-    """The logger of plans, at the level that `POPLIBS_LOG_LEVEL` asks for now, or `get_logger()`'s.
+    """The logger of plans, at the level that `POPLIBS_LOG_LEVEL` asks for now; OFF without it.
 
     Raises:
       FlagError: as for `get_logger`.
     """
     get_logger()
-    asked = os.environ.get("POPLIBS_LOG_LEVEL", "")
-    _plans.setLevel(_level(asked, "POPLIBS_LOG_LEVEL") if asked else logging.NOTSET)
+    asked = os.environ.get("POPLIBS_LOG_LEVEL") or "OFF"
+    _plans.setLevel(_level(asked, "POPLIBS_LOG_LEVEL"))
     return _plans
 
 

@@ -29,7 +29,7 @@ CONVOLUTIONS: Mapping[str, str] = {
     "interTilePartialsType": "partial sums have one type here, partialsType",
     "numIPUs": "plans here are of one IPU",
     "pass": "it has passes share layouts of weights; plans here go by shapes alone",
-    "planConstraintsOutputFilename": "plans are shown with POPLIBS_LOG_LEVEL=DEBUG instead",
+    "planConstraintsOutputFilename": "plans are shown with POPLIBS_LOG_LEVEL=INFO instead",
     "startTileMultiplier": "it spreads small convolutions; here all lie from tile 0 on",
     "tilesPerIPU": "set ipu_model.tiles_per_ipu for the whole chip instead",
 }

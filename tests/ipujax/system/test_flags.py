@@ -203,10 +203,11 @@ def test_a_level_that_the_program_chose_is_kept(monkeypatch: pytest.MonkeyPatch)
     log.get_logger()
 
 
+@pytest.mark.parametrize("number", [7, -1])  # -1 is the default, written out
 def test_a_flag_without_effect_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("TF_POPLAR_FLAGS", "--max_infeed_threads=7")
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--max_infeed_threads={number}")
     poplar_flags()
     assert "--max_infeed_threads has no effect: each loop reads each infeed" in caplog.text
 
