@@ -26,7 +26,8 @@ def from_onnx(
     have 32 in JAX; constants keep 64 among themselves. Functions of the model are inlined.
 
     Args:
-      model: a path, the bytes of a file, or an `onnx.ModelProto`; opset 7 or newer.
+      model: a path, the bytes of a file, or an `onnx.ModelProto`, of any opset that the
+        installed onnx knows.
       shapes: of inputs, by their names, whose dimensions the model leaves open.
       constants: values of inputs, by their names, that decide shapes or that never change. They
         are no arguments of `apply` any more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import onnx
 
-from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
 from ipujax.frontends.graphs.evaluate import module_scope
@@ -20,7 +20,7 @@ from ipujax.frontends.onnx.fold import all_nodes, decide_shapes, folded
 from ipujax.frontends.onnx.inputs import Shapes, avals_of, check_names, constants_of
 from ipujax.frontends.onnx.nodes import graph_of, to_array
 from ipujax.frontends.onnx.operators import ONNX
-from ipujax.frontends.onnx.read import opset_of, read
+from ipujax.frontends.onnx.read import read, resolve_operator
 from ipujax.pipelines.places import stage_scope
 
 STAGE = "__pipeline_stage"
@@ -95,8 +95,6 @@ def converted(
       FrontendError: (a `ValueError`) see `from_onnx`.
     """
     graph = graph_of(proto.graph, _resolver(proto), marks or {})
-    if missing := ONNX.missing(graph):
-        raise _missing_operators(missing)
     initializers = {tensor.name: to_array(tensor) for tensor in proto.graph.initializer}
     inputs = {i.name: i for i in proto.graph.input if i.name not in initializers}
     check_names("shapes", shapes, inputs)
@@ -179,19 +177,4 @@ def parts_of(graph: Graph) -> tuple[Part, ...]:
 
 
 def _resolver(proto: onnx.ModelProto) -> Callable[[str, str], str]:
-    def resolve(domain: str, name: str) -> str:
-        full = name if domain in ("", "ai.onnx") else f"{domain}.{name}"
-        return ONNX.resolve(full, opset_of(proto, domain))
-
-    return resolve
-
-
-def _missing_operators(missing: Mapping[str, Sequence[Node]]) -> FrontendError:
-    lines = [
-        f"{name} in {', '.join(dict.fromkeys(n.scope or 'the outermost scope' for n in nodes))}"
-        for name, nodes in sorted(missing.items())
-    ]
-    return FrontendError(
-        f"there is no JAX function for {len(lines)} of the model's operators: {'; '.join(lines)}",
-        fix="export the model with other operators",
-    )
+    return functools.partial(resolve_operator, proto)

@@ -20,6 +20,9 @@ Resolve = Callable[[str, str], str]
 HIDDEN = "__"
 """What the names of attributes begin with that say where a node runs, not what it computes."""
 
+_IN_PLACE = "consumed_inputs"
+"""The attribute by which opsets before 6 say what may be computed in place."""
+
 
 def graph_of(graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any]) -> Graph:
     """A graph, with those inside it; its inputs are those of the graph and its initializers.
@@ -67,7 +70,7 @@ class _Reader:
             if attribute.type == AttributeProto.GRAPH:
                 kwargs[name] = f"{number}/{name}"
                 graphs[kwargs[name]] = self._inner(attribute.g, captured, known)
-            elif name not in hidden:
+            elif name not in hidden and name != _IN_PLACE:
                 kwargs[name] = value_of(attribute)
         if captured:
             kwargs["captured"] = tuple(map(Ref, captured))

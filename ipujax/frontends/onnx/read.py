@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -18,9 +18,8 @@ from onnx import AttributeProto
 
 from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
-
-OLDEST = 7
-"""The oldest opset of ONNX's own domain whose meaning is known."""
+from ipujax.frontends.onnx.nodes import scope_of
+from ipujax.frontends.onnx.operators import ONNX
 
 _DEEPEST = 10
 """How deep graphs may be in one another: loops are traced twice on each level."""
@@ -28,8 +27,15 @@ _DEEPEST = 10
 _MOST_NODES = 1_000_000
 """How many nodes a model may have once its functions are written out."""
 
+_MOST_NODES_LISTED = 20
+"""How many nodes of an unknown operator a message names."""
+
 _LONGEST = 400
 """How many characters are shown of what ONNX's own checker says."""
+
+
+OperatorSets = onnx.ModelProto | onnx.FunctionProto
+"""What says which versions of operators its nodes are of."""
 
 
 def read(source: object, *, typed: bool = True) -> onnx.ModelProto:
@@ -46,13 +52,15 @@ def read(source: object, *, typed: bool = True) -> onnx.ModelProto:
     model, folder = _parsed(source)
     _check_nesting(model)
     _check_functions(model)
+    _check_operators(model)
+    _check_opset(model)
     _read_external(model, folder)
     _check(model, typed)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
-def opset_of(model: onnx.ModelProto, domain: str = "") -> int:
-    """The version of a domain's operators that the model uses."""
+def opset_of(model: OperatorSets, domain: str = "") -> int:
+    """The version of a domain's operators that a model or a function of it uses."""
     names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
     return max((o.version for o in model.opset_import if o.domain in names), default=1)
 
@@ -187,7 +195,6 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _check(model: onnx.ModelProto, typed: bool) -> None:
-    _check_opset(model)
     try:
         onnx.checker.check_model(model, skip_opset_compatibility_check=True)
         onnx.shape_inference.infer_shapes(_without_values(model), check_type=typed)
@@ -199,28 +206,53 @@ def _check(model: onnx.ModelProto, typed: bool) -> None:
 
 
 def _check_opset(model: onnx.ModelProto) -> None:
-    """An older opset will do if all its operators mean what they mean in the oldest one."""
     version, newest = opset_of(model), onnx.defs.onnx_opset_version()
     if version > newest:
         raise check.refuse(
             f"the model is of opset {version}, and the package onnx knows none after {newest}",
             "install a newer onnx",
         )
-    if version < OLDEST and any(_means_other(node, version) for node in _all_nodes(model)):
+
+
+def resolve_operator(model: OperatorSets, domain: str, name: str) -> str:
+    """Returns the name that the table of operators has for an operator of a model or function."""
+    full_name = name if domain in ("", "ai.onnx") else f"{domain}.{name}"
+    return ONNX.resolve(full_name, opset_of(model, domain))
+
+
+def _check_operators(model: onnx.ModelProto) -> None:
+    """Refuses operators that no JAX function computes: all of them, with their nodes.
+
+    This comes before ONNX's own checker, which names the first unknown operator of its own domain,
+    and no operator of another domain.
+    """
+    functions = {(function.domain, function.name) for function in model.functions}
+    unknown: dict[str, list[str]] = {}
+    places = [("", model, model.graph.node)]
+    places += [(f" of function {f.name}", f, f.node) for f in model.functions]
+    for place, operator_sets, nodes in places:
+        for node in _nodes(nodes):
+            operator = resolve_operator(operator_sets, node.domain, node.op_type)
+            if operator not in ONNX and (node.domain, node.op_type) not in functions:
+                unknown.setdefault(operator, []).append(f"{_describe_node(node)}{place}")
+    if unknown:
+        lines = [f"{operator} in {_list_nodes(nodes)}" for operator, nodes in unknown.items()]
         raise check.refuse(
-            f"the model is of opset {version}",
-            f"opsets from {OLDEST} on are known: convert it with onnx.version_converter",
+            f"there is no JAX function for {len(lines)} of the model's operators: "
+            + "; ".join(sorted(lines)),
+            "export the model with other operators",
         )
 
 
-def _means_other(node: onnx.NodeProto, version: int) -> bool:
-    if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type):
-        return False
-    try:
-        then, now = (onnx.defs.get_schema(node.op_type, v) for v in (version, OLDEST))
-    except onnx.defs.SchemaError:
-        return True
-    return then.since_version != now.since_version
+def _describe_node(node: onnx.NodeProto) -> str:
+    name = f"node {node.name!r}" if node.name else f"output {next(iter(node.output), '')!r}"
+    return f"{scope_of(node) or 'the outermost scope'} ({name})"
+
+
+def _list_nodes(nodes: Sequence[str]) -> str:
+    more = len(nodes) - _MOST_NODES_LISTED
+    listed = ", ".join(nodes[:_MOST_NODES_LISTED])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _without_values(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -117,14 +117,21 @@ BROKEN = {
         lambda: nodes(("Add", ["x", "w"], ["y"]), initializers={"w": np.zeros(3, np.float32)}),
         "Add-.* cannot be computed",
     ),
-    "an operator that is not": (lambda: nodes(("Reluu", ["x"], ["y"])), "No Op registered"),
+    "an operator that is not": (lambda: nodes(("Reluu", ["x"], ["y"])), "Reluu in .*output 'y'"),
+    "an operator of a later opset": (lambda: nodes(("Gelu", ["x"], ["y"]), opset=19), "Gelu in"),
     "a domain without opset": (
         lambda: nodes(("Foo", ["x"], ["y"], {"domain": "own"})),
-        "No opset import for domain 'own'",
+        "own.Foo in the outermost scope",
     ),
-    "an old opset": (lambda: nodes(("Relu", ["x"], ["y"]), opset=5), "the model is of opset 5"),
     "a new opset": (lambda: nodes(("Relu", ["x"], ["y"]), opset=99), "is of opset 99.*newer onnx"),
-    "no opset": (lambda: nodes(("Relu", ["x"], ["y"]), opset_imports=[]), "is of opset 1"),
+    "operators of a new opset": (
+        lambda: nodes(("Tomorrow", ["x"], ["y"]), opset=99),
+        "Tomorrow in",
+    ),
+    "no opset": (
+        lambda: nodes(("Relu", ["x"], ["y"]), opset_imports=[]),
+        "must specify opset_import",
+    ),
     "a function of itself": (recursive, "must not be recursive"),
     "functions that grow": (lambda: doubling(30), "written out are 536870912 nodes"),
     "branches in branches": (lambda: nested(11), "more than 10 levels deep"),
@@ -207,13 +214,20 @@ def test_missing_operators_are_all_listed():
     made = nodes(
         ("Foo", ["x"], ["a"], {"domain": "own", "name": "/net/block.0/Foo"}),
         ("SequenceConstruct", ["a"], ["s"]),
+        ("OperatorOfTomorrow", ["x"], ["t"], {"name": "tomorrow"}),
         ("If", ["c"], ["y"], {"then_branch": inner, "else_branch": inner}),
         initializers={"c": np.asarray(True)},
         opset_imports=opsets,
     )
     with pytest.raises(FrontendError) as caught:
         from_onnx(made)
-    for name in ("3 of the model's operators", "own.Foo in net/block.0", "own.Baz", "Sequence"):
+    for name in (
+        "4 of the model's operators",
+        "own.Foo in net/block.0 (node '/net/block.0/Foo')",
+        "own.Baz in the outermost scope (output 'z')",
+        "SequenceConstruct",
+        "OperatorOfTomorrow in the outermost scope (node 'tomorrow')",
+    ):
         assert name in str(caught.value)
 
 

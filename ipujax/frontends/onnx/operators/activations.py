@@ -46,7 +46,7 @@ def leaky_relu(x: jax.Array, alpha: float = 0.01) -> jax.Array:
     return jnp.where(x < 0, alpha * x, x)
 
 
-@operator("PRelu")
+@operator("PRelu", 7)
 def prelu(x: jax.Array, slope: jax.Array) -> jax.Array:
     return jnp.where(x < 0, slope * x, x)
 

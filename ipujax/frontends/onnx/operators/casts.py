@@ -63,7 +63,7 @@ def _exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Array:
     return jax.lax.bitcast_convert_type(result, jnp.float8_e8m0fnu)
 
 
-@operator("Cast")
+@operator("Cast", 6)
 def cast(x: Any, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     return converted(x, dtype_of(to), saturate, round_mode)
 

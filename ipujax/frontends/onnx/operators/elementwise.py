@@ -106,9 +106,14 @@ def _folded(function: str) -> Function:
     return apply
 
 
-for _table, _made in ((_UNARY, _of_all), (_BINARY, _binary), (_OF_SEVERAL, _folded)):
+# Shapes of arithmetic broadcast since opset 7; before_opset_7.py has what was before.
+for _table, _made, _since in (
+    (_UNARY, _of_all, 1),
+    (_BINARY, _binary, 7),
+    (_OF_SEVERAL, _folded, 1),
+):
     for _name, _function in _table.items():
-        operator(_name)(_made(_function))
+        operator(_name, _since)(_made(_function))
 
 
 @operator("Identity")
@@ -135,7 +140,7 @@ def mean(*arrays: Any) -> Any:
     return functools.reduce(library(*arrays).add, arrays) / len(arrays)
 
 
-@operator("Mul")
+@operator("Mul", 7)
 def mul(x: Any, y: Any) -> Any:
     """A single number of single precision takes the half precision of the other factor."""
     x, y = _halved(x, y), _halved(y, x)
@@ -153,7 +158,7 @@ def erf(x: Array) -> Array:
     return jax.scipy.special.erf(jnp.asarray(x)).astype(x.dtype)
 
 
-@operator("Div")
+@operator("Div", 7)
 def div(x: Any, y: Any) -> Any:
     """Integers are rounded towards zero, as in C."""
     _check_types(x, y)
@@ -176,7 +181,7 @@ def mod(x: Any, y: Any, fmod: int = 0) -> Any:
     return remainder if whole(x) else numpy.where(remainder == 0, numpy.copysign(0, y), remainder)
 
 
-@operator("Pow")
+@operator("Pow", 7)
 def power(x: Any, y: Any) -> Any:
     """The result has the dtype of `x`, whatever the exponent's is."""
     if known(x, y):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from ipujax.frontends.onnx.operators.table import operator
 
 Array = jax.Array
 Axes = Sequence[int]
+Normalize = Callable[..., tuple[Array, ...]]
 
 
 def _wide(x: Array) -> Array:
@@ -49,8 +50,45 @@ def _check_channels(x: Array, **others: Array) -> None:
 
 
 @operator("BatchNormalization", 9)
-def batch_normalization_9(
-    call: Call,
+def batch_normalization_9(call: Call, *inputs: Array, **attributes: float) -> tuple[Array, ...]:
+    """It trains where the node asks for moving statistics."""
+    is_training = len(call.node.results) > 1
+    return normalization(is_training=is_training)(*inputs, **attributes)
+
+
+@operator("BatchNormalization", 7)
+def batch_normalization_7(
+    call: Call, *inputs: Array, spatial: int = 1, **attributes: Any
+) -> tuple[Array, ...]:
+    """Without `spatial`, each element of an image has statistics of its own."""
+    if spatial:
+        return batch_normalization_9(call, *inputs, **attributes)
+    is_training = len(call.node.results) > 1
+    return normalize_elements(normalization(is_training=is_training), *inputs, **attributes)
+
+
+def normalization(*, is_training: bool) -> Normalize:
+    """Returns the function of a batch normalization before opset 14."""
+    return train_batch_normalization if is_training else batch_normalization
+
+
+def normalize_elements(
+    normalize: Normalize, x: Array, *others: Array, **attributes: Any
+) -> tuple[Array, ...]:
+    """Normalizes each element of an image by statistics of its own.
+
+    Args:
+      normalize: `batch_normalization` or `train_batch_normalization`.
+      x: [batch, *image].
+      *others: scale, bias, mean and variance, [*image].
+      **attributes: those of `normalize`.
+    """
+    flat = jnp.reshape(x, (x.shape[0], -1))
+    result, *statistics = normalize(flat, *map(jnp.ravel, others), **attributes)
+    return result.reshape(x.shape), *(s.reshape(x.shape[1:]) for s in statistics)
+
+
+def train_batch_normalization(
     x: Array,
     scale: Array,
     bias: Array,
@@ -59,25 +97,10 @@ def batch_normalization_9(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
 ) -> tuple[Array, ...]:
-    """It trains where the node asks for moving statistics, and gives the batch's after them."""
-    result = batch_normalization(
-        x, scale, bias, mean, variance, epsilon, momentum, int(len(call.node.results) > 1)
-    )
-    if len(result) == 1:
-        return result
+    """Returns the result, the moving mean and variance, and the batch's own, as before opset 14."""
+    results = batch_normalization(x, scale, bias, mean, variance, epsilon, momentum, 1)
     _, own_mean, own_variance = _centred(_wide(x), (0, *range(2, x.ndim)))
-    return (*result, own_mean.reshape(-1), own_variance.reshape(-1))
-
-
-@operator("BatchNormalization", 7)
-def batch_normalization_7(call: Call, *inputs: Array, spatial: int = 1, **attributes: Any) -> Any:
-    """Without `spatial`, each element of an image has statistics of its own."""
-    if spatial:
-        return batch_normalization_9(call, *inputs, **attributes)
-    x, *others = inputs
-    flat = jnp.reshape(x, (x.shape[0], -1))
-    result, *statistics = batch_normalization_9(call, flat, *map(jnp.ravel, others), **attributes)
-    return result.reshape(x.shape), *(s.reshape(x.shape[1:]) for s in statistics)
+    return (*results, own_mean.reshape(-1), own_variance.reshape(-1))
 
 
 @operator("BatchNormalization", 14)

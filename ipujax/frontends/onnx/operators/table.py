@@ -78,6 +78,10 @@ class VersionedOperators(Operators):
         known = [v for v in self._versions.get(name, ()) if v <= version]
         return f"{name}-{max(known)}" if known else name
 
+    def function_of(self, name: str, version: int) -> Function:
+        """The function of an operator in a version of its domain."""
+        return self._functions[self.resolve(name, version)][0]
+
     def names(self) -> tuple[str, ...]:
         """Of all operators, without versions."""
         return tuple(sorted(self._versions))
