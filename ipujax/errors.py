@@ -185,6 +185,12 @@ class KerasError(FrontendError):
     """A Keras model, or its options, that cannot run here, or Keras itself on another backend."""
 
 
+class KerasFileError(OSError, KerasError):
+    """A file that one of Keras's callbacks cannot write in the scope of an `IPUStrategy`."""
+
+    __init__, __str__ = IPUError.__init__, IPUError.__str__  # those of OSError come first
+
+
 class KerasTypeError(IPUError, TypeError):
     """Something of a wrong type was given to a Keras model in the scope of an `IPUStrategy`."""
 

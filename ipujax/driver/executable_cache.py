@@ -8,6 +8,7 @@ if XLA does find all kernels: they may be gone, or be for other flags of XLA's o
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -23,7 +24,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from ipujax.distribution.join import instance_count
 from ipujax.host import files
-from ipujax.system.flags import flags_key, poplar_flags
+from ipujax.system.flags import VARIABLE, flags_key, poplar_flags
+from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, config_key
 from lowering import ir
 
@@ -47,12 +49,39 @@ def entry(fingerprint: Callable[[], str]) -> Path | None:
     return None if folder is None else folder / f"{fingerprint()}.ipujax.json"
 
 
+def is_stored(entry: Path | None) -> bool:
+    """Whether a program has been compiled before; false for a folder that cannot be read, too."""
+    return entry is not None and os.path.exists(entry)
+
+
 def store(entry: Path | None, name: str) -> None:
-    """Notes that a program of this name has been compiled, if there is a cache."""
+    """Notes that a program of this name has been compiled, if there is a cache.
+
+    A folder that cannot be written is told once; the program has been compiled all the same.
+    """
     if entry is None:
         return
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(entry, json.dumps({"program": name, "jax": jax.__version__}))
+    try:
+        files.write_text(entry, json.dumps({"program": name, "jax": jax.__version__}))
+    except OSError as error:
+        _warn_of_unwritable(str(entry.parent), error.strerror or str(error))
+
+
+@functools.cache
+def _warn_of_unwritable(folder: str, reason: str) -> None:
+    """Logs that a folder keeps nothing, once in a process for each reason."""
+    get_logger().warning(
+        "compiled programs are not kept in %s, and the program goes on without: %s; make room "
+        "there, or name another folder in %s",
+        *(folder, reason, _setting()),
+    )
+
+
+def _setting() -> str:
+    """What the user has named the folder in."""
+    if _chosen is None:
+        return f"{VARIABLE}=--executable_cache_path=FOLDER"
+    return "POPTORCH_CACHE_DIR, enableExecutableCaching or cachePath"
 
 
 @contextlib.contextmanager
@@ -136,4 +165,14 @@ def _folder() -> Path | None:
     if not _may_keep():
         return None
     path = _chosen or poplar_flags().executable_cache_path
-    return Path(path) if path else None
+    return _made(Path(path)) if path else None
+
+
+def _made(folder: Path) -> Path | None:
+    """A folder, which is made if need be; None, with a warning, where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # a path with a null character
+        _warn_of_unwritable(str(folder), getattr(error, "strerror", None) or str(error))
+        return None
+    return folder

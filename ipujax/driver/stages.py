@@ -271,7 +271,7 @@ class Executable:
             check_agreement(program.name, executable_cache.whole_text(program))
         executable_cache.activate()
         entry = executable_cache.entry(lowered.fingerprint)
-        cached = entry is not None and entry.exists()
+        cached = executable_cache.is_stored(entry)
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
         kind = "load" if cached else "compile"

@@ -152,18 +152,23 @@ class ModelFolder:
                 "wait for its end, or give another model_dir",
             ) from None
         except (FileExistsError, NotADirectoryError) as error:
-            if error.filename != lock and error.filename != self.path:
+            if not self._holds(error.filename):
                 raise
             raise check.refuse(
                 f"model_dir {self.path} is no folder", "give a folder; it need not exist yet"
             ) from error
         except OSError as error:
-            if error.filename != lock and error.filename != self.path:
+            if not self._holds(error.filename):
                 raise
             raise check.refuse(
                 f"model_dir {self.path} cannot be written: {error.strerror}",
                 "give a folder that can be",
             ) from error
+
+    def _holds(self, path: object) -> bool:
+        """Whether a path is this folder, its lock, or a folder above it."""
+        places = (self.path, os.path.join(self.path, _LOCK))
+        return path in places or f"{self.path}/".startswith(f"{path}/")
 
 
 def _tree(state: TrainState) -> dict[str, Tree]:

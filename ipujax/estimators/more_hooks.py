@@ -130,6 +130,13 @@ class ProfilerHook(SessionRunHook):
         self._recording = None
         step = run_context.session.global_step
         self._timer.done(step)
-        os.makedirs(self._folder or os.curdir, exist_ok=True)
         text = json.dumps({"traceEvents": list(host_events(self._trace.spans, 1))})
-        files.write_text(os.path.join(self._folder, f"timeline-{step}.json"), text)
+        path = os.path.join(self._folder, f"timeline-{step}.json")
+        try:
+            os.makedirs(self._folder or os.curdir, exist_ok=True)
+            files.write_text(path, text)
+        except OSError as error:
+            raise check.refuse(
+                f"ProfilerHook cannot write {path}: {error.strerror}",
+                "make room there, or give another output_dir",
+            ) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.collectives import sent_by
 from ipujax.distribution.join import instance
+from ipujax.errors import KerasFileError
 from ipujax.keras.mode import Mode, State
 from ipujax.keras.strategy import current
 
@@ -26,6 +29,9 @@ _WRITERS = {
     ),
 }
 """Keras's callbacks that write files, and their methods in which they do."""
+
+_PATHS = ("filepath", "_backup_dir", "backup_dir", "filename", "log_dir")
+"""Attributes of these callbacks that hold the place where they write."""
 
 
 def agree_on_batches(mode: Mode, count: int, incomplete: int | None = None) -> None:
@@ -71,11 +77,34 @@ def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         here = instance()
-        if current() is None or here is None or here.index == 0:
+        if current() is None:
             return original(self, *args, **kwargs)
+        if here is None or here.index == 0:
+            with _name_unwritable_file(self):
+                return original(self, *args, **kwargs)
         return None
 
     return method
+
+
+@contextlib.contextmanager
+def _name_unwritable_file(callback: Any) -> Generator[None]:
+    """Has an error of the disk say which callback could not write, where, and how to mend it.
+
+    Raises:
+      KerasFileError: (an `OSError`) in the place of any other `OSError`.
+    """
+    try:
+        yield
+    except KerasFileError:
+        raise
+    except OSError as error:
+        path = next((str(getattr(callback, n)) for n in _PATHS if hasattr(callback, n)), "its file")
+        reason = error.strerror if error.errno is None else os.strerror(error.errno)
+        raise KerasFileError(
+            f"{type(callback).__name__} cannot write {path}: {reason or error}",
+            fix="make room there, or give the callback another path",
+        ) from error
 
 
 def _from_the_chiefs_epoch(original: Callable[..., Any]) -> Callable[..., Any]:

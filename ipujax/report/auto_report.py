@@ -127,8 +127,10 @@ class Reportable(Protocol):
 def write(lowered: Reportable, options: EngineOptions) -> None:
     """Writes what the options ask for about a program that is going to be compiled, once.
 
+    A directory that cannot be made, or written to, is a warning: the run can do without.
+
     Raises:
-      ConfigError: (a `ValueError`) wrong options, or a directory that cannot be made.
+      ConfigError: (a `ValueError`) wrong options.
     """
     wanted = asked_for(options)
     if not wanted.files:
@@ -136,10 +138,11 @@ def write(lowered: Reportable, options: EngineOptions) -> None:
     try:
         wanted.directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise ConfigError(
-            f"{options.where(_DIRECTORY)}: the directory {str(wanted.directory)!r} cannot be made: "
-            f"{problem.strerror}; name another one"
-        ) from problem
+        _warn(
+            f"{options.where(_DIRECTORY)}: the directory {str(wanted.directory)!r} cannot be made, "
+            f"and the run goes on without reports: {problem.strerror}; name another one"
+        )
+        return
     name = lowered.program.name
     key = (wanted, name, lowered.fingerprint())
     with _lock:

@@ -38,17 +38,22 @@ def log(program: Reportable) -> None:
 def write_tensor_map(program: Reportable) -> None:
     """Writes the tile mapping of a program into the folder that `--tensor_map_file_path` names.
 
-    Raises:
-      OSError: a folder that cannot be made or written to.
+    Where the folder cannot be made or written to, a warning says so: the program can do without.
     """
     folder = poplar_flags().tensor_map_file_path
     if not folder:
         return
     name = program.program.name
     whole = {"program": name, "target": program.report().target.name, "values": [*_mapped(program)]}
-    Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder) / f"{_UNSAFE.sub('_', name)}.tensor_map.json"
-    files.write_text(path, json.dumps(whole) + "\n")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        files.write_text(path, json.dumps(whole) + "\n")
+    except OSError as error:
+        get_logger().warning(
+            "--tensor_map_file_path=%s: no tile mapping of `%s`, and the run goes on: %s",
+            *(folder, name, error),
+        )
 
 
 def _planned(operation: machine.OperationTotal) -> str:

@@ -47,15 +47,16 @@ def save(executable: Executable, path: str | os.PathLike[str]) -> None:
 def save_into(executable: Executable, folder: str) -> None:
     """Writes an executable into the folder that `serialization_output_folder` names.
 
-    A program that cannot be saved runs all the same; a warning says why it is not there.
+    A program that cannot be saved, or whose folder cannot be written, runs all the same; a warning
+    says why it is not there.
     """
     lowered = executable.lowered
     name = re.sub(r"[^\w.-]+", "_", executable.program.name)
     path = Path(folder, f"{name}-{lowered.fingerprint()[:16]}{SUFFIX}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         save(executable, path)
-    except ExecutableError as error:
+    except (ExecutableError, OSError) as error:
         get_logger().warning("serialization_output_folder: %s", error)
 
 

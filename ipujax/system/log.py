@@ -8,6 +8,7 @@ through the standard library or absl, gets each record once, through its own han
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -28,6 +29,8 @@ LEVELS = {
     "DEBUG": logging.DEBUG,
     "TRACE": TRACE,
 }
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a disk that took lines before
 
 _logger = logging.getLogger("ipujax")
 _applied: str | None = None  # the value of the variable that the logger's level follows
@@ -59,9 +62,13 @@ class _WhereAskedUnlessShownElsewhere(logging.Handler):
 
 
 def _append(path: str, text: str) -> None:
+    """Adds to a log; on a full disk to standard error instead, so that the program goes on."""
     try:
         files.append_text(path, text)
     except OSError as failed:
+        if failed.errno in _FULL:
+            print(text, end="", file=sys.stderr)
+            return
         raise FlagError(
             f"POPLAR_LOG_DEST={path} cannot be written to: {failed.strerror}; use stdout, stderr, "
             "or a file in a directory that exists"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.driver import executable_cache
+from ipujax.host import files
 from tests.harness import ROOT
 from tests.ipujax.feeding import compilations
 
@@ -111,3 +116,77 @@ def test_kernels_that_are_gone_are_compiled_and_told(
             for kernel in tmp_path.glob("jit*"):
                 kernel.unlink()
     assert counts == [1, 1, 0]
+
+
+@pytest.fixture
+def fresh_warnings() -> Iterator[None]:
+    """Has warnings that are given once in a process be given again."""
+    executable_cache._warn_of_unwritable.cache_clear()
+    yield
+    executable_cache._warn_of_unwritable.cache_clear()
+
+
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+@pytest.mark.parametrize("below", ["cache", "deep/er/cache"])
+def test_a_cache_that_cannot_be_made_is_a_warning(
+    below: str,
+    engine: str,
+    tmp_path: Path,
+    fresh_warnings: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / below
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={folder}")
+    for number in (1, 2):
+        run = ipu.compile(lambda x, n=number: x + n, engine=engine)
+        assert run(np.float32(1)) == 1 + number
+    (warning,) = [r.getMessage() for r in caplog.records if "are not kept" in r.getMessage()]
+    assert f"{folder}, and the program goes on without: Not a directory" in warning
+    assert "--executable_cache_path=FOLDER" in warning
+
+
+@pytest.mark.filterwarnings("ignore:Error writing persistent compilation cache:UserWarning")
+def test_a_full_disk_below_the_cache_is_a_warning(
+    tmp_path: Path,
+    fresh_warnings: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path}")
+    monkeypatch.setattr(files.os, "fsync", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)  # as XLA's cache writes
+    assert ipu.compile(lambda x: x + 3)(np.float32(1)) == 4
+    (warning,) = [r.getMessage() for r in caplog.records if "are not kept" in r.getMessage()]
+    assert "No space left on device; make room there" in warning
+
+
+def test_a_cache_that_the_program_chose_is_named_so(
+    tmp_path: Path,
+    fresh_warnings: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(executable_cache, "_chosen", None)  # it is for the process
+    for chosen in (tmp_path / "file" / "x", f"{tmp_path}/with\0null"):
+        executable_cache.keep_in(chosen)
+        assert ipu.compile(lambda x: x + 5)(np.float32(1)) == 6
+    first, second = [r.getMessage() for r in caplog.records if "are not kept" in r.getMessage()]
+    assert "enableExecutableCaching or cachePath" in first
+    assert "null" in second
+
+
+def test_an_output_folder_that_cannot_be_made_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    config = ipu.config.IPUConfig()
+    config.serialization_output_folder = str(tmp_path / "file" / "x")
+    config.configure_ipu_system()
+    assert ipu.compile(lambda x: x + 7).lower(np.float32(1)).compile()(np.float32(1)) == 8
+    assert "serialization_output_folder: [Errno 20] Not a directory" in caplog.text

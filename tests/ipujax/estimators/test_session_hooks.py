@@ -230,6 +230,13 @@ def test_a_profile_is_written_every_some_steps(tmp_path: Path) -> None:
     assert any(str(event.get("cat", "")).endswith("execute") for event in events)
 
 
+def test_a_profile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    hook = ProfilerHook(save_steps=1, output_dir=tmp_path / "file")
+    with pytest.raises(ValueError, match=r"ProfilerHook cannot write .*timeline-1.json: File exi"):
+        linear_estimator(tmp_path / "model").train(of(regression()), hooks=[hook], steps=1)
+
+
 @pytest.mark.parametrize("hook", [StopAtStepHook, ProfilerHook])
 def test_hooks_need_to_know_when(hook: Any) -> None:
     with pytest.raises(ValueError, match="needs one of"):

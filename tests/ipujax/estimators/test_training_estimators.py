@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.errors import CheckpointError, EstimatorError
+from ipujax.host import files
 from ipujax.ipu_estimator import IPUEstimator, IPUEstimatorSpec, ModeKeys
 from tests.ipujax.estimating import (
     Runs,
@@ -271,6 +275,34 @@ def test_curves_are_written_for_tensorboard(tmp_path: Path) -> None:
     assert training.count(b"global_step/sec") == 2
     held_out = next(Path(estimator.eval_dir("held_out")).iterdir()).read_bytes()
     assert {b"loss", b"error"} <= {name for name in (b"loss", b"error") if name in held_out}
+
+
+def test_a_full_disk_ends_no_curves_and_names_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record_writer = pytest.importorskip("tensorboardX.record_writer")
+    monkeypatch.setattr(record_writer, "open_file", lambda path: open("/dev/full", "wb"))
+    estimator = linear_estimator(tmp_path / "first", iterations=1, log_step_count_steps=1)
+    estimator.train(of(regression()), steps=16)  # more values than a queue of the writer's holds
+    assert estimator.latest_checkpoint() == str(tmp_path / "first" / "ckpt-16")
+    (warning,) = [r.getMessage() for r in caplog.records if "TensorBoard" in r.getMessage()]
+    assert str(tmp_path / "first") in warning
+    assert "No space left on device; make room there" in warning
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", refuse)
+    with pytest.raises(CheckpointError, match=r"second: No space left") as caught:
+        linear_estimator(tmp_path / "second").train(of(regression()), steps=1)
+    assert "make room there" in str(caught.value)
+
+
+@pytest.mark.parametrize("below", ["x", "x/y"])
+def test_a_folder_below_a_file_is_refused_by_its_name(below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EstimatorError, match=r"model_dir .*file/x.* is no folder"):
+        linear_estimator(tmp_path / "file" / below).train(of(regression()), steps=1)
 
 
 def test_rates_texts_and_summaries_are_written_too(tmp_path: Path) -> None:

@@ -275,14 +275,19 @@ def test_options_that_change_nothing_are_logged_once(
     ]
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- a run goes on -------------------------------------------------------------------------------
+
+
+def test_a_directory_that_cannot_be_made_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()
     ask_all(monkeypatch, tmp_path / "file" / "folder")
-    with pytest.raises(ConfigError, match=r"autoReport.directory.*cannot be made"):
-        ipu.compile(product)(X)
-
-
-# --- a run goes on -------------------------------------------------------------------------------
+    ipu.compile(product)(X)
+    ipu.compile(product)(X)
+    (warning,) = warnings(caplog)
+    assert "autoReport.directory" in warning
+    assert "cannot be made, and the run goes on without reports: Not a directory" in warning
 
 
 @pytest.mark.parametrize(

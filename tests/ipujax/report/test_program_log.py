@@ -51,6 +51,16 @@ def test_tile_mappings_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert sum(bytes_ for _, bytes_ in argument["tiles"]) == X.nbytes
 
 
+def test_tile_mappings_that_cannot_be_written_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    configured()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--tensor_map_file_path={tmp_path}/file/maps")
+    ipu.compile(product).lower(X).compile()
+    assert "no tile mapping of `product`, and the run goes on: [Errno 20]" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("poplar", "poplibs", "shown"),
     [
@@ -101,6 +111,15 @@ def test_a_log_that_cannot_be_written_is_an_error(
     monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "missing" / "log.txt"))
     with pytest.raises(FlagError, match=r"POPLAR_LOG_DEST=.* No such file.* use stdout, stderr"):
         get_logger().info("lost")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_lines_that_a_full_disk_does_not_take_go_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_DEST", "/dev/full")
+    get_logger().info("kept")
+    assert capsys.readouterr().err.endswith("] kept\n")
 
 
 def test_a_wrong_level_of_poplibs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
