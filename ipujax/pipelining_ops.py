@@ -137,7 +137,8 @@ def pipeline(
       name: names the pipeline in the program's text.
       reduction_method: SUM (the original's), MEAN or RUNNING_MEAN of the micro-batches' gradients.
       variables: the parameters, one pytree that all stages are given whole. A leaf lives on the IPU
-        of the stages that read it. Leaves that are not floating-point are not trained.
+        of the stages that read it. Leaves that are neither of float nor of
+        complex are not trained, and no optimizer sees them.
       optimizer_state: of the optimizer, None for `opt.init(variables)`.
       state: what stages change without its being trained, such as moving statistics, counters or
         seeds: a pytree of arrays that all stages are given whole. A stage that changes some of it

@@ -31,14 +31,14 @@ def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
     """Divides by the number of replicas.
 
     Args:
-      x: an array of floats.
+      x: an array of floats or complex numbers.
       name: a named scope for the operation.
 
     Raises:
       ConfigTypeError: (a `TypeError`) if `x` is not of a floating-point type.
     """
     array = as_array(x, "replication_normalise")
-    if not jnp.issubdtype(array.dtype, jnp.floating):
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise check.refuse_type(
             f"replication_normalise takes floats, but x is {array.dtype}",
             "cast first: x.astype(jnp.float32)",

@@ -19,6 +19,7 @@ from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labe
 from ipujax.estimators.scores import Scores, metrics_of, unstacked
 from ipujax.estimators.spec import IPUEstimatorSpec, ModeKeys
 from ipujax.estimators.workers import Workers
+from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.replication_ops import replication_index
 from ipujax.training import Inference, ReplicaReduction, Run, StepOutput, Training, TrainState
 from ipujax.training.state import Tree
@@ -156,7 +157,7 @@ class FunctionMode(Mode):
             )
         if state.optimizer_state is not None:
             return carried
-        optimizer_state = self._spec.train_op.init(state.variables)
+        optimizer_state = initial_state(self._spec.train_op, state.variables)
         return dc.replace(carried, optimizer_state=optimizer_state)
 
     def users(self, state: TrainState) -> TrainState:

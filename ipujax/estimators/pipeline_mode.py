@@ -16,6 +16,7 @@ from ipujax.estimators.model_fn import ByName
 from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec
 from ipujax.estimators.scores import LOSS, Scores, metrics_of, unstacked
 from ipujax.estimators.spec import ModeKeys
+from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.training import Inference, Pipeline, ReplicaReduction, Training, TrainState
 from ipujax.training.state import Tree
@@ -46,7 +47,7 @@ class PipelineMode(Mode):
             return state
         if not self._optimizers:  # nobody knows it before the stages were traced
             self.loop.trace(state, [element], 1)
-        optimizer_state = self._optimizers[-1].init(state.variables)
+        optimizer_state = initial_state(self._optimizers[-1], state.variables)
         return dc.replace(state, optimizer_state=optimizer_state)
 
     def users(self, state: TrainState) -> TrainState:

@@ -16,6 +16,7 @@ from ipujax.distribution.join import here
 from ipujax.distribution.strategy import WorkerStrategy
 from ipujax.estimators.checks import check
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
+from ipujax.optimizers.trained_leaves import is_trained
 from ipujax.training import Callback, Run, TrainState
 from ipujax.training.state import Tree
 
@@ -107,9 +108,9 @@ class Workers:
         return bytes(self.of_chief(data)).decode() or None
 
     def averaged(self, state: TrainState) -> TrainState:
-        """A state whose untrained floating-point leaves are the mean of what all workers have."""
+        """A state with the mean over all workers of what is untrained, float or complex."""
         leaves, structure = jax.tree.flatten(state.state)
-        places = [n for n, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        places = [n for n, leaf in enumerate(leaves) if is_trained(leaf)]
         if not self.are_several or not places:
             return state
         means = collectives.averaged([leaves[n] for n in places])
@@ -146,8 +147,7 @@ class Workers:
             return None
 
         def mean(leaf: jax.Array) -> jax.Array:
-            is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-            return cross_replica_mean(leaf, replicas) if is_float else leaf
+            return cross_replica_mean(leaf, replicas) if is_trained(leaf) else leaf
 
         return lambda before, after: jax.tree.map(mean, after)
 

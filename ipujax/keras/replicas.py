@@ -37,9 +37,9 @@ class Untrained:
     def together(after: Arrays) -> Arrays:
         """Non-trainable variables as all replicas leave them: moving statistics are averaged.
 
-        What is no floating-point number is the first replica's.
+        What is neither of float nor of complex is the first replica's.
         """
-        return [cross_replica_mean(x) if _is_float(x) else x for x in after]
+        return [cross_replica_mean(x) if _has_mean(x) else x for x in after]
 
     @staticmethod
     def added_up(before: Arrays, after: Arrays) -> Arrays:
@@ -99,5 +99,5 @@ def _draws(closed: jaxpr.ClosedJaxpr, seeds: Sequence[int]) -> dict[int, np.ndar
     return draws
 
 
-def _is_float(array: jax.Array) -> bool:
-    return bool(jnp.issubdtype(array.dtype, jnp.floating))
+def _has_mean(array: jax.Array) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jnp.inexact))

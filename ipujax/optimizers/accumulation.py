@@ -52,6 +52,8 @@ def dtype_chooser(
       name: of the argument.
       kind: what the dtype must be, such as `jnp.floating`.
       error: the class to raise, at once or by the function, for anything else.
+
+    What a complex variable is given is complex, too: a dtype says how precise its parts are.
     """
 
     def checked(value: Any) -> np.dtype[Any]:
@@ -62,12 +64,23 @@ def dtype_chooser(
             raise error(f"{name} is {value!r}", where=where, fix=f"give None, {fix}")
         return jax.dtypes.canonicalize_dtype(dtype)
 
+    def fitting(variable: Any, chosen: np.dtype[Any]) -> np.dtype[Any]:
+        if jnp.issubdtype(jnp.result_type(variable), jnp.complexfloating):
+            return jnp.promote_types(chosen, jnp.complex64)
+        if kind is jnp.inexact and jnp.issubdtype(chosen, jnp.complexfloating):
+            raise error(
+                f"{name} is {chosen}, for a variable of {jnp.result_type(variable)}",
+                where=jaxpr.current_user_line(),
+                fix="give a real dtype; the sums of complex variables are complex by themselves",
+            )
+        return chosen
+
     if dtype is None:
         return jnp.result_type
     if callable(dtype) and not isinstance(dtype, type):
-        return lambda variable: checked(dtype(variable))
+        return lambda variable: fitting(variable, checked(dtype(variable)))
     chosen = checked(dtype)
-    return lambda _: chosen
+    return lambda variable: fitting(variable, chosen)
 
 
 def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+from ipujax.optimizers.trained_leaves import check_gradients
 
 __all__ = ["CrossReplicaOptimizer"]
 
@@ -34,5 +35,6 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         """As `IpuOptimizer.apply_gradients`, with gradients averaged over the replicas."""
+        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         averaged = map_gradients(cross_replica_mean, gradients)
         return super().apply_gradients(averaged, state, params, **extra)

@@ -14,6 +14,7 @@ from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, pa
 from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
+from ipujax.optimizers.trained_leaves import check_gradients, step_trained
 from lowering import ops
 
 __all__ = [
@@ -120,7 +121,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
         Raises:
           OptimizerError: (a `ValueError`) in compiled code, outside a loop or in one whose length
-            is no multiple; or the wrapped optimizer turns its state into another dtype.
+            is no multiple; the wrapped optimizer turns its state into another dtype; or gradients
+            that do not belong to the variables.
           OptimizerTypeError: (a `TypeError`) the state of another optimizer.
         """
         accumulation.check_loop(type(self).__name__, self._count)
@@ -130,6 +132,18 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 f"{type(state).__name__}",
                 "pass what its `init` or its last `update` returned",
             )
+        known = state.accumulated if params is None else params
+        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, known)
+
+        def accumulate(gradients: Any, state: Any, params: Any) -> Any:
+            return self._accumulate(gradients, state, params, **extra)
+
+        return step_trained(accumulate, self, gradients, state, params)
+
+    def _accumulate(
+        self, gradients: Any, state: GradientAccumulationState, params: Any, **extra: Any
+    ) -> tuple[Any, GradientAccumulationState]:
+        """Adds gradients of trained leaves up, and applies the sums when they are due."""
         step, empty, inner = jax.tree.map(jnp.asarray, state)
         add, method, count = accumulation.added, self._reduction, self._count
         sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, empty)

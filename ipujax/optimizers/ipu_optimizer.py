@@ -10,10 +10,14 @@ from typing import Any
 import jax
 import optax
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import OptimizerError, OptimizerTypeError
-
-check = Checks(OptimizerTypeError, OptimizerError)
+from ipujax.errors import IPUError
+from ipujax.optimizers.trained_leaves import (
+    check,
+    check_gradients,
+    is_trained,
+    map_trained,
+    step_trained,
+)
 
 
 class IpuOptimizer(optax.GradientTransformationExtraArgs):
@@ -21,7 +25,8 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
     Wrappers of your own derive from this class and override `compute_gradients` (done for each
     mini-batch), `apply_gradients` (done once per update) or `init`. Where the original took a
-    variable, there is the explicit state of optax.
+    variable, there is the explicit state of optax. Leaves of the variables that are neither of
+    float nor of complex have no gradient: in their places stands `optax.MaskedNode()`.
 
     Args:
       opt: an `optax.GradientTransformation`, or any object with its `init` and `update`.
@@ -95,7 +100,9 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
         Raises:
           OptimizerTypeError: (a `TypeError`) further arguments that nothing takes.
+          OptimizerError: (a `ValueError`) gradients that do not belong to the variables.
         """
+        check_gradients(f"compute_gradients of {type(self).__name__}", gradients, variables)
         return compute_gradients(self.wrapped, gradients, variables, *args, **kwargs)
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
@@ -109,7 +116,12 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
         Returns:
           `(updates, state)`.
+
+        Raises:
+          OptimizerError: (a `ValueError`) gradients whose names, shapes or kinds of numbers are not
+            those of `params`, or a state that is not of this optimizer.
         """
+        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         if not takes_extra_args(self.wrapped):
             extra = {}
         return apply_gradients(self.wrapped, gradients, state, params, **extra)
@@ -125,8 +137,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         """
         if isinstance(self.wrapped, IpuOptimizer):
             return self.wrapped.get_name()
-        function = getattr(self.wrapped.update, "__func__", self.wrapped.update)
-        return getattr(function, "__qualname__", type(self.wrapped).__name__).partition(".")[0]
+        return _name_of(self.wrapped)
 
     def get_slot(self, state: Any, name: str) -> Any:
         """What the innermost transformation keeps under a name.
@@ -192,7 +203,11 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
       OptimizerTypeError: (a `TypeError`) further arguments for a transformation of optax.
     """
     if isinstance(opt, IpuOptimizer):
-        return opt.compute_gradients(gradients, variables, *args, **kwargs)
+
+        def mapped(gradients: Any, variables: Any) -> Any:
+            return opt.compute_gradients(gradients, variables, *args, **kwargs)
+
+        return map_trained(mapped, gradients, variables)
     if args or kwargs:
         raise check.refuse_type(
             f"compute_gradients was given {_listed(args, kwargs)}, but a transformation of optax "
@@ -220,10 +235,16 @@ def apply_gradients(
 
     Raises:
       OptimizerTypeError: (a `TypeError`) further arguments that the transformation does not take.
+      OptimizerError: (a `ValueError`) gradients or a state that do not belong to the variables.
     """
+    check_gradients(f"apply_gradients of {_name_of(opt)}", gradients, params)
     if isinstance(opt, IpuOptimizer):
-        with jax.named_scope(opt.name) if opt.name else contextlib.nullcontext():
-            return opt.apply_gradients(gradients, state, params, *args, **kwargs)
+
+        def apply(gradients: Any, state: Any, params: Any) -> Any:
+            with jax.named_scope(opt.name) if opt.name else contextlib.nullcontext():
+                return opt.apply_gradients(gradients, state, params, *args, **kwargs)
+
+        return step_trained(apply, opt, gradients, state, params)
     checked_transformation(opt, "apply_gradients")
     if args or (kwargs and not takes_extra_args(opt)):
         raise check.refuse_type(
@@ -231,7 +252,21 @@ def apply_gradients(
             "transformation of optax does not take",
             "leave them out, or use an optax.GradientTransformationExtraArgs and keywords",
         )
-    return opt.update(gradients, state, params, **kwargs)
+
+    def update(gradients: Any, state: Any, params: Any) -> Any:
+        try:
+            return opt.update(gradients, state, params, **kwargs)
+        except (IPUError, jax.errors.JAXTypeError):
+            raise
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise check.refuse(
+                f"the update of {_name_of(opt)} failed ({type(error).__name__}: {error})",
+                "give gradients in the structure of the variables, and the state that "
+                "opt.init(variables) of this very optimizer gives"
+                + (", and the variables, as `params`" if params is None else ""),
+            ) from error
+
+    return step_trained(update, opt, gradients, state, params)
 
 
 def checked_transformation(opt: Any, wrapper: str) -> Any:
@@ -270,15 +305,29 @@ def maps_gradients(opt: Any) -> bool:
     return overridden or maps_gradients(opt.wrapped)
 
 
+def _name_of(opt: Any) -> str:
+    """The name of an optimizer for messages."""
+    if isinstance(opt, IpuOptimizer):
+        return type(opt).__name__
+    function = getattr(opt.update, "__func__", opt.update) if hasattr(opt, "update") else opt
+    return getattr(function, "__qualname__", type(opt).__name__).partition(".")[0]
+
+
 def is_none(leaf: object) -> bool:
     """Whether there is no gradient in this place."""
     return leaf is None
 
 
 def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
-    """`jax.tree.map` over gradients, of which None stays None whatever the others hold."""
+    """`jax.tree.map` over gradients; None, and what is no number of float or complex, stays."""
+
+    def apply(gradient: Any, *rest: Any) -> Any:
+        if gradient is None or not is_trained(gradient):
+            return gradient
+        return function(gradient, *rest)
+
     return jax.tree.map(
-        lambda gradient, *rest: None if gradient is None else function(gradient, *rest),
+        apply,
         gradients,
         *others,
         is_leaf=is_none,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 
 __all__ = ["MapGradientOptimizer"]
@@ -50,7 +48,7 @@ class MapGradientOptimizer(IpuOptimizer):
         if variables is not None:
             return map_gradients(self._function, gradients, variables)
         try:
-            return jax.tree.map(lambda gradient: self._function(gradient, None), gradients)
+            return map_gradients(lambda gradient: self._function(gradient, None), gradients)
         except (TypeError, AttributeError) as error:
             error.add_note(
                 "MapGradientOptimizer: the gradient_mapping_function got None for the variable, "

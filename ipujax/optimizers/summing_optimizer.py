@@ -6,6 +6,7 @@ from typing import Any
 
 from ipujax.distribution.summation import Summation
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+from ipujax.optimizers.trained_leaves import check_gradients
 
 
 class SummingOptimizer(IpuOptimizer):
@@ -22,5 +23,6 @@ class SummingOptimizer(IpuOptimizer):
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         """As `IpuOptimizer.apply_gradients`, with gradients added up."""
+        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         total = map_gradients(self.summation.of, gradients)
         return super().apply_gradients(total, state, params, **extra)

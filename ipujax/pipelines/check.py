@@ -20,6 +20,7 @@ from ipujax.errors import PipelineError, PipelineTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import IpuOptimizer, apply_gradients
+from ipujax.optimizers.trained_leaves import is_trained
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare, schedule_name
 from ipujax.pipelines.request import AskedSchedule, PipelineRequest, StageFunction
@@ -222,14 +223,20 @@ class _Recorder(IpuOptimizer):
         return updates, (wide, jax.tree.map(cross_replica_sum, wide), inner)
 
 
+def _widened(gradient: jax.Array) -> np.ndarray[Any, Any]:
+    """A gradient on the host, in 64 bits for each of its parts."""
+    array = np.asarray(gradient)
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
+
+
 def _zeros(variables: Pytree) -> Pytree:
     """What a recorder holds before it has recorded anything."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, _precise(x)), variables)
+    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _precise(x)), variables)
 
 
 def _precise(x: jax.Array) -> np.dtype[np.generic]:
-    """The dtype in which gradients of a variable are recorded."""
-    return jnp.promote_types(x.dtype, jnp.float32)
+    """The dtype in which gradients of a variable are recorded; of one without any, whatever."""
+    return jnp.promote_types(x.dtype, jnp.float32) if is_trained(x) else np.dtype(np.float32)
 
 
 class _Case:
@@ -361,7 +368,7 @@ class _Case:
         for what, tree, steps, replicas in whose:
             leaves = jax.tree.leaves(tree)
             for name, index in self.unpipelined.trained.items():
-                each = np.stack([np.asarray(step.gradients[name], np.float64) for step in steps])
+                each = np.stack([_widened(step.gradients[name]) for step in steps])
                 by_replica = each.reshape(-1, replicas, *each.shape[1:]).sum(axis=1)
                 total = self.unpipelined.reduced(by_replica)
                 pairs.append((f"{what} {name}".rstrip(), leaves[index], total))

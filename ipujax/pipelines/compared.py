@@ -7,6 +7,8 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -262,9 +264,16 @@ def compare(schedule: str, pairs: Iterable[Pair], rtol: float, atol: float) -> l
     return [_difference(schedule, *pair, rtol, atol) for pair in pairs]
 
 
+def _without_key_types(array: ArrayLike) -> ArrayLike:
+    """The numbers of typed random keys; other arrays as they are."""
+    is_key = isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(array) if is_key else array
+
+
 def _difference(
     schedule: str, name: str, mine: ArrayLike, theirs: ArrayLike, rtol: float, atol: float
 ) -> Difference:
+    mine, theirs = _without_key_types(mine), _without_key_types(theirs)
     wide = complex if np.iscomplexobj(mine) or np.iscomplexobj(theirs) else float
     a, b = np.asarray(mine).astype(wide), np.asarray(theirs).astype(wide)
     if a.shape != b.shape:

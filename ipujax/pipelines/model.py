@@ -7,7 +7,6 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from ipujax.errors import PipelineError
@@ -19,12 +18,12 @@ from ipujax.optimizers import (
     maps_gradients,
 )
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
+from ipujax.optimizers.trained_leaves import apply_updates, is_trained
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import (
     SPANS_ALL,
     Arguments,
-    Aval,
     Pytree,
     Stage,
     Value,
@@ -192,7 +191,7 @@ def updated_by(
     """The second moment: new variables, and the optimizer's new state."""
     args, kwargs = output.apply_gradients_args, output.apply_gradients_kwargs
     updates, state = apply_gradients(output.opt, gradients, state, variables, *args, **kwargs)
-    return optax.apply_updates(variables, updates), state
+    return apply_updates(variables, updates), state
 
 
 def averages(opt: optax.GradientTransformation) -> bool:
@@ -252,11 +251,6 @@ def _variable(leaf: jax.Array) -> Value:
 def _named(tree: Pytree, root: str) -> dict[Value, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {value: jax.tree_util.keystr(path) or root for path, value in leaves}
-
-
-def is_trained(variable: Aval | jax.Array) -> bool:
-    """Whether a variable has a gradient."""
-    return bool(jnp.issubdtype(variable.dtype, jnp.floating))
 
 
 def _check_outputs(model: Model) -> None:

@@ -214,7 +214,7 @@ class PipelineRequest:
     def accumulation_dtype(self) -> DtypeOf:
         """From a variable to the dtype of its accumulator."""
         dtype, name = self.gradient_accumulation_dtype, "gradient_accumulation_dtype"
-        return dtype_chooser(dtype, name, jnp.floating, PipelineTypeError)
+        return dtype_chooser(dtype, name, jnp.inexact, PipelineTypeError)
 
     @functools.cached_property
     def outfeed_dtype(self) -> DtypeOf:

@@ -14,10 +14,11 @@ import optax
 from ipujax.checks.structures import shown
 from ipujax.distribution.summation import of_chief
 from ipujax.driver import tracing
-from ipujax.errors import IPUError, PipelineError
+from ipujax.errors import IPUError, OptimizerError, PipelineError
 from ipujax.optimizers.accumulation import check_leaves
+from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.pipelines.micro_batch import MicroBatch
-from ipujax.pipelines.model import Arrays, Model, is_trained, trace_model, updated_by
+from ipujax.pipelines.model import Arrays, Model, trace_model, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.stages import Pytree, Value
@@ -80,7 +81,7 @@ def _initial_state(model: Model, variables: optax.Params, arrays: Arrays) -> Pyt
     leaves = model.output_leaves
 
     def init(*flat: jax.Array) -> list[jax.Array]:
-        states, structure = jax.tree.flatten(model.optimizer(flat).opt.init(variables))
+        states, structure = jax.tree.flatten(initial_state(model.optimizer(flat).opt, variables))
         structures.append(structure)
         return states
 
@@ -133,14 +134,7 @@ class _Run:
         old_state = self.state_structure.unflatten(states)
         gradients = self.structure.unflatten(gradients)
         updated, state = updated_by(output, gradients, old_state, variables)
-        pairs = zip(jax.tree.leaves(updated), olds, strict=True)
-        news = [x if is_trained(old) else old for x, old in pairs]
-        new_states = jax.tree.leaves(state)
-        if len(new_states) != len(states):
-            return [*news, *new_states]  # which is refused
-        # What an optimizer keeps for a variable that is not trained has that variable's dtype.
-        pairs = zip(new_states, states, strict=True)
-        return [*news, *(x if is_trained(old) else jnp.asarray(x, old.dtype) for x, old in pairs)]
+        return [*jax.tree.leaves(updated), *jax.tree.leaves(state)]
 
     def traced_update(self) -> _Update:
         """Traces the weight update.
@@ -157,15 +151,13 @@ class _Run:
         arrays = map(jax.typeof, [*self.variables, *self.states])
         try:
             closed = jaxpr.trace_flat(self.new_values, [*arrays, *gradients, *outputs])
-        except IPUError:
-            raise
+        except IPUError as error:
+            cause = error.__cause__ if isinstance(error, OptimizerError) else None
+            if cause is None:
+                raise
+            raise self._failure(cause) from cause
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            raise PipelineError(
-                f"the weight update failed ({type(error).__name__}: {error})\n"
-                f"  optimizer_state: {shown(self.state_structure)}",
-                fix="pass the state that opt.init(variables) of the same optimizer gives, or "
-                "none at all",
-            ) from error
+            raise self._failure(error) from error
         news, states = _split(closed.out_avals, len(self.variables))
         for name, new, old in (
             ("variables", news, self.variables),
@@ -173,6 +165,15 @@ class _Run:
         ):
             check_leaves(f"the weight update turns a leaf of {name}", new, old, PipelineError)
         return _Update(*jaxpr.without_unused(closed))
+
+    def _failure(self, error: BaseException) -> PipelineError:
+        """The error for a weight update that raised another one."""
+        return PipelineError(
+            f"the weight update failed ({type(error).__name__}: {error})\n"
+            f"  optimizer_state: {shown(self.state_structure)}",
+            fix="pass the state that opt.init(variables) of the same optimizer gives, or none at "
+            "all",
+        )
 
     def update(
         self, traced: _Update, operands: Sequence[jax.Array], sums: Sequence[jax.Array]

@@ -227,9 +227,9 @@ def _stage(
     for place, (atom, aval) in enumerate(zip(inner.outvars, closed.out_avals, strict=True)):
         if _key(atom) in known:
             continue
-        is_float = jnp.issubdtype(aval.dtype, jnp.floating) and place < untrained
+        has_gradient = jnp.issubdtype(aval.dtype, jnp.inexact) and place < untrained
         is_flowing = not isinstance(atom, jaxpr.Literal) and atom in flowing
-        known[_key(atom)] = Value(aval, stage=number, trainable=is_float and is_flowing)
+        known[_key(atom)] = Value(aval, stage=number, trainable=has_gradient and is_flowing)
         computed.append(atom)
     results = tuple(known[_key(atom)] for atom in computed)
     reduced = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
@@ -333,8 +333,9 @@ def _scalar(loss: ArrayLike) -> jax.Array:
     array = jnp.asarray(loss)
     if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
         raise PipelineError(
-            "the loss that optimizer_function returns must be one floating-point number, it is "
-            f"{array.dtype}{list(array.shape)}",
-            fix="reduce it, as jnp.mean does, in the last stage or in optimizer_function",
+            "the loss that optimizer_function returns must be one floating-point number, and real; "
+            f"it is {array.dtype}{list(array.shape)}",
+            fix="reduce it, as jnp.mean does, in the last stage or in optimizer_function; of a "
+            "complex number take jnp.abs or jnp.real",
         )
     return array

@@ -16,7 +16,8 @@ from jax.typing import ArrayLike
 from ipujax.checks.arguments import as_list
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
-from ipujax.pipelines.model import averages, is_trained, mapped_by, updated_by
+from ipujax.optimizers.trained_leaves import initial_state, is_trained
+from ipujax.pipelines.model import averages, mapped_by, updated_by
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, Pytree, call_stage
 from ipujax.pipelines.state import StageOutput, changes, with_changes
@@ -193,11 +194,17 @@ class Unpipelined:
           replicas: how many there are.
         """
         output = self.request.optimizer(*last)
-        state = output.opt.init(self.variables) if self.state is None else self.state
+        state = self.state
+        if state is None:
+            state = initial_state(output.opt, self.variables)
         if replicas > 1 and averages(output.opt):
-            gradients = jax.tree.map(lambda g: g / replicas, summed)
+            gradients = jax.tree.map(lambda total: total / replicas, summed)
         dtype_of = self.request.accumulation_dtype
-        cast = jax.tree.map(
-            lambda g, v: g.astype(dtype_of(jax.typeof(v))), gradients, self.variables
-        )
+
+        def cast_gradient(gradient: jax.Array, variable: jax.Array) -> jax.Array:
+            if not is_trained(variable):
+                return gradient
+            return gradient.astype(dtype_of(jax.typeof(variable)))
+
+        cast = jax.tree.map(cast_gradient, gradients, self.variables)
         return updated_by(output, cast, jax.tree.map(jnp.asarray, state), self.variables)

@@ -143,5 +143,7 @@ class Inference(DeviceLoop):
 def summed(array: Any, axes: tuple[int, ...]) -> np.ndarray:
     """A sum over some axes, of floats in 64 bits."""
     values = np.asarray(array)
-    is_float = jnp.issubdtype(values.dtype, jnp.floating)
-    return np.sum(values, axis=axes, dtype=np.float64 if is_float else None)
+    wide: Any = None
+    if jnp.issubdtype(values.dtype, jnp.inexact):
+        wide = np.complex128 if np.iscomplexobj(values) else np.float64
+    return np.sum(values, axis=axes, dtype=wide)

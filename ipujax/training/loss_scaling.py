@@ -135,7 +135,10 @@ def scaled(
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         rest = dict(state)
         scale: Scale = rest.pop("scale")
-        gradients = {n: g.astype("float32") / scale.factor for n, g in _others(updates).items()}
+        gradients = {
+            name: gradient.astype(jnp.promote_types(gradient.dtype, "float32")) / scale.factor
+            for name, gradient in _others(updates).items()
+        }
         given: Any = optimizer.update(gradients, rest, _others(params))
         changes, after = given
         balance = sum(value.astype("float32") for value in factors_in(updates).values())

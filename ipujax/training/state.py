@@ -19,7 +19,7 @@ class TrainState:
     """Everything that a training goes on from; a pytree.
 
     Attributes:
-      variables: what is trained, floating-point arrays.
+      variables: what is trained: its leaves of float and complex. Other leaves stay as they are.
       optimizer_state: of the optimizer, for these variables.
       state: what the model changes without training it, such as moving statistics; None for none.
       step: weight updates so far, or what `Training.step_size` makes of them.
@@ -52,7 +52,7 @@ def on_device(tree: Tree) -> Tree:
     """Arrays whose dtypes give way to no other, as those of Python numbers would."""
 
     def strong(leaf: Tree) -> jax.Array:
-        if isinstance(leaf, jax.Array) and not leaf.weak_type:
+        if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):  # keys have none
             return leaf
         array = jnp.asarray(leaf)
         return lax.convert_element_type(array, array.dtype)

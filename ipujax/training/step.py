@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from ipujax import loops
 from ipujax.cross_replica_ops import cross_replica_mean
@@ -22,6 +21,7 @@ from ipujax.optimizers import CrossReplicaOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
 from ipujax.optimizers.accumulation import added
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
+from ipujax.optimizers.trained_leaves import apply_updates, is_trained, without_untrained
 from ipujax.training.checks import check
 from ipujax.training.state import StepOutput, Tree
 
@@ -55,7 +55,7 @@ def averaged_state(state: Tree) -> Tree:
     """The untrained state as all replicas leave it: the mean of what each one has."""
 
     def mean(leaf: jax.Array) -> jax.Array:
-        return cross_replica_mean(leaf) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        return cross_replica_mean(leaf) if is_trained(leaf) else leaf
 
     return jax.tree.map(mean, state)
 
@@ -147,7 +147,7 @@ class Step:
             optimizers.append(self.optimizer if output.optimizer is None else output.optimizer)
             return output.loss, output._replace(optimizer=None)
 
-        (loss, output), gradients = jax.value_and_grad(loss_of, has_aux=True)(variables)
+        (loss, output), gradients = differentiated(loss_of, variables)
         return self._reported(optimizers[-1], gradients, variables, output._replace(loss=loss))
 
     def _reported(
@@ -155,6 +155,7 @@ class Step:
     ) -> tuple[Any, Tree, Tree]:
         self.queues[1].enqueue(output.loss if output.send is None else output.send)
         optimizer = reduced(optimizer, self.replica_reduction)
+        gradients = without_untrained(gradients, variables)
         return optimizer, mapped_gradients(optimizer, gradients, variables), output.state
 
     def sums(self, outer: Sequence[Tree], inputs: Sequence[Tree]) -> tuple[Tree, Tree]:
@@ -166,6 +167,7 @@ class Step:
         method, count = self.reduction, self.count
         running = method is Reduction.RUNNING_MEAN
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
+        zeros = without_untrained(zeros, outer[0])
 
         def micro_batch(  # reports call its variables as its parameters
             variables: Tree,
@@ -190,7 +192,30 @@ class Step:
         return final[5], final[4]
 
 
+def differentiated(loss_of: Callable[[Tree], tuple[Any, Any]], variables: Tree) -> Any:
+    """The loss of some variables with what comes beside it, and the gradients of the trained ones.
+
+    Args:
+      loss_of: variables -> the loss, and what comes beside it.
+      variables: a pytree; leaves that are neither of float nor of complex have no gradient.
+
+    Returns:
+      `(loss, others), gradients`; the gradient of a leaf that is not trained is None.
+    """
+    leaves, structure = jax.tree.flatten(variables)
+    places = [place for place, leaf in enumerate(leaves) if is_trained(leaf)]
+
+    def loss_of_trained(trained: list[jax.Array]) -> tuple[Any, Any]:
+        known = dict(zip(places, trained, strict=True))
+        return loss_of(structure.unflatten([known.get(i, x) for i, x in enumerate(leaves)]))
+
+    differentiate = jax.value_and_grad(loss_of_trained, has_aux=True)
+    result, found = differentiate([leaves[place] for place in places])
+    gradients = dict(zip(places, found, strict=True))
+    return result, structure.unflatten([gradients.get(i) for i in range(len(leaves))])
+
+
 def _updated(optimizer: Any, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:
     """New variables, and the optimizer's new state."""
     updates, state = apply_gradients(optimizer, gradients, state, variables)
-    return optax.apply_updates(variables, updates), state
+    return apply_updates(variables, updates), state

@@ -19,6 +19,7 @@ from ipujax.gradient_accumulation import (
     parse_reduction_method,
 )
 from ipujax.optimizers.accumulation import dtype_chooser
+from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.pipelines.arguments import OptimizerFunctionOutput, is_optimizer
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
@@ -58,7 +59,7 @@ class Training(DeviceLoop):
         the element, the same in all steps of that loop.
       state_reduction: `reduce(before, after)` gives, on every replica, the untrained state that a
         device loop leaves, from that before it and the replica's own after it; None for the mean
-        of the floating-point leaves.
+        of the leaves of float and complex.
       outfeed_mode: ALL keeps what every micro-batch sends until the device loop ends, LAST the
         last one's.
       device: the logical device; that of the `ipu_scope` around, or the first one, by default.
@@ -106,7 +107,7 @@ class Training(DeviceLoop):
                     "a function that makes the optimizer cannot say what its initial state is",
                     "give optimizer_state=opt.init(variables)",
                 )
-            optimizer_state = self.optimizer.init(variables)
+            optimizer_state = initial_state(self.optimizer, variables)
         return TrainState(*on_device((variables, optimizer_state, state)))
 
     @api_boundary
@@ -219,5 +220,5 @@ class Training(DeviceLoop):
     @property
     def _accumulator_dtype(self) -> Callable[[jax.Array], np.dtype[Any]]:
         return dtype_chooser(
-            self.accumulation_dtype, "accumulation_dtype", jnp.floating, TrainingError
+            self.accumulation_dtype, "accumulation_dtype", jnp.inexact, TrainingError
         )

@@ -19,6 +19,7 @@ from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import methods, popart
 from ipujax.poptorch.optim.attributes import Optimizer
+from ipujax.poptorch.optim.complex_parts import COMPLEX, in_single, is_complex, numbers_like
 from ipujax.poptorch.optim.lamb import LAMB
 from ipujax.poptorch.optim.methods import Kept, Method, Parameter, Settings, Slot
 from ipujax.poptorch.optim.optimizers import AdamW
@@ -217,7 +218,9 @@ class Rule:
         """A slot of a variable, of what torch or a file has for it, or None."""
         dtype, shape = self.types.of(slot), tuple(like.shape) if slot.order else ()
         if value is None:
-            return jnp.full(shape, slot.initial, dtype)
+            return self._begun(slot, like)
+        if slot.order and is_complex(like):
+            dtype = COMPLEX
         if isinstance(value, torch.Tensor):
             value = to_jax(value)
         if jnp.shape(value) != shape:
@@ -235,14 +238,17 @@ class Rule:
         for group, settings in zip(self.groups, self.fresh, strict=True):
             slots = self.method.slots(settings, group.on)
             for name in group.names:
-                shape = jnp.shape(params[name])
-                kept[name] = {
-                    slot.name: jnp.full(
-                        shape if slot.order else (), slot.initial, self.types.of(slot)
-                    )
-                    for slot in slots
-                }
+                kept[name] = {slot.name: self._begun(slot, params[name]) for slot in slots}
         return {"hyper": self.hypers, "state": kept}
+
+    def _begun(self, slot: Slot, variable: Any) -> jax.Array:
+        """A slot before the first step; of complex numbers both parts begin alike."""
+        if not slot.order:
+            return jnp.full((), slot.initial, self.types.of(slot))
+        initial, dtype = slot.initial, self.types.of(slot)
+        if is_complex(variable):
+            initial, dtype = complex(initial, initial), COMPLEX
+        return jnp.full(tuple(variable.shape), initial, dtype)
 
     def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Arrays, State]:
         hyper = state["hyper"]
@@ -254,21 +260,29 @@ class Rule:
                 if name not in gradients:
                     continue
                 gradient = -gradients[name] if group.maximizes else gradients[name]
-                before = {slot: _single(array) for slot, array in kept[name].items()}
-                value = _single(params[name])
-                changes[name], after = self.method.change(
+                before = {slot: in_single(array) for slot, array in kept[name].items()}
+                value = in_single(params[name])
+                change, after = self.method.change(
                     Parameter(gradient, value, before, numbers, group.on)
                 )
-                dtypes = {slot: array.dtype for slot, array in kept[name].items()}
-                kept[name] = {slot: array.astype(dtypes[slot]) for slot, array in after.items()}
+                changes[name] = numbers_like(change, params[name])
+                slots = kept[name]
+                kept[name] = {
+                    slot: numbers_like(array, slots[slot]).astype(slots[slot].dtype)
+                    for slot, array in after.items()
+                }
         return changes, {"hyper": hyper, "state": kept}
 
     def _unscaled(self, gradients: Any, state: State) -> Arrays:
-        """The gradients of the loss itself, in float32, no longer than they may be."""
+        """The gradients of the loss itself, in float32, no longer than they may be.
+
+        Those of complex parameters are as PyTorch has them, the conjugates of JAX's.
+        """
         hyper = state["hyper"]
         factor = 1 / hyper["loss_scaling"]
         mine = {name for group in self.groups for name in group.names}
-        found = {name: _single(g) * factor for name, g in gradients.items() if name in mine}
+        own = {name: jnp.conj(g) for name, g in gradients.items() if name in mine}
+        found = {name: in_single(g) * factor for name, g in own.items()}
         if not self.clips:
             return found
         norm = jnp.sqrt(sum(jnp.sum(g * g) for g in found.values()))
@@ -306,11 +320,11 @@ def rule_of(
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         trained = [p for p in group["params"] if p.requires_grad and id(p) in names]
         for parameter in trained:
-            if not parameter.is_floating_point():
+            if not (parameter.is_floating_point() or parameter.is_complex()):
                 raise check.refuse(
-                    f"parameter {names[id(parameter)]!r} is {parameter.dtype}, which cannot be "
-                    "trained on an IPU",
-                    "keep its real and imaginary parts in two parameters",
+                    f"parameter {names[id(parameter)]!r} is {parameter.dtype}, which has no "
+                    "gradient",
+                    "make it a buffer, or cast it to a dtype of float or complex",
                 )
         mine = tuple(names[id(p)] for p in trained)
         groups.append(Group(mine, method.switches(own), bool(group.get("maximize", False))))
@@ -375,7 +389,3 @@ def _hyper(method: Method, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
             "max_grad_norm": getattr(optimizer, "max_grad_norm", math.inf),
         },
     )
-
-
-def _single(array: Any) -> jax.Array:
-    return jnp.asarray(array).astype(jnp.float32)

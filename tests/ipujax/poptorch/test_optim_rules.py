@@ -299,6 +299,3 @@ def test_what_is_not_known_is_refused_with_what_is() -> None:
         rules.rule_of(T.LBFGS(parameters_of().values()), {})
     with pytest.raises(TypeError, match=r"an optimizer of torch\.optim"):
         rules.rule_of(optax.sgd(0.1), {})  # pyright: ignore
-    complex_one = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
-    with pytest.raises(poptorch.Error, match=r"'z' is torch\.complex64"):
-        rules.rule_of(T.SGD([complex_one], lr=0.1), {id(complex_one): "z"})
