@@ -17,6 +17,7 @@ import numpy as np
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
 from ipujax.host.elements import as_array, iterate
+from ipujax.host.keys import keys_to_words
 from ipujax.host.worker import Worker
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
@@ -181,7 +182,7 @@ class _Sink:
 
     def take(self, element: Any) -> int:
         """Gives the element's size in bytes."""
-        leaves = [as_array(leaf) for leaf in jax.tree.leaves(element)]
+        leaves = [as_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
         if not self.count:
             self._buffers = [np.empty_like(leaf) for leaf in leaves]
         form, first = _form(leaves), _form(self._buffers)

@@ -12,6 +12,7 @@ from ipujax.checks.arguments import is_series
 from ipujax.errors import FeedError, OutOfRangeError
 from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
+from ipujax.host.keys import words_to_keys
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.flags import SyntheticDataCategory, poplar_flags
@@ -155,6 +156,10 @@ class IPUInfeedQueue(Queue):
         """What an element becomes, with avals in the place of arrays."""
         return _arguments(self.structure, self.avals)
 
+    def arguments_of(self, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What an element becomes whose leaves are these: of typed keys, their words."""
+        return _arguments(self.structure, leaves)
+
     @property
     def reader(self) -> Reader:
         """What reads the elements: of the data set, or synthetic ones."""
@@ -211,7 +216,7 @@ class IPUInfeedQueue(Queue):
                 rows = self.rows(1)
             except OutOfRangeError:
                 raise exhausted(self, count, number, None) from None
-            yield jax.tree.unflatten(self.structure, [row[0] for row in rows])
+            yield words_to_keys(jax.tree.unflatten(self.structure, [row[0] for row in rows]))
 
     def _initialize(self) -> None:
         with self.changed:
@@ -230,7 +235,7 @@ class IPUInfeedQueue(Queue):
 
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    element = jax.tree.unflatten(structure, leaves)
+    element = words_to_keys(jax.tree.unflatten(structure, leaves))
     if is_series(element):
         if len(element) == 1 and isinstance(element[0], dict):
             return [], element[0]

@@ -15,9 +15,10 @@ import numpy as np
 from ipujax import events
 from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
+from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, deprecated
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import is_number, jaxpr, lists, ops
+from lowering import dtype_name, is_number, jaxpr, lists, ops
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
@@ -97,7 +98,7 @@ class IPUOutfeedQueue(Queue):
         Under differentiation the values themselves are sent, once. Returns None, so that the
         original's habit of returning the operation from a loop body goes on working.
         """
-        leaves, structure = jax.tree.flatten(tensors)
+        leaves, structure = jax.tree.flatten(keys_to_words(tensors))
         arrays = [self._array(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         tracing.note_enqueue(self, line)
@@ -108,9 +109,8 @@ class IPUOutfeedQueue(Queue):
         array = jnp.asarray(leaf)
         if not is_number(array.dtype):
             raise FeedError(
-                f"outfeed `{self.name}`: a {array.dtype} cannot be sent to the host at "
-                f"{jaxpr.current_user_line() or 'an unknown line'}; send a key's "
-                "jax.random.key_data"
+                f"outfeed `{self.name}`: a {dtype_name(array)} cannot be sent to the host at "
+                f"{jaxpr.current_user_line() or 'an unknown line'}; send numbers or keys"
             )
         return array
 
@@ -275,7 +275,8 @@ class _Block:
 
     def first(self) -> tuple[Any, _Block | None]:
         """The first element, and a block of the others if there are any."""
-        element = jax.tree.unflatten(self.structure, [array[0] for array in self.arrays])
+        leaves = [array[0] for array in self.arrays]
+        element = words_to_keys(jax.tree.unflatten(self.structure, leaves))
         if self.count == 1:
             return element, None
         rest = [array[1:] for array in self.arrays]
@@ -300,4 +301,4 @@ class _Block:
 def _joined(blocks: Sequence[_Block]) -> Any:
     columns = zip(*(block.arrays for block in blocks), strict=True)
     leaves = [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in columns]
-    return jax.tree.unflatten(blocks[0].structure, leaves)
+    return words_to_keys(jax.tree.unflatten(blocks[0].structure, leaves))

@@ -7,6 +7,7 @@ plain `jax.jit` marks mean nothing.
 from __future__ import annotations
 
 import contextlib
+import numbers
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -84,17 +85,18 @@ def current_device() -> str | None:
 
 
 @contextlib.contextmanager
-def ipu_jit_scope(ipu_scope: str) -> Generator[None]:
+def ipu_jit_scope(ipu_scope: str | int) -> Generator[None]:
     """Names a set of operations that belong together.
 
     One function is one program here, so scopes are compiled together in any case; the name is in
     the equations' name stacks, for profiles and reports.
 
     Args:
-      ipu_scope: the name.
+      ipu_scope: the name, or a number that stands for one, as the original's own `ipu_scope` used.
     """
-    _check.text(ipu_scope, "the name of ipu_jit_scope")
-    with jax.named_scope(marks.write(marks.JIT_SCOPE, ipu_scope)):
+    if isinstance(ipu_scope, bool) or not isinstance(ipu_scope, numbers.Integral):
+        _check.instance(ipu_scope, str, "the name of ipu_jit_scope", "a string or an integer")
+    with jax.named_scope(marks.write(marks.JIT_SCOPE, str(ipu_scope))):
         yield
 
 

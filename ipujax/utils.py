@@ -255,13 +255,14 @@ def _elements(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
     import jax
 
     from ipujax.host.elements import as_array, iterate  # late, as JAX: the module serves tools too
+    from ipujax.host.keys import keys_to_words
 
     if hasattr(dataset, "_export_elements"):
         elements = dataset._export_elements(count)
     else:
         elements = iterate(dataset)
     for element in itertools.islice(elements, count):
-        yield [as_array(leaf) for leaf in jax.tree.leaves(element)]
+        yield [as_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
 
 
 def _signature(leaves: list[np.ndarray[Any, Any]]) -> list[str]:

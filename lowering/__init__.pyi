@@ -18,10 +18,12 @@ from lowering import serialized as serialized
 from lowering import svg as svg
 from lowering import variants as variants
 from lowering.avals import dtype_name as dtype_name
+from lowering.avals import has_sub_byte_elements as has_sub_byte_elements
 from lowering.avals import is_number as is_number
 from lowering.avals import shape_of as shape_of
 from lowering.avals import signature_of as signature_of
 from lowering.avals import size_in_bytes as size_in_bytes
+from lowering.avals import size_of as size_of
 from lowering.callbacks import calls_back as calls_back
 from lowering.callbacks import exchange_callbacks as exchange_callbacks
 from lowering.compiler import lower as lower
@@ -34,6 +36,8 @@ from lowering.errors import LoweringError as LoweringError
 from lowering.errors import OutsideCompilationError as OutsideCompilationError
 from lowering.errors import ShardError as ShardError
 from lowering.errors import TargetError as TargetError
+from lowering.float0 import booleans_for_float0 as booleans_for_float0
+from lowering.float0 import is_float0 as is_float0
 from lowering.foreign import foreign_code as foreign_code
 from lowering.fusion.fuse import fuse as fuse
 from lowering.fusion.fuse import is_one_kernel as is_one_kernel

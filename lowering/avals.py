@@ -42,6 +42,19 @@ def size_in_bytes(aval: Aval) -> int:
     return size_of(aval) * aval.dtype.itemsize
 
 
+def has_sub_byte_elements(aval: Aval) -> bool:
+    """Whether the elements of an array have fewer than 8 bits, as those of int4 do."""
+    return _has_sub_byte_elements(aval.dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_sub_byte_elements(dtype: Any) -> bool:
+    numpy = jax.numpy
+    if numpy.issubdtype(dtype, numpy.integer):
+        return numpy.iinfo(dtype).bits < 8
+    return bool(numpy.issubdtype(dtype, numpy.floating)) and numpy.finfo(dtype).bits < 8
+
+
 def is_number(dtype: Any) -> bool:
     """Whether JAX computes with a NumPy dtype; bfloat16 and its like are NumPy's kind V."""
     kinds = (jax.numpy.number, jax.numpy.bool_)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
 from ipujax.checks.structures import shown
@@ -16,7 +17,7 @@ from ipujax.distribution.holding import holder
 from ipujax.distribution.instance import ALONE, Instance
 from ipujax.distribution.join import here
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
-from lowering import Ref, is_ref, jaxpr
+from lowering import Ref, is_float0, is_ref, jaxpr, shape_of
 
 Given = tuple[tuple[object, ...], dict[str, object]]
 """The arguments of a call: by position, and by keyword."""
@@ -163,6 +164,43 @@ class Refs:
 
 
 @dc.dataclass(frozen=True)
+class Tangents:
+    """The arguments and results of float0, as gradients of integers are; a program has booleans.
+
+    Attributes:
+      arguments: the number and the shape of each flat argument that is one.
+      results: the same of flat results.
+    """
+
+    arguments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    results: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, closed: jaxpr.ClosedJaxpr) -> Tangents:
+        """Those of a function of flat arguments."""
+        arguments, results = (
+            tuple((n, shape_of(aval)) for n, aval in enumerate(avals) if is_float0(aval))
+            for avals in (closed.in_avals, closed.out_avals)
+        )
+        return cls(arguments, results)
+
+    def taken(self, flat: list[object]) -> list[object]:
+        """Flat arguments as the program takes them."""
+        for number, _ in self.arguments:
+            leaf = flat[number]
+            if is_float0(leaf):  # of others the program says what it wants
+                flat[number] = np.zeros(shape_of(leaf), np.bool_)
+        return flat
+
+    def given(self, flat: Sequence[object]) -> list[object]:
+        """Flat results as the user gets them."""
+        results = list(flat)
+        for number, shape in self.results:
+            results[number] = np.zeros(shape, jax.dtypes.float0)
+        return results
+
+
+@dc.dataclass(frozen=True)
 class Signature:
     """How arguments and results of a user's function become flat ones, for one kind of arguments.
 
@@ -177,6 +215,7 @@ class Signature:
       holders: of each flat argument the process that alone has it; nothing where all have all.
       parameters: what the user's function calls the arguments at `positions`; () if unknown.
       names: what the first of the flat arguments are called in the place of that.
+      tangents: which flat arguments and results are of float0.
     """
 
     name: str
@@ -189,6 +228,7 @@ class Signature:
     holders: tuple[int | None, ...] = ()
     parameters: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    tangents: Tangents = dc.field(default_factory=Tangents)
 
     def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """The flat dynamic arguments of a call; the Refs that the function closes over come last.
@@ -202,10 +242,13 @@ class Signature:
                 f"`{self.name}` was lowered for arguments of structure {shown(self.in_tree)}, "
                 f"and called with {shown(structure)}: {_difference(self.in_tree, structure)}"
             )
-        return [*leaves, *self.refs.closed_over]
+        flat: list[object] = [*leaves, *self.refs.closed_over]
+        return self.tangents.taken(flat) if self.tangents.arguments else flat
 
     def unflatten(self, flat: Sequence[object]) -> object:
         """The function's result, which the first of some flat values are."""
+        if self.tangents.results:
+            flat = self.tangents.given(flat)
         return tree_unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
 
     def argument_names(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -42,6 +42,18 @@ if TYPE_CHECKING:
     from ipujax.targets import Target
 
 
+def _named_float0(
+    avals: Sequence[jaxpr.Aval], tangents: Sequence[tuple[int, tuple[int, ...]]]
+) -> list[jaxpr.Aval]:
+    """Avals of flat arrays, with float0 where a program has booleans for it."""
+    shapes = dict(tangents)
+    float0 = jax.dtypes.float0
+    return [
+        jax.ShapeDtypeStruct(shapes[number], float0) if number in shapes else aval
+        for number, aval in enumerate(avals)
+    ]
+
+
 @lists("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
 class Traced:
@@ -75,12 +87,15 @@ class Traced:
     def in_avals(self) -> object:
         """Shapes and dtypes of the arguments, `(args, kwargs)` without the static ones."""
         tree = self.signature.in_tree
-        return jax.tree.unflatten(tree, self.jaxpr.in_avals[: tree.num_leaves])
+        avals = _named_float0(self.jaxpr.in_avals, self.signature.tangents.arguments)
+        return jax.tree.unflatten(tree, avals[: tree.num_leaves])
 
     @property
     def out_avals(self) -> object:
         """Shapes and dtypes of the result."""
-        return self.signature.unflatten(self.jaxpr.out_avals)
+        tree = self.signature.out_tree
+        avals = _named_float0(self.jaxpr.out_avals, self.signature.tangents.results)
+        return jax.tree.unflatten(tree, avals[: tree.num_leaves])
 
     @property
     def queues(self) -> tuple[Queue, ...]:

@@ -9,11 +9,11 @@ import jax
 
 from ipujax import events
 from ipujax.driver import tracing
-from ipujax.driver.arguments import Refs, Settings, Signature, parameter_names, struct
+from ipujax.driver.arguments import Refs, Settings, Signature, Tangents, parameter_names, struct
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
 from ipujax.errors import EnqueueError, LeakedValueError
-from lowering import closed_over_refs, is_ref, jaxpr, ops
+from lowering import booleans_for_float0, closed_over_refs, is_ref, jaxpr, ops
 
 
 def trace_function(
@@ -51,6 +51,8 @@ def trace_function(
     _check_leaks(settings.name, trace)
     _check_enqueues(frames, trace.jaxpr)
     closed, closed_over = closed_over_refs(trace.jaxpr)
+    tangents = Tangents.of(closed)
+    closed = booleans_for_float0(closed)
     arguments, in_tree = jax.tree.flatten(trace.args_info)
     inputs = [*jax.tree.leaves(structs), *closed_over]
     positions = tuple(i for i, leaf in enumerate(inputs) if is_ref(leaf))
@@ -65,6 +67,7 @@ def trace_function(
         refs=Refs(positions, tuple(closed_over)),
         names=settings.names,
         holders=settings.holders(jax.tree.leaves(dynamic)),
+        tangents=tangents,
     )
     return Traced(settings, closed, signature)
 

@@ -11,9 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ipujax.engine.lanes import host_cores
 from ipujax.host.session import Leaf
+from lowering import has_sub_byte_elements, is_number, size_of
 
 Struct = jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct]
 """What XLA is told of an operand: of an array, or of a list of them."""
@@ -30,12 +33,19 @@ class Compiled:
 
     def __init__(self, jitted: jax.stages.Wrapped, structs: Sequence[Struct], waits: bool):
         self._jitted, self._structs, self._waits = jitted, structs, waits
+        # JAX 0.10.2 has an executable refuse committed arrays of fewer than 8 bits, of which it
+        # believes the layout to be another than XLA's; its own dispatch runs what was compiled.
+        self._is_called_by_jit = any(has_sub_byte_elements(s) for s in jax.tree.leaves(structs))
         self._lowered: jax.stages.Lowered | None = None
         self._executable: jax.stages.Compiled | None = None
+        self._empty: list[int] = []
 
     def __call__(self, *operands: Any) -> list[jax.Array]:
         """Runs it on arrays of JAX's, committed to its devices or to none."""
-        results = (self._executable or self.compile())(*operands)
+        executable = self._executable or self.compile()
+        results = (self._jitted if self._is_called_by_jit else executable)(*operands)
+        if self._empty:
+            results = self._with_shards(results)
         return jax.block_until_ready(results) if self._waits else results
 
     def from_numpy(self, *operands: Leaf) -> list[jax.Array]:
@@ -44,7 +54,21 @@ class Compiled:
         jit brings them to the device in half the time, and lets go of them when it has: it finds
         what was compiled, unless an array is committed.
         """
-        return self._jitted(*operands)
+        results = self._jitted(*operands)
+        return self._with_shards(results) if self._empty else results
+
+    def _with_shards(self, results: Sequence[jax.Array]) -> list[jax.Array]:
+        """The results, with others in the place of those of several devices without elements.
+
+        XLA gives each device the whole of such an array, whatever JAX says of it.
+        """
+        arrays = list(results)
+        for number in self._empty:
+            result = arrays[number]
+            # NumPy's need no compiling, but NumPy knows no keys.
+            zeros: Any = np.zeros if is_number(result.dtype) else jnp.zeros
+            arrays[number] = jax.device_put(zeros(result.shape, result.dtype), result.sharding)
+        return arrays
 
     def lower(self) -> jax.stages.Lowered:
         """Traces it, unless that has been done."""
@@ -55,7 +79,15 @@ class Compiled:
     def compile(self) -> jax.stages.Compiled:
         """Compiles it, unless that has been done."""
         if self._executable is None:
-            self._executable = self.lower().compile()
+            lowered = self.lower()
+            self._executable = lowered.compile()
+            results = jax.tree.leaves(lowered.out_info)
+            homes = jax.tree.leaves(self._executable.output_shardings)
+            self._empty = [
+                number
+                for number, (result, home) in enumerate(zip(results, homes, strict=True))
+                if not size_of(result) and home.num_devices > 1
+            ]
         return self._executable
 
 

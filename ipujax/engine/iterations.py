@@ -97,13 +97,18 @@ class Rows:
 
 def _reading(machine: Machine, s: ir.Slice) -> Compiled:
     whole = machine.placement.replicated(_row, s.ipu, [0, None], [0])
-    return machine.compilation.add(whole, [machine.struct(s.stacked, s.ipu), _index(machine, s)])
+    structs = [machine.struct(s.stacked, s.ipu), _index(machine, s)]
+    homes = machine.placement.result_homes(s.ipu, [0])
+    return machine.compilation.add(whole, structs, out_shardings=homes)
 
 
 def _writing(machine: Machine, s: ir.Stack) -> Compiled:
     whole = machine.placement.replicated(_with_row, s.ipu, [0, 0, None], [0])
     structs = [machine.struct(value, s.ipu) for value in (s.stacked, s.element)]
-    return machine.compilation.add(whole, [*structs, _index(machine, s)], donate_argnums=0)
+    homes = machine.placement.result_homes(s.ipu, [0])
+    return machine.compilation.add(
+        whole, [*structs, _index(machine, s)], donate_argnums=0, out_shardings=homes
+    )
 
 
 def _blank(machine: Machine, s: ir.Stack) -> Compiled:

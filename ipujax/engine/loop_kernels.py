@@ -83,7 +83,12 @@ def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
     whole = placement.replicated(partial(loop.chunk, capacity), loop.ipu, in_axes, out_axes)
     donated = tuple(range(1, 1 + len(loop.node.carry)))
     return LoopKernel(
-        machine.compilation.add(whole, [count, *held, *elements], donate_argnums=donated),
+        machine.compilation.add(
+            whole,
+            [count, *held, *elements],
+            donate_argnums=donated,
+            out_shardings=placement.result_homes(loop.ipu, out_axes),
+        ),
         machine.bringing([count, *elements], loop.ipu),
     )
 

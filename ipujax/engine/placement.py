@@ -120,6 +120,18 @@ class Placement:
         home = None if self.is_default else self.sharding(ipu, axis)
         return struct_of(shape, aval, home)
 
+    def result_homes(self, ipu: int, axes: Sequence[Axis]) -> list[jax.sharding.Sharding] | None:
+        """What jit is told of where the results of `replicated` are, by the axes of their replicas.
+
+        XLA says of arrays without elements that they are everywhere, and JAX believes it.
+
+        Returns:
+          None where JAX knows it by itself: where replicas share their devices.
+        """
+        if not self.spread or self.replicas == 1:
+            return None
+        return [self.sharding(ipu, axis) for axis in axes]
+
     def of_first_ipu(self) -> Placement:
         """The same replicas, with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)

@@ -93,7 +93,9 @@ class Machine:
         """A function that copies so many values of an IPU, for those who overwrite theirs."""
         if not values:
             return lambda: []
-        return self.compilation.add(_copies, [self.struct(value, ipu) for value in values])
+        structs = [self.struct(value, ipu) for value in values]
+        homes = self.placement.result_homes(ipu, [0] * len(structs))
+        return self.compilation.add(_copies, structs, out_shardings=homes)
 
     def is_hosted(self, value: ir.ValueId) -> bool:
         """Whether a value comes from the host: an argument or a constant."""
@@ -163,7 +165,9 @@ class Machine:
             in_axes, out_axes = [0] * len(node.reads), [0] * len(node.writes)
             whole = placement.replicated(kernel, node.ipu, in_axes, out_axes)
             # A kernel that reads nothing would run wherever JAX likes.
-            home = None if node.reads else where
+            home: Any = placement.result_homes(node.ipu, out_axes)
+            if not node.reads:
+                home = where
             structs = [placement.struct(aval, node.ipu) for aval in node.kernel.jaxpr.in_avals]
             self._kernels[key] = self.compilation.add(
                 whole, structs, donate_argnums=spare, out_shardings=home
@@ -230,7 +234,9 @@ class Machine:
             return None
         shared, each = [None] * len(values), [0] * len(values)
         whole = self.placement.replicated(lambda *xs: list(xs), ipu, shared, each)
-        return self.compilation.add(whole, [self.struct(value, ipu, None) for value in values])
+        structs = [self.struct(value, ipu, None) for value in values]
+        homes = self.placement.result_homes(ipu, each)
+        return self.compilation.add(whole, structs, out_shardings=homes)
 
     def stream_in(self, node: ir.StreamIn) -> Step:
         """Takes an element."""
@@ -281,7 +287,11 @@ class Machine:
         swap = None
         if self.placement.replicas > 1 and node.count is not None:
             structs = [self.struct(value, node.ipu) for value in node.reads]
-            swap = self.compilation.add(lambda *xs: [jnp.moveaxis(x, 0, 1) for x in xs], structs)
+            swap = self.compilation.add(
+                lambda *xs: [jnp.moveaxis(x, 0, 1) for x in xs],
+                structs,
+                out_shardings=self.placement.result_homes(node.ipu, [1] * len(structs)),
+            )
 
         def run(values: Values, session: Session) -> None:
             leaves = [load(values[place]) for place in reads]

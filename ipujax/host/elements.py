@@ -16,6 +16,7 @@ import numpy as np
 from ipujax import events
 from ipujax.checks.structures import shown
 from ipujax.errors import FeedError, InternalError
+from ipujax.host.keys import is_key, keys_to_words
 from ipujax.host.worker import P, T, Worker
 from lowering import is_number, jaxpr
 
@@ -96,6 +97,7 @@ class Elements:
         self._kept: collections.deque[Leaves] = collections.deque()
         self._read = 0
         self._ended = False
+        self._has_keys = False
         self._error: BaseException | None = None
         self._worker: Worker | None = None
         self._is_in_memory = type(dataset) in (list, tuple, np.ndarray)
@@ -178,7 +180,9 @@ class Elements:
         return error
 
     def _read_first(self, iterator: Iterator[Any]) -> None:
-        leaves, structure = jax.tree.flatten(next(iterator))
+        element = next(iterator)
+        self._has_keys = any(map(is_key, jax.tree.leaves(element)))
+        leaves, structure = jax.tree.flatten(keys_to_words(element))
         arrays = [np.array(self._array(number, leaf)) for number, leaf in enumerate(leaves)]
         for number, array in enumerate(arrays):
             if not is_number(array.dtype):
@@ -201,6 +205,8 @@ class Elements:
             if target.cancelled or (self._worker is not None and self._worker.ends):
                 return
             element = next(iterator)
+            if self._has_keys:
+                element = keys_to_words(element)
             try:
                 leaves = flatten(element)
             except (ValueError, TypeError):
@@ -231,8 +237,7 @@ class Elements:
         if isinstance(leaf, jax.Array) and not is_number(leaf.dtype):
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self._read} is a {leaf.dtype}, "
-                "which cannot be sent to a device; yield its jax.random.key_data, and call "
-                "jax.random.wrap_key_data in the loop"
+                "which that of the first element was not; yield keys in all elements, or in none"
             )
         return as_array(leaf)
 

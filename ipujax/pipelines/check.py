@@ -170,10 +170,9 @@ def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
     """What the queue's next elements, which stay in it, add to the first stage's arguments."""
     if queue is None:
         return [Arguments((), {})] * count
-    args, kwargs = queue.arguments()
-    structure = jax.tree.structure(Arguments(tuple(args), kwargs))
     rows = queue.rows(count, keep=True)
-    return [structure.unflatten([row[i] for row in rows]) for i in range(count)]
+    elements = [queue.arguments_of([row[i] for row in rows]) for i in range(count)]
+    return [Arguments(tuple(args), kwargs) for args, kwargs in elements]
 
 
 # --- both runs ------------------------------------------------------------------------------------

@@ -61,9 +61,11 @@ def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
     ]
     try:
         code = bytes(export.export(jax.jit(whole))(*structs).serialize())
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except (ValueError, TypeError, NotImplementedError, KeyError) as error:
+        # Of a dtype that it has no number for, `jax.export` says nothing but the name.
+        cause = f"arrays of {error}" if isinstance(error, KeyError) else error
         raise ExecutableError(
-            f"`{name}` has code that JAX cannot put into a file: {error}",
+            f"`{name}` has code that JAX cannot put into a file: {cause}",
             where=kernel.origin,
             fix="run the program in the process that compiles it",
         ) from error

@@ -16,7 +16,7 @@ import jax
 from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.driver import executable_cache
-from ipujax.driver.arguments import Refs, Signature, Static
+from ipujax.driver.arguments import Refs, Signature, Static, Tangents
 from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
@@ -245,7 +245,17 @@ def _decoded_signature(data: Mapping[str, Json]) -> Signature:
         out_tree=decode_tree(data["out"]),
         donated=tuple(data["donated"]),
         refs=Refs(tuple(data["refs"]), ()),
+        tangents=_decoded_tangents(data.get("float0", {})),
     )
+
+
+def _decoded_tangents(data: Mapping[str, Json]) -> Tangents:
+    """The arguments and results of float0; files of older releases have none."""
+    arguments, results = (
+        tuple((int(number), tuple(map(int, shape))) for number, *shape in data.get(key, ()))
+        for key in ("arguments", "results")
+    )
+    return Tangents(arguments, results)
 
 
 def _decoded_program(content: Content, queues: list[Queue]) -> ir.Program:

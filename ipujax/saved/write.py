@@ -121,6 +121,10 @@ def _encoded_signature(signature: Signature) -> Json:
         "out": encode_tree(signature.out_tree, f"{what}: a result"),
         "donated": signature.donated,
         "refs": signature.refs.positions,
+        "float0": {
+            "arguments": [[n, *shape] for n, shape in signature.tangents.arguments],
+            "results": [[n, *shape] for n, shape in signature.tangents.results],
+        },
     }
 
 

@@ -12,6 +12,7 @@ import jax
 from ipujax.driver.stages import Executable
 from ipujax.errors import OutOfRangeError
 from ipujax.host.elements import as_array, iterate
+from ipujax.host.keys import keys_to_words
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.system.devices import SYSTEM
@@ -109,5 +110,5 @@ class Feeds:
 
 
 def _form(element: Any) -> Hashable:
-    leaves, structure = jax.tree.flatten(element)
+    leaves, structure = jax.tree.flatten(keys_to_words(element))
     return structure, tuple((a.shape, a.dtype) for a in map(as_array, leaves))

@@ -116,7 +116,7 @@ def test_two_scopes_are_one_program() -> None:
     def program(x: jax.Array, y: jax.Array) -> jax.Array:
         with ipu.scopes.ipu_jit_scope("first"):
             z = x @ y
-        with ipu.scopes.ipu_jit_scope("second"):
+        with ipu.scopes.ipu_jit_scope(0):  # as the original's `ipu_scope` calls it
             return x @ z
 
     ones = np.ones((2, 2), np.float32)

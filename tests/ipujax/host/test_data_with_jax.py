@@ -168,12 +168,40 @@ def test_what_is_configured_for_a_thread_holds_for_its_data() -> None:
     np.testing.assert_array_equal(got[:, 0], (1 << 40) + np.arange(40))
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: jax.random.split(jax.random.key(0), 4), lambda: [(1, jax.random.key(0))]]
-)
-def test_typed_keys_are_refused_with_what_to_do(make: Callable[[], Any]) -> None:
-    with pytest.raises(FeedError, match=r"element 0 is a key<fry>.*key_data.*wrap_key_data"):
-        infeed(make()).number_of_tuple_elements  # noqa: B018 - reads
+@pytest.mark.parametrize("engine", ["fused", "replay"])
+def test_typed_keys_arrive_as_keys(engine: str) -> None:
+    """They are carried by the loop, and sent, too."""
+    keys = jax.random.split(jax.random.key(7), 3)
+    source, sink = infeed([{"key": key, "x": np.float32(1)} for key in keys]), outfeed()
+
+    def body(last: Any, key: Any, x: Any) -> Any:
+        sink.enqueue((jax.random.uniform(key) * x, last, key))
+        return key
+
+    first = jax.random.key(1)
+    run = ipu.compile(lambda key: repeat(3, body, [key], source), engine=engine)
+    assert bool(run(first) == keys[2])
+    drawn, last, sent = sink.dequeue()
+    np.testing.assert_array_equal(drawn, jax.vmap(jax.random.uniform)(keys))
+    assert (sent == keys).all()
+    assert bool(last[0] == first)
+    assert (last[1:] == keys[:2]).all()
+
+
+def test_a_data_set_may_be_an_array_of_keys() -> None:
+    keys = jax.random.split(jax.random.key(7), 3)
+    sink = outfeed()
+    run = ipu.compile(
+        lambda: repeat(3, lambda k: sink.enqueue(jax.random.bits(k)), [], infeed(keys))
+    )
+    run()
+    np.testing.assert_array_equal(sink.dequeue(), jax.vmap(jax.random.bits)(keys))
+
+
+def test_a_key_of_another_algorithm_is_another_structure() -> None:
+    source = infeed([jax.random.key(0), jax.random.key(0, impl="rbg")])
+    with pytest.raises(FeedError, match="element 1 is a"):
+        ipu.compile(lambda: repeat(2, lambda k: None, [], source))()
 
 
 def test_raw_keys_are_wrapped_in_the_loop() -> None:
