@@ -27,6 +27,7 @@ from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import insert_checks
 from lowering.passes.insert_copies import insert_copies
 from lowering.passes.keep_small import keep_small
+from lowering.passes.keep_stored import keep_stored
 from lowering.passes.load_late import load_late
 from lowering.passes.merge_copies import merge_copies
 from lowering.passes.number_formats import number_formats
@@ -108,10 +109,10 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     emulates = emulates or bool(faults)
     program = dc.replace(program, instances=options.instances, faults=faults)
     program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
-    # Of kernels: what is in one is of one IPU, one stage and one iteration.
-    for combine in _combining(options):
-        program = show(combine.__name__, combine(program))
-    program = show("load_late", load_late(program))
+    # Of kernels: what is in one is of one IPU, one stage and one iteration. Then the loops are
+    # told what is stored, which only shows in their bodies, and loads go where they are needed.
+    for change in (*_combining(options), keep_stored, load_late):
+        program = show(change.__name__, change(program))
     program = show("insert_copies", insert_copies(program))
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
     program = show("merge_copies", merged)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowering import ir
+from lowering.fusion.drop_storage import drop_storage
 from lowering.fusion.emit import Values, emit
 from lowering.fusion.flatten_loops import flatten_loops
 from lowering.jaxpr import trace_flat
@@ -29,7 +30,7 @@ def fuse(program: ir.Program, hosted: Callable[[ir.Node], bool]) -> ir.Program:
             one kernel, control flow included; a loop in a loop streams as one. In a body without
             hosted branches, elements are taken first and sent last, so that one kernel is left.
     """
-    program = dc.replace(program, body=_collapse(program.body))
+    program = drop_storage(dc.replace(program, body=_collapse(program.body)))
     program = flatten_loops(program, hosted)
     body = _Fuser(program, hosted).sequence(program.body, program.outputs)
     return insert_copies(dc.replace(program, body=body, ipus=1))

@@ -34,6 +34,7 @@ from lowering.ir.tree import Body as Body
 from lowering.ir.tree import Place as Place
 from lowering.ir.tree import births as births
 from lowering.ir.tree import bodies as bodies
+from lowering.ir.tree import needs as needs
 from lowering.ir.tree import opened as opened
 from lowering.ir.tree import reads as reads
 from lowering.ir.tree import streams as streams

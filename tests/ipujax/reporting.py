@@ -58,7 +58,7 @@ def training(
 
     elements, losses = infeed(zeros(batch, width)), outfeed()
 
-    def train(weights: Any) -> Any:
+    def train(weights: Any, **more: Any) -> Any:
         return pipeline(
             [*map(stage, range(stages - 1)), last],
             micro_batches,
@@ -67,6 +67,7 @@ def training(
             optimizer_function=lambda loss: OptimizerFunctionOutput(optax.adam(0.1), loss),
             variables=weights,
             **arguments,
+            **more,
         )
 
     return train, ([struct(width, width)] * stages,)

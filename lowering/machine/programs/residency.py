@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering import ir
-from lowering.ir.tree import needs
 from lowering.jaxpr import user_line
 from lowering.machine.kernels.alive import Alive, Live, Memory
 from lowering.machine.kernels.items import describe
@@ -16,7 +15,13 @@ from lowering.machine.kernels.listing import shape
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import linear
 from lowering.machine.programs.lines import Makers, makers_of
-from lowering.machine.programs.storing import in_streaming_memory, kept_bytes, only_passing
+from lowering.machine.programs.storing import (
+    born_in,
+    kept_bytes,
+    kept_places,
+    only_passing,
+    overwriting,
+)
 from lowering.machine.programs.updates import Updates, in_loops
 from lowering.units import HOST, IpuId, ValueId
 
@@ -105,11 +110,11 @@ class _Walker:
         self.passing = only_passing(program)
         loops = [node for node in ir.walk(program.body) if isinstance(node, _Loop)]
         # What goes on to the next iteration has its place already, and so has what waits in FIFOs.
-        self.leaving = {carry.leaving for node in loops for carry in node.carry}
-        for node in loops:
-            if isinstance(node, ir.Pipeline):
-                self.leaving.update(value for _, value in _waiting(node))
-        self.remotely = in_streaming_memory(program)
+        self.leaving = overwriting(program)
+        for node in (node for node in loops if isinstance(node, ir.Pipeline)):
+            self.leaving.update((value, fifo.ipu) for fifo, value in _waiting(node))
+        self.kept = kept_places(program)
+        self.remotely = {place for place, way in self.kept.items() if way.remote}
 
     def body(
         self,
@@ -174,7 +179,14 @@ class _Walker:
         value, ipu = place
         name = describe(shape(self.program.avals[value]))
         path = self.names.get(value, "")
-        return Live(name, operation, origin, self.lies(value, ipu), category, value, path)
+        laid = self._slice(place) if place in self.kept else self.lies(value, ipu)
+        return Live(name, operation, origin, laid, category, value, path)
+
+    def _slice(self, place: ir.Place) -> Laid:
+        """How what a replica keeps of a stored value lies on its tiles."""
+        whole, parts = shape(self.program.avals[place[0]]), self.program.local_replicas
+        elements = -(-whole.elements // parts) if self.kept[place].sharded else whole.elements
+        return Laid(linear(elements, whole.element_bytes, self.tiles))
 
     def _add(
         self, places: Iterable[ir.Place], operation: str, name: str = "", origin: str = ""
@@ -274,33 +286,35 @@ class _Walker:
         for branch in ir.bodies(node):
             results = set(branch.results)
             self.body(branch.sequence.steps, results)
-            for place in results & _born_in(branch):
+            for place in results & born_in(branch):
                 self._drop(place)
         new: list[ir.Place] = []
         ends = (branch.results for branch in ir.bodies(node))
         for place, *handed in zip(ir.births(node), *ends, strict=True):
             old = next((way for way in handed if way in dying and way in self.buffers), None)
-            if old is None:
+            if old is None and place not in self.remotely:
                 new.append(place)
-            else:
+            elif old is not None:
                 self._take(old, place, self._live(place, "cond", origin=node.origin))
         self._add(new, "cond", origin=node.origin)
 
     def _store(self, node: ir.Store) -> None:
-        place, whole = (node.kept, node.ipu), shape(self.program.avals[node.value])
-        bytes_ = kept_bytes(whole, node.storage, self.program.local_replicas)
+        place = (node.kept, node.ipu)
         origin = self.makers.line((node.value, node.kept))
-        if node.storage.remote:
-            if (node.value, node.ipu) not in self.passing:
-                self.memory[node.ipu].step("remote store", origin)
-            if node.kept not in self.leaving:
-                self.remote[node.ipu] += bytes_
+        if not node.storage.remote:
+            live = self._live(place, "store", "variables", origin)
+            self._new(place, dc.replace(live, value=None))
             return
-        elements = -(-whole.elements // self.program.local_replicas)
-        mapping = linear(elements, whole.element_bytes, self.tiles)
-        path = self.names.get(node.kept, "")
-        kept = Live(describe(whole), "store", origin, Laid(mapping), "variables", path=path)
-        self._new(place, kept)
+        if (node.value, node.ipu) not in self.passing:
+            self.memory[node.ipu].step("remote store", origin)
+        if place not in self.leaving:
+            self._fill(place)
+
+    def _fill(self, place: ir.Place) -> None:
+        """Takes room in streaming memory for what is kept there."""
+        whole = shape(self.program.avals[place[0]])
+        bytes_ = kept_bytes(whole, self.kept[place], self.program.local_replicas)
+        self.remote[place[1]] += bytes_
 
     # Loops
 
@@ -321,7 +335,7 @@ class _Walker:
 
     def _carried(self, node: _Loop, dying: set[ir.Place]) -> None:
         """Loop variables take over the memory of what they start with, if they may."""
-        others = set(needs(dc.replace(node, carry=()), self.needs))
+        others = set(ir.needs(dc.replace(node, carry=()), self.needs))
         others.update((carry.leaving, carry.ipu) for carry in node.carry)
         for carry in reversed(node.carry):
             initial, entering = (carry.initial, carry.ipu), (carry.entering, carry.ipu)
@@ -340,7 +354,7 @@ class _Walker:
 
     def _iteration(self, node: _Loop) -> None:
         body = ir.bodies(node)[-1]
-        results, born = set(body.results), _born_in(body)
+        results, born = set(body.results), born_in(body)
         entering = frozenset((carry.entering, carry.ipu) for carry in node.carry)
         self.body(body.sequence.steps, results, entering)
         for carry in node.carry:
@@ -383,8 +397,3 @@ class _Walker:
 def _waiting(pipeline: ir.Pipeline) -> list[tuple[ir.Fifo, ValueId]]:
     """The FIFOs that hold anything, with each of their values."""
     return [(fifo, value) for fifo in pipeline.fifos if fifo.depth for value in fifo.values]
-
-
-def _born_in(body: ir.Body) -> set[ir.Place]:
-    """The places at which the steps of a body leave values."""
-    return {place for node in body.sequence.steps for place in ir.births(node)}

@@ -29,6 +29,7 @@ from lowering.machine.programs.moves import Clock, Moves
 from lowering.machine.programs.names import SharedLayouts
 from lowering.machine.programs.part import Part, joined
 from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, run_pipeline
+from lowering.machine.programs.storing import kept_places
 from lowering.machine.programs.timeline import TaskKind, bodies_of
 from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
@@ -108,6 +109,7 @@ class Timer:
         self._known: dict[object, KernelCost] = {}
         self._counted = counted(program)
         self._turn: int | None = None
+        self._kept = kept_places(program)
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -262,6 +264,8 @@ class Timer:
         moves = [("slice", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.slices]
         moves += [("stack", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.stacks]
         for carry in node.carry:
+            if (carry.entering, carry.ipu) in self._kept:
+                continue
             entering = self.laid(carry.entering, carry.ipu)
             if self.laid(carry.leaving, carry.ipu).order != entering.order:
                 moves.append(("rearrange loop variable", carry.ipu, carry.leaving, entering))

@@ -62,7 +62,7 @@ def test_out_of_memory_names_what_is_biggest() -> None:
 
 def test_optimizers_that_accumulate_in_loops() -> None:
     configured()
-    optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(optax.adam(0.1), 4)
+    optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(optax.adam(0.1), 4, False)
     elements = infeed(zeros(8, ROWS))
 
     def step(params: Any, slots: Any, x: Any, y: Any) -> Any:
