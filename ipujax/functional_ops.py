@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +27,9 @@ def outlined_function(
     """Makes a function one block of code that all its calls share; also a decorator.
 
     Calls with arguments of the same shapes and dtypes share one trace, as those of a `jax.jit`
-    function do. So, as there, what `func` reads besides its arguments is read once. Random numbers
-    are not shared: each call draws its own.
+    function do, and one code on the tiles in reports, whatever
+    `IPUConfig.optimizations.enable_graph_outlining` says. So, as with `jax.jit`, what `func` reads
+    besides its arguments is read once. Random numbers are not shared: each call draws its own.
 
     Args:
       func: takes positional arguments only, all of them (pytrees of) arrays; returns at least one
@@ -57,7 +57,9 @@ def outlined_function(
     if func is None:
         return lambda inner: outlined_function(inner, unique_sharding, keep_input_layouts, name)
     label = name or getattr(func, "__name__", "outlined_function")
-    scopes = [marks.write(marks.UNIT, label)] if unique_sharding else []
+    scopes = [marks.write(marks.BLOCK, _block_of(func, label))]
+    if unique_sharding:
+        scopes.append(marks.write(marks.UNIT, label))
     if keep_input_layouts is not None:
         scopes.append(marks.write(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts)))
     shared = jax.jit(_named(func, label))
@@ -65,10 +67,16 @@ def outlined_function(
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
         check.by_position(args, kwargs, f"outlined function `{label}`")
-        with jax.named_scope("/".join(scopes)) if scopes else contextlib.nullcontext():
+        with jax.named_scope("/".join(scopes)):
             return shared(*args)
 
     return outlined
+
+
+def _block_of(func: Callable[..., Any], label: str) -> str:
+    """Which block of code a function is: its name, and the line where it is written."""
+    code = getattr(func, "__code__", None)
+    return label if code is None else f"{label}:{code.co_firstlineno}"
 
 
 def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:

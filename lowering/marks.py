@@ -23,6 +23,7 @@ OUTSIDE = "outside_compilation"
 ATTRIBUTE = "frontend_attribute"
 JIT_SCOPE = "ipu_jit_scope"
 UNIT = "outlined"
+BLOCK = "outlined_block"
 EACH = "each_replica"
 
 # The attributes that the two numeric scopes set, as the original named them.
@@ -38,7 +39,7 @@ PRODUCTS = "products"
 
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(?<![^/(])((?:ipu_shard|pipeline_stage)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|each_replica)"
+    r"(?<![^/(])((?:ipu_shard|pipeline_stage)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica)"
     r"\[([^\]]*)\]"
 )
 
@@ -50,7 +51,7 @@ _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 _AGAIN = re.compile(r"^(.+?)((?:/[^/]+)*)/transpose\(\1\)\2(?=/|$)")
 _DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, EACH, NARROWED)
+_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH, NARROWED)
 _OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
 
 
@@ -63,6 +64,7 @@ class Marks:
       stage: the pipeline stage that a front end put the equation into.
       outside: the name of the `outside_compilation_scope` around it.
       unit: the name of the outlined function around it that must stay on one IPU.
+      block: which outlined function is around it, whose calls share one code.
       attributes: frontend attributes, in the order of their first opening.
       each_replica: whether a callback is every replica's own.
       jit_scope: the innermost `ipu_jit_scope`.
@@ -73,6 +75,7 @@ class Marks:
     stage: int | None = None
     outside: str | None = None
     unit: str | None = None
+    block: str | None = None
     each_replica: bool = False
     attributes: tuple[tuple[str, str], ...] = ()
     jit_scope: str | None = None
@@ -134,6 +137,7 @@ def read(stack: str) -> Marks:
         stage=None if stage is None else int(stage),
         outside=texts.get(OUTSIDE),
         unit=texts.get(UNIT),
+        block=texts.get(BLOCK),
         each_replica=EACH in texts,
         attributes=tuple(attributes.items()),
         jit_scope=texts.get(JIT_SCOPE),

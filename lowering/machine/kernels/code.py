@@ -1,7 +1,8 @@
 """What instructions take on the tiles: vertex code and state, control and exchange code.
 
 Repeated code is outlined, as the original did unless it was told not to: an operation of one
-signature is on an IPU once, however often it runs; only the calls to it are counted each time.
+signature is on an IPU once, however often it runs; only the calls to it are counted each time. So
+is what an outlined function does, whatever the compiler was told.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class CodeUse:
       runs: how often the program calls it.
       compute_sets: how many of its supersteps compute.
       tensors: with which each of its vertices is connected: operands and results.
+      blocks: the outlined functions that have it, each with whether it is its backward pass.
+      alone: how often the program has it outside of these.
+      entered: how often an outlined function is called that begins with it.
     """
 
     vertices: tuple[Vertices, ...]
@@ -37,10 +41,27 @@ class CodeUse:
     runs: int = 1
     compute_sets: int = 0
     tensors: int = 0
+    blocks: frozenset[tuple[str, bool]] = frozenset()
+    alone: int = 1
+    entered: int = 0
 
-    def again(self, runs: int) -> CodeUse:
+    def again(self, other: CodeUse) -> CodeUse:
         """The same, called more often."""
-        return dc.replace(self, runs=self.runs + runs)
+        return dc.replace(
+            self,
+            runs=self.runs + other.runs,
+            blocks=self.blocks | other.blocks,
+            alone=self.alone + other.alone,
+            entered=self.entered + other.entered,
+        )
+
+    def copies(self, outlines: bool) -> int:
+        """How often its code is on the tiles.
+
+        Args:
+          outlines: whether all calls share it; those of one outlined function do in any case.
+        """
+        return 1 if outlines else self.alone + len(self.blocks)
 
 
 # Fitted once, over the parts of the memory profiles that popliner's tests hold (EfficientNet,
@@ -67,8 +88,8 @@ def code_bytes(
     Args:
       uses: the operations of one IPU, each signature once.
       tiles: how many tiles it has.
-      outlines: whether calls of one signature share their code; what vertices execute is shared in
-        any case.
+      outlines: whether calls of one signature share their code, as calls of outlined functions do;
+        what vertices execute is shared in any case.
 
     Returns:
       int64 [tiles] for each category of code in `profile.CATEGORIES`.
@@ -76,13 +97,13 @@ def code_bytes(
     widest: dict[str, int] = {}
     state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
     for use in uses:
-        copies = 1 if outlines else use.runs
+        copies = use.copies(outlines)
         for vertices in use.vertices:
             widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
             there = copies * vertices.copies * vertices.per_tile
             state[: vertices.tiles] += there * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
-        control += use.runs * BYTES_PER_CALL if outlines else 0
+        control += (use.runs if outlines else use.entered) * BYTES_PER_CALL
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
         for receivers, received in ((tiles, use.exchange_bytes), *use.received):
             exchange[:receivers] += copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)

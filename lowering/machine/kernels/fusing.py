@@ -54,10 +54,10 @@ class _Fuser:
         item = self._items[self._made_at[value]] if value in self._made_at else None
         return item if isinstance(item, Item) else None
 
-    def _producer(self, value: int | None) -> Item | None:
-        """The elementwise item that makes a value which nobody else reads."""
+    def _producer(self, value: int | None, reader: Item) -> Item | None:
+        """The elementwise item of the reader's block that makes a value which it alone reads."""
         item = self._maker(value)
-        if value is None or item is None or self._uses[value] != 1:
+        if value is None or item is None or self._uses[value] != 1 or item.block != reader.block:
             return None
         return item if self._is_elementwise(item.operations[-1].name) else None
 
@@ -67,7 +67,7 @@ class _Fuser:
         elements = self._shapes[item.writes[0]].elements
         ready = self._ready(item)
         for value in item.reads:
-            producer = self._producer(value)
+            producer = self._producer(value, item)
             if (
                 producer is not None
                 and value is not None
@@ -84,7 +84,7 @@ class _Fuser:
 
     def _ready(self, item: Item) -> int:
         """The place after which all operands that no chain makes are there."""
-        others = [value for value in values(item.reads) if self._producer(value) is None]
+        others = [value for value in values(item.reads) if self._producer(value, item) is None]
         return max((self._made_at.get(value, -1) for value in others), default=-1)
 
     def _frees(self, producer: Item) -> bool:
@@ -120,7 +120,7 @@ class _Fuser:
     def _uncast(self, item: Item) -> Item:
         """A reduction of halves without the cast in front of it."""
         value = item.reads[0] if item.reads else None
-        producer = self._producer(value)
+        producer = self._producer(value, item)
         if value is None or producer is None:
             return item
         *chain, cast = producer.operations

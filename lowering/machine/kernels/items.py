@@ -15,6 +15,9 @@ from lowering.machine.kernels.iterations import Turns
 from lowering.machine.labels import label
 from lowering.ops import user_ops
 
+Block: TypeAlias = tuple[str, int]
+"""An outlined function, and the number of one of its calls."""
+
 
 def describe(tensor: Shape) -> str:
     """As `float16[128,1024]`."""
@@ -35,6 +38,7 @@ class Item:
       scope: the scopes around it that somebody has named, as `blocks/attention`, or "".
       direction: of the pass that it belongs to; None in programs that only go one way.
       functions: names of the functions around it that are called as a whole, outermost first.
+      block: the outlined function around it, and which of its calls; None if there is none.
     """
 
     operations: tuple[Operation, ...]
@@ -45,6 +49,7 @@ class Item:
     scope: str = ""
     direction: Direction | None = None
     functions: tuple[str, ...] = ()
+    block: Block | None = None
 
     @property
     def name(self) -> str:
@@ -151,21 +156,24 @@ def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listi
     return dc.replace(listing, items=tuple(_inside(entry, change) for entry in listing.items))
 
 
-def belonging(entry: Entry, backward: bool, scope: str) -> Entry:
+def belonging(entry: Entry, backward: bool, scope: str, block: Block | None = None) -> Entry:
     """The entry, and all in its bodies, as parts of a backward pass and a scope.
 
     Args:
       entry: what has no more than its own.
       backward: whether the backward pass is around it.
       scope: the scopes around it.
+      block: the outlined function around it, and which of its calls.
     """
 
     def inside(body: Listing) -> Listing:
-        return dc.replace(body, items=tuple(belonging(e, backward, scope) for e in body.items))
+        items = tuple(belonging(each, backward, scope, block) for each in body.items)
+        return dc.replace(body, items=items)
 
     if isinstance(entry, Item):
         around = marks.within(scope, entry.scope)
-        return dc.replace(entry, backward=entry.backward or backward, scope=around)
+        backward, block = entry.backward or backward, entry.block or block
+        return dc.replace(entry, backward=backward, scope=around, block=block)
     return _inside(entry, inside)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from lowering.call_paths import call_path
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
-from lowering.machine.kernels.items import Choice, Entry, Item, Loop, line_of
+from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, line_of
 from lowering.machine.kernels.iterations import Iterations, Ran, looped
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
@@ -48,6 +48,7 @@ class Ledger:
     ) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
+        self._entered: set[Block | None] = set()
         self.totals: dict[int, Total] = {}
         self._numbers = numbers
         self.assumptions: dict[str, None] = {}
@@ -90,7 +91,7 @@ class Ledger:
                 self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
         self._add_total(number, total)
         connected = sum(read is not None for read in item.reads) + len(item.writes)
-        self._add_code(code, _code_of(costs, received, connected))
+        self._add_code(code, self._code_of(item, costs, received, connected))
         if "callback" in primitive:
             self._assume(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
@@ -191,9 +192,32 @@ class Ledger:
     def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
         self.totals.setdefault(number, total.none_yet()).add(total, times)
 
+    def _code_of(self, item: Item, costs: Cost, received: float, tensors: int) -> CodeUse:
+        blocks = frozenset() if item.block is None else frozenset({(item.block[0], item.backward)})
+        enters = item.block is not None and item.block not in self._entered
+        self._entered.add(item.block)
+        exchanging = [phase for phase in costs.phases if phase.exchange_bytes]
+        by_all = (phase for phase in exchanging if phase.receivers is None)
+        return CodeUse(
+            vertices=costs.vertices,
+            phases=sum(phase.copies for phase in costs.phases) + bool(received),
+            exchanges=sum(phase.copies for phase in exchanging) + bool(received),
+            exchange_bytes=sum(phase.exchange_bytes * phase.copies for phase in by_all) + received,
+            received=tuple(
+                (phase.receivers * phase.copies, phase.exchange_bytes)
+                for phase in exchanging
+                if phase.receivers is not None
+            ),
+            compute_sets=sum(phase.copies for phase in costs.phases if phase.compute),
+            tensors=tensors,
+            blocks=blocks,
+            alone=0 if blocks else 1,
+            entered=int(enters),
+        )
+
     def _add_code(self, signature: object, use: CodeUse) -> None:
         known = self.code.get(signature)
-        self.code[signature] = known.again(use.runs) if known else use
+        self.code[signature] = known.again(use) if known else use
 
 
 def _rows_moved(operation: Operation) -> int:
@@ -216,21 +240,3 @@ def _dtype(operation: Operation) -> str:
     """Of the numbers that it works on: the widest of its operands, or its result if it has none."""
     shapes = operation.operands or operation.results
     return max(shapes, key=lambda shape: shape.element_bytes).dtype if shapes else ""
-
-
-def _code_of(costs: Cost, received: float, tensors: int) -> CodeUse:
-    exchanging = [phase for phase in costs.phases if phase.exchange_bytes]
-    by_all = (phase for phase in exchanging if phase.receivers is None)
-    return CodeUse(
-        vertices=costs.vertices,
-        phases=sum(phase.copies for phase in costs.phases) + bool(received),
-        exchanges=sum(phase.copies for phase in exchanging) + bool(received),
-        exchange_bytes=sum(phase.exchange_bytes * phase.copies for phase in by_all) + received,
-        received=tuple(
-            (phase.receivers * phase.copies, phase.exchange_bytes)
-            for phase in exchanging
-            if phase.receivers is not None
-        ),
-        compute_sets=sum(phase.copies for phase in costs.phases if phase.compute),
-        tensors=tensors,
-    )

@@ -25,7 +25,7 @@ from lowering.jaxpr import (
 )
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Directions, Each, of_body, of_equation, own
-from lowering.machine.kernels.items import Choice, Entry, Item, Listing, Loop, belonging
+from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, belonging
 from lowering.machine.kernels.iterations import Turns
 from lowering.machine.planner.side_by_side import MULTI_CONV
 
@@ -82,9 +82,12 @@ def shape(aval: Aval) -> Shape:
 
 
 def marks_of(jaxpr: Jaxpr) -> tuple[tuple[Any, ...], ...]:
-    """What scopes say of the products in a jaxpr, which its structure does not tell."""
+    """What scopes say of products and outlined functions, which a jaxpr's structure does not."""
     products: list[tuple[Any, ...]] = []
     for eqn in jaxpr.eqns:
+        block = marks.read(name_stack(eqn)).block
+        if block is not None:
+            products.append((block, marks.read(name_stack(eqn)).backward))
         if eqn.primitive.name in PLANNED:
             mark = marks.read(name_stack(eqn))
             products.append((mark.partials_type, mark.backward, mark.multi_conv))
@@ -124,6 +127,7 @@ class _Lister:
         self.shapes: list[Shape] = []
         self.items: list[Entry] = []
         self._literals: dict[Any, float | None] = {}
+        self._calls = 0
 
     def number(self, known: dict[Any, int | None], var: Any) -> int:
         """A value that has none yet gets one."""
@@ -147,11 +151,13 @@ class _Lister:
         within: bool = False,
         scope: str = "",
         functions: tuple[str, ...] = (),
+        block: Block | None = None,
     ) -> list[int | None]:
         """Lists the equations of a jaxpr whose operands are known; gives its results.
 
         Those of a call `within` a backward pass belong to it, too; those without a line of the
-        user's have that of what is `around` them, and its scope. `functions` are those around them.
+        user's have that of what is `around` them, and its scope. `functions` are those around them,
+        `block` is the outlined one, and which of its calls.
         """
         for place, inner in enumerate(closed.jaxpr.eqns):
             each = of_equation(directions, place)
@@ -160,6 +166,7 @@ class _Lister:
             backward = within or marks.read(stack).backward
             named = marks.within(scope, "" if _is_librarys(eqn, around) else marks.scopes(stack))
             body, operands = _called(eqn)
+            own_block = block or self._block(stack, is_call=body is not None)
             if body is not None and len(body.jaxpr.invars) == len(operands):
                 names = body.jaxpr.invars
                 self._literals.update(zip(names, map(self._literal, operands), strict=True))
@@ -168,7 +175,14 @@ class _Lister:
                 self.constants(inside, body.jaxpr.constvars)
                 inner_functions = (*functions, str(eqn.params.get("name", "")))
                 results = self.equations(
-                    body, inside, eqn, of_body(each, 0), backward, named, inner_functions
+                    body,
+                    inside,
+                    eqn,
+                    of_body(each, 0),
+                    backward,
+                    named,
+                    inner_functions,
+                    own_block,
                 )
                 known.update(zip(eqn.outvars, results, strict=True))
                 continue
@@ -186,8 +200,16 @@ class _Lister:
                     direction=own(each),
                     functions=functions,
                 )
-            self.items.append(belonging(entry, backward, named))
+            self.items.append(belonging(entry, backward, named, own_block))
         return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
+
+    def _block(self, stack: str, is_call: bool) -> Block | None:
+        """The call of an outlined function that an equation is, or is a part of."""
+        name = marks.read(stack).block
+        if name is None:
+            return None
+        self._calls += is_call
+        return name, self._calls if is_call else 0
 
     def _control_flow(
         self,

@@ -18,7 +18,7 @@ def graph_of(uses: Iterable[CodeUse], *, outlines: bool = True) -> Graph:
     """
     compute_sets, edges, vertices = 0, 0, collections.Counter[str]()
     for use in uses:
-        copies = 1 if outlines else use.runs
+        copies = use.copies(outlines)
         compute_sets += copies * use.compute_sets
         for each in use.vertices:
             count = copies * each.copies * each.per_tile * each.tiles

@@ -141,7 +141,7 @@ def code_of(
                 continue
         known = uses[node.ipu]
         for signature, use in code.items():
-            known[signature] = known[signature].again(use.runs) if signature in known else use
+            known[signature] = known[signature].again(use) if signature in known else use
     return uses
 
 

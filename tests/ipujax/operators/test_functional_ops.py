@@ -14,6 +14,8 @@ import ipujax as ipu
 from ipujax.errors import ConfigTypeError
 from ipujax.functional_ops import outlined_function
 from ipujax.sharding import has_attr
+from tests.ipujax.feeding import infeed, outfeed
+from tests.ipujax.reporting import configured, struct
 
 
 def calls(fn: Any, *args: Any) -> list[Any]:
@@ -257,3 +259,88 @@ def test_each_call_draws_its_own_numbers() -> None:
     drop = outlined_function(lambda x: ipu.rand_ops.dropout(x, rate=0.5))
     first, second = ipu.compile(lambda x: (drop(x), drop(x)))(ONES)
     assert not np.array_equal(first, second)
+
+
+# --- code in reports ---------------------------------------------------------------------------
+
+
+def block(x, w):
+    return jnp.tanh(x @ w) @ w
+
+
+def code_of(function, *, ipus=1, calls=5, form=None):
+    """Bytes of code in a report of a program that calls a function, without graph outlining."""
+    configured(ipus, optimizations__enable_graph_outlining=False)
+
+    def program(x, w):
+        for _ in range(calls):
+            x = function(x, w)
+        return x
+
+    argument = struct(64, 64)
+    report = ipu.compile((form or (lambda f: f))(program)).lower(argument, argument).report()
+    categories = report.memory.by_category
+    return sum(categories[name] for name in ("vertex_state", "control_code", "exchange_code"))
+
+
+def looped(program):
+    return lambda x, w: ipu.loops.repeat(3, lambda x: program(x, w), [x])
+
+
+def differentiated(program):
+    return jax.grad(lambda x, w: program(x, w).sum(), argnums=(0, 1))
+
+
+def recomputed(program):
+    return differentiated(jax.checkpoint(program))
+
+
+def among_replicas(program):
+    return lambda x, w: ipu.cross_replica_ops.cross_replica_sum(program(x, w))
+
+
+@pytest.mark.parametrize(
+    ("form", "ipus"),
+    [(None, 1), (looped, 1), (differentiated, 1), (recomputed, 1), (among_replicas, 2)],
+)
+def test_code_is_there_once_without_graph_outlining(form, ipus):
+    shared = [
+        code_of(outlined_function(block), calls=calls, form=form, ipus=ipus) for calls in (3, 9)
+    ]
+    copied = [code_of(block, calls=calls, form=form, ipus=ipus) for calls in (3, 9)]
+    assert copied[1] > 2.5 * copied[0]
+    assert shared[1] < 1.2 * shared[0]  # calls of it, and sums of derivatives
+    assert shared[1] < copied[1] / 2
+
+
+def test_code_of_two_outlined_functions_is_there_twice():
+    one, other = outlined_function(block), outlined_function(lambda x, w: jnp.tanh(x @ w) @ w)
+    once = code_of(one, calls=4)
+    twice = code_of(lambda x, w: other(one(x, w), w), calls=2)
+    assert 1.3 * once < twice < 2.2 * once
+
+
+def test_outlining_shares_code_with_what_is_around():
+    configured(optimizations__enable_graph_outlining=True)
+    report = ipu.compile(lambda x, w: outlined_function(block)(block(x, w), w))
+    marked = report.lower(struct(64, 64), struct(64, 64)).report().memory.by_category
+    plain = ipu.compile(lambda x, w: block(block(x, w), w))
+    unmarked = plain.lower(struct(64, 64), struct(64, 64)).report().memory.by_category
+    assert marked["vertex_state"] == unmarked["vertex_state"]
+
+
+def test_stages_of_a_pipeline_share_code_on_one_ipu():
+    shared = []
+    for function in (outlined_function(block), block):
+        configured(1, optimizations__enable_graph_outlining=False)
+        feed, out = infeed([np.ones((64, 64), np.float32)] * 8), outfeed()
+
+        def stage(x, function=function):
+            return function(function(x, x), x)
+
+        train = lambda feed=feed, out=out, stage=stage: ipu.pipelining_ops.pipeline(  # noqa: E731
+            [stage, stage], 4, infeed_queue=feed, outfeed_queue=out, device_mapping=[0, 0]
+        )
+        categories = ipu.compile(train).lower().report().memory.by_category
+        shared.append(categories["vertex_state"] + categories["control_code"])
+    assert shared[0] < 0.5 * shared[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
+
 import jax
 import jax.numpy as jnp
 
@@ -41,11 +43,29 @@ def test_code_is_there_once_and_state_for_each_vertex():
 def test_calls_phases_and_exchanges():
     use = CodeUse((), phases=3, exchanges=2, exchange_bytes=240)
     assert per_tile(use)["control_code"] == [3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL] * 6
-    again = use.again(4)
-    want = 3 * code.BYTES_PER_PHASE + 5 * code.BYTES_PER_CALL
+    again = use.again(use)
+    want = 3 * code.BYTES_PER_PHASE + 2 * code.BYTES_PER_CALL
     assert per_tile(again)["control_code"] == [want] * 6
     want = 2 * code.BYTES_PER_EXCHANGE + round(240 / code.EXCHANGED_BYTES_PER_CODE_BYTE)
     assert per_tile(use)["exchange_code"] == per_tile(again)["exchange_code"] == [want] * 6
+
+
+def test_outlined_functions_have_their_code_once_without_outlining():
+    use = CodeUse((), phases=3, exchanges=0, exchange_bytes=0)
+    block = dc.replace(use, blocks=frozenset({("block", False)}), alone=0, entered=1)
+    backward = dc.replace(block, blocks=frozenset({("block", True)}), entered=0)
+    phases, call = 3 * code.BYTES_PER_PHASE, code.BYTES_PER_CALL
+    for uses, want in (
+        ([use, use], 2 * phases),
+        ([block, block, block], phases + 3 * call),
+        ([block, backward, block], 2 * phases + 2 * call),
+        ([use, block, block], 2 * phases + 2 * call),
+    ):
+        first, *others = uses
+        for other in others:
+            first = first.again(other)
+        found = code.code_bytes([first], 6, outlines=False)
+        assert found["control_code"].tolist() == [want] * 6
 
 
 def test_what_few_tiles_receive_is_code_of_theirs():
