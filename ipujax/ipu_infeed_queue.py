@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ipujax.checks.arguments import is_series
+from ipujax.checks.structures import shown
 from ipujax.errors import FeedError, OutOfRangeError
 from ipujax.host.elements import Elements, Form, Reader, Synthetic
 from ipujax.host.feeds import Fetch, exhausted
@@ -82,14 +83,14 @@ class IPUInfeedQueue(Queue):
         self._replicas: int | None = None
         self._initializer_taken = False
         self._synthetic: Synthetic | None = None
-        self._dequeued = False
+        self._traced: Form | None = None  # the form that the program traced last takes
 
     # --- the original's interface ---------------------------------------------------------------
 
     @property
     def dequeued(self) -> bool:
         """Whether any traced loop takes elements from the queue."""
-        return self._dequeued
+        return self._traced is not None
 
     @property
     def number_of_tuple_elements(self) -> int:
@@ -149,7 +150,7 @@ class IPUInfeedQueue(Queue):
           loop: the pytree structure of the loop's variables.
         """
         structure = self.structure
-        self._dequeued = True
+        self._traced = self._form
         return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -167,6 +168,7 @@ class IPUInfeedQueue(Queue):
 
     def pull(self, count: int | None) -> list[np.ndarray]:
         """One element (or `count`, stacked) for a program under plain `jax.jit`."""
+        self.check_elements()
         self.begin_run(1)
         try:
             rows = self.rows(1 if count is None else count)
@@ -209,6 +211,19 @@ class IPUInfeedQueue(Queue):
             super().begin_run(replicas)
             self._replicas = replicas
 
+    def check_elements(self) -> None:
+        """Refuses a data set that, started anew after a failure, gives other elements."""
+        traced, form = self._traced, self._elements.form
+        if traced is None or form is traced:
+            return
+        now, then = (_describe_elements(each) for each in (self._form, traced))
+        if now != then:
+            raise FeedError(
+                f"infeed `{self.name}`: its data set now gives {now}, and the program was compiled "
+                f"for {then}",
+                fix="compile the function again: ipu.compile(fn)",
+            )
+
     def _export_elements(self, count: int) -> Iterator[Any]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
         for number in range(count):
@@ -221,6 +236,8 @@ class IPUInfeedQueue(Queue):
     def _initialize(self) -> None:
         with self.changed:
             self._elements = self._elements.anew()
+            if self._replicas is None:  # no program that runs takes elements of this form
+                self._elements.form = self._traced = None
             self._elements.started, self.deleted = True, False
 
     def _delete(self) -> None:
@@ -232,6 +249,12 @@ class IPUInfeedQueue(Queue):
                 )
             self.delete()
             self._elements = self._elements.anew()
+
+
+def _describe_elements(form: Form) -> str:
+    """The structure of elements, and shape and dtype of each leaf, for messages."""
+    leaves = [aval.str_short() for aval in form.avals]
+    return shown(form.structure) + f" of {', '.join(leaves)}" if leaves else "nothing"
 
 
 def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:

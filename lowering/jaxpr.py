@@ -9,10 +9,9 @@ Names taken from `jax._src`, where nothing public will do:
 * `distributed.global_state`: a barrier of processes that waits as long as it is told.
 * `dispatch.runtime_tokens`: would raise what an effect raised once more, later and at exit.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
-* `effects.*_effects`: the registries that let an effect live under jit, loops, custom
-  derivatives and remat, and that order it.
-* `interpreters.partial_eval.dce_jaxpr`, `dce_rules` (public, without promise): JAX's own dead code
-  elimination.
+* `core.weakref_cache_key_types`: of which classes JAX's caches keep no parameter alive.
+* `effects.*_effects`: registries: effects live under jit, loops, derivatives, remat, and in order.
+* `partial_eval.dce_jaxpr`, `dce_rules` (public, without promise): JAX's own dead code elimination.
 * `core.positional_effects`, `core.InternalMutableArrayEffect`, `state.types.RefEffect`,
   `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
 * `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`,
@@ -64,6 +63,7 @@ Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
 discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
 is_user_file: Callable[[str], bool] = _source.is_user_filename
+hold_weakly: Callable[[type], None] = getattr(_core, "weakref_cache_key_types", set[type]()).add
 api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 # After an effect that failed: each later one of the thread would wait for it, and fail.

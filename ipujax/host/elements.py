@@ -104,8 +104,11 @@ class Elements:
         self._lock = threading.Lock()
 
     def anew(self) -> Elements:
-        """The same data set from its beginning, whatever has become of this reading of it."""
-        return Elements(self.name, self._dataset, self.form)
+        """The same data set from its beginning, whatever has become of this reading of it.
+
+        One that failed may be mended by giving elements of another form.
+        """
+        return Elements(self.name, self._dataset, self.form if self._error is None else None)
 
     def peek(self) -> BaseException | None:
         """Reads the first element, unless one has been read; gives what went wrong instead."""

@@ -32,6 +32,10 @@ check = Checks(FeedError, FeedError)
 
 
 class _Used(ops.Stream, Protocol):
+    def check_elements(self) -> None:
+        """Refuses elements that are not of the form that programs were compiled for."""
+        ...
+
     def begin_run(self, replicas: int) -> None:
         """A program that uses the queue starts, with this many copies of the graph."""
         ...
@@ -81,6 +85,10 @@ class Queue:
 
     kind = "queue"
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        jaxpr.hold_weakly(cls)
+
     def __init__(self, feed_name: str | None, device_ordinal: int):
         check.text(feed_name, "feed_name", optional=True)
         self.device_ordinal = check.integer(device_ordinal, "device_ordinal", 0)
@@ -103,6 +111,9 @@ class Queue:
                 )
             _names[name] = self
             return name
+
+    def check_elements(self) -> None:
+        """Refuses elements that are not of the form that programs were compiled for."""
 
     def begin_run(self, replicas: int) -> None:
         """A program that uses the queue starts, with this many copies of the graph."""

@@ -109,6 +109,8 @@ class Session:
             if self._queues:
                 begun.enter_context(self.interrupts)
             for queue in self._queues:
+                with self.interrupts.handled_at_once():  # its data set may never answer
+                    queue.check_elements()
                 queue.begin_run(self.replicas)
                 begun.callback(queue.end_run)
             begun.push(self._agree)

@@ -15,6 +15,7 @@ from ipujax.host.synthetic import synthetic_array
 from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
 from ipujax.system.log import get_logger
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
+from lowering import jaxpr
 
 _registered: dict[str, HostTable] = {}
 _registering = threading.Lock()
@@ -183,6 +184,9 @@ class HostTable:
         total = np.add.reduceat(gradients[order], starts, axis=0)
         rows = ordered[starts]
         self.values[rows] = (self.values[rows] - wide.type(rate) * total).astype(self.dtype)
+
+
+jaxpr.hold_weakly(HostTable)
 
 
 def _is_synthetic() -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.errors import FeedError, OutOfRangeError
+from ipujax.errors import FeedError, LoopTypeError, OutOfRangeError
 from ipujax.loops import repeat
 from tests.ipujax.feeding import infeed, outfeed
 
@@ -78,6 +78,40 @@ def test_the_initializer_always_resets(kind: Any, at: int) -> None:
             copied(source)
         restart()
     np.testing.assert_array_equal(copied(source), np.arange(5))
+
+
+@pytest.mark.parametrize("bad", [np.zeros(2, f32), np.int32(1), "text", (f32(1), f32(2))])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_a_data_set_that_failed_once_is_used_again(at: int, bad: Any) -> None:
+    data: list[Any] = [*np.arange(5, dtype=f32)]
+    data.insert(at, bad)
+    source = infeed(data)
+    restart = source.initializer
+    run = ipu.compile(lambda: repeat(5, lambda x: None, [], source))
+    with pytest.raises((FeedError, LoopTypeError)):
+        run()
+    del data[at]
+    restart()
+    np.testing.assert_array_equal(copied(source), np.arange(5))
+
+
+def test_a_data_set_that_is_mended_by_other_elements_takes_another_compilation() -> None:
+    data: list[Any] = [f32(1), np.int32(2), np.int32(3)]
+    source = infeed(data)
+    restart = source.initializer
+
+    def total() -> Any:
+        return repeat(2, lambda s, x: s + x.astype(f32), [f32(0)], source)
+
+    run = ipu.compile(total)
+    with pytest.raises(FeedError, match="leaf 0 of element 1 is int32, the first element's was fl"):
+        run()
+    del data[0]
+    restart()
+    with pytest.raises(FeedError, match=r"now gives .*int32.* compiled for .*float32.*") as caught:
+        run()
+    assert "ipu.compile(fn)" in caught.value.fix
+    assert ipu.compile(total)() == 5
 
 
 def test_the_initializer_resets_what_is_no_element() -> None:
