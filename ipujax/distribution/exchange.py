@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses as dc
 import itertools
-import pickle
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -19,7 +18,9 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
+from ipujax.distribution.error_data import MOST_BYTES, NoDataError, decode_error, encode_error
 from ipujax.distribution.instance import Instance
+from ipujax.distribution.messages import SEAL_BYTES, ForgedMessageError, open_sealed, seal
 from ipujax.distribution.wire import Wire, wire
 from ipujax.errors import DistributionError
 from ipujax.host.interrupts import Interrupts
@@ -33,6 +34,8 @@ _REASON_SECONDS = 2.0
 
 # A process that computes on all of its cores is slow to answer: what it has is asked for ahead.
 _AHEAD = 4
+
+_COUNT = np.dtype("<i4")  # of what a run's end says
 
 _runs = itertools.count()
 
@@ -97,7 +100,7 @@ class Run:
         self._asked: collections.defaultdict[int, collections.deque[list[jax.Array]]]
         self._asked = collections.defaultdict(collections.deque)
         self._copies = {sent.queue: Copied(sent.queue) for sent in exchange.sent}
-        end = [self._struct((1 + len(exchange.sent),), np.int32)]
+        end = [self._struct((SEAL_BYTES + _COUNT.itemsize * (1 + len(exchange.sent)),), np.uint8)]
         self._ends: dict[int, Any] = {
             process: self._wire.ask(process, ("end", number, self._here), end)[0]
             for process in exchange.others
@@ -186,16 +189,36 @@ class Run:
 
     def _failure(self, process: int) -> FailedElsewhere | None:
         try:
-            size = int(np.asarray(self._ends[process])[0])
+            size, *_ = self._read_end(process)
+            if not size:
+                return None
+            if not 0 < size <= MOST_BYTES:
+                raise NoDataError(f"an error of {size} bytes")
+            key = ("error", self._number, self._here)
+            (data,) = self._wire.ask(process, key, [self._struct((SEAL_BYTES + size,), np.uint8)])
+            error = decode_error(self._open(process, "error", data))
         except RuntimeError as error:
             return FailedElsewhere(_lost(process, error))
-        if not size:
-            return None
-        key = ("error", self._number, self._here)
-        (data,) = self._wire.ask(process, key, [self._struct((size,), np.uint8)])
-        error = pickle.loads(np.asarray(data).tobytes())
+        except ForgedMessageError:
+            return FailedElsewhere(_forged(process))
+        except NoDataError as wrong:
+            told = f"instance {process} ended its run, and what it says of that is {wrong}"
+            return FailedElsewhere(DistributionError(told))
         error.add_note(f"This was raised in instance {process}.")
         return FailedElsewhere(error)
+
+    def _read_end(self, process: int) -> list[int]:
+        """The bytes of another process's error, 0 without one, and what each outfeed got there."""
+        content = self._open(process, "end", self._ends[process])
+        return np.frombuffer(content, _COUNT).tolist()
+
+    def _open(self, process: int, kind: str, message: Any) -> bytes:
+        address = (kind, self._number, process, self._here)
+        return open_sealed(self._wire.key, address, np.asarray(message).tobytes())
+
+    def _seal(self, process: int, kind: str, content: bytes) -> np.ndarray:
+        address = (kind, self._number, self._here, process)
+        return np.frombuffer(seal(self._wire.key, address, content), np.uint8)
 
     def _reason(self, process: int, error: RuntimeError) -> FailedElsewhere:
         """Why an array has not come: what its process says of that, if it says something."""
@@ -238,7 +261,7 @@ class Run:
         if error is None or isinstance(error, FailedElsewhere):
             self._tell(b"")
         else:
-            self._tell(_pickled(error, self._here))
+            self._tell(encode_error(error, self._here))
         failures: list[FailedElsewhere] = []
         for process in self._exchange.others:
             try:
@@ -253,10 +276,12 @@ class Run:
     def _tell(self, error: bytes) -> None:
         """Tells the others of the end, and gives them what this process has sent to outfeeds."""
         blocks = [self._copies[sent.queue].stacked() for sent in self._exchange.sent]
-        message = np.array([len(error), *(count for count, _ in blocks)], np.int32)
+        counts = np.array([len(error), *(count for count, _ in blocks)], _COUNT).tobytes()
         for process in self._exchange.others:
-            self._offer(("end", self._number, process), [message])
-            self._offer(("error", self._number, process), [np.frombuffer(error, np.uint8)])
+            self._offer(("end", self._number, process), [self._seal(process, "end", counts)])
+            if error:
+                message = self._seal(process, "error", error)
+                self._offer(("error", self._number, process), [message])
             for number, (count, leaves) in enumerate(blocks):
                 if count:
                     self._offer((self._number, "outfeed", number, process), leaves)
@@ -266,7 +291,10 @@ class Run:
 
     def _collect(self, process: int) -> None:
         """Gives outfeeds what another process has sent to them."""
-        _, *counts = np.asarray(self._ends[process]).tolist()
+        try:
+            _, *counts = self._read_end(process)
+        except ForgedMessageError:
+            raise FailedElsewhere(_forged(process)) from None
         replicas = self._exchange.replicas
         for number, (sent, count) in enumerate(zip(self._exchange.sent, counts, strict=True)):
             if not count:
@@ -300,19 +328,13 @@ class Copied:
         return sum(count for count, _ in self._blocks), [np.concatenate(leaf) for leaf in leaves]
 
 
-def _pickled(error: BaseException, here: int) -> bytes:
-    """An error, for other processes."""
-    if isinstance(error, Exception):
-        try:
-            data = pickle.dumps(error)
-            pickle.loads(data)  # some can be written and not read
-        except Exception:
-            pass
-        else:
-            return data
-    text = f"instance {here} ended its run by {type(error).__name__}: {error}"
-    return pickle.dumps(DistributionError(text))
-
-
 def _lost(process: int, error: RuntimeError) -> DistributionError:
     return DistributionError(f"instance {process} does not answer any more: {error}")
+
+
+def _forged(process: int) -> DistributionError:
+    return DistributionError(
+        f"a message in the name of instance {process} was not sent by this program: it is not "
+        "sealed with its key",
+        fix="look for who else reaches these machines; start all instances by one ipurun",
+    )

@@ -1,15 +1,18 @@
 """Runs the command of one instance, and ends it with the launcher, whatever becomes of that.
 
 A launcher starts `python -m ipujax.distribution.follow NAME=VALUE ... -- COMMAND ...`, here or by
-ssh, and holds its standard input. A line there, `INT` or `TERM`, is that signal for the command and
-all that it has started; the end of the input kills them, and so does the end of the command: what
-it leaves behind, be it in the background or in a session of its own. The exit status is the
-command's, 128 + n for a signal n.
+ssh, and holds its standard input. The first line there, JSON, holds more variables of the
+environment: others on the machine can read arguments, and not this. A later line, `INT` or `TERM`,
+is that signal for the command and all that it has started; the end of the input kills them, and so
+does the end of the command: what it leaves behind, be it in the background or in a session of its
+own. So does a command that is stopped and does not go on, whose peers would wait for it. The exit
+status is the command's, 128 + n for a signal n.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -26,6 +29,10 @@ def main(arguments: Sequence[str]) -> int:
     descendants.adopt()
     cut = arguments.index("--")
     environment = dict(pair.split("=", 1) for pair in arguments[:cut])
+    told = sys.stdin.readline()
+    if not told:  # the launcher has ended already
+        return 128 + signal.SIGKILL
+    environment = json.loads(told) | environment
     try:
         process = subprocess.Popen(
             arguments[cut + 1 :],
@@ -38,9 +45,21 @@ def main(arguments: Sequence[str]) -> int:
         print(f"ipurun: {arguments[cut + 1]}: {error.strerror}", file=sys.stderr)
         return 127
     threading.Thread(target=_obey, args=(sys.stdin, process), daemon=True).start()
-    status = process.wait()
+    status = _wait(process)
     _kill(process)
     return status if status >= 0 else 128 - status
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Waits for the end of a command, or for it to be stopped for longer than its peers wait."""
+    watch = descendants.StopWatch(process.pid)
+    while True:
+        try:
+            return process.wait(descendants.STOP_TICK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if watch.has_stopped():
+                print(f"ipurun: {descendants.STOPPED}", file=sys.stderr)
+                return -signal.SIGSTOP
 
 
 def _obey(orders: IO[str], process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -47,11 +48,25 @@ def forwarded(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def on_host(host: str, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What runs a command on another machine, in the folder that is the current one here."""
-    variables = (f"{name}={value}" for name, value in environment.items())
-    there = shlex.join(["env", *variables, *command])
-    return [*_SSH, host, f"cd {shlex.quote(os.getcwd())} && exec {there}"]
+def on_host(host: str, command: Sequence[str]) -> list[str]:
+    """What runs a command on another machine, in the folder that is the current one here.
+
+    It reads the environment of the command from its standard input, `greeting_of`: what stands in
+    arguments, others on both machines can read.
+    """
+    read = 'IFS= read -r variables && eval "$variables"'
+    there = f"{read} && cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
+    return [*_SSH, host, f"exec sh -c {shlex.quote(there)}"]
+
+
+def greeting_of(environment: Mapping[str, str]) -> str:
+    """The line by which `on_host` is told variables; one that a line cannot hold is left out."""
+    pairs = [
+        f"{name}={shlex.quote(value)}"
+        for name, value in environment.items()
+        if name.isascii() and name.isidentifier() and "\n" not in value
+    ]
+    return " ".join(["export", *pairs]) if pairs else ":"
 
 
 def probed(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Findings]:
@@ -62,7 +77,8 @@ def probed(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Fi
         another version of it.
     """
     command = [sys.executable, "-m", "ipujax.distribution.probe"]
-    asked = {host: _start(on_host(host, command, environment)) for host in hosts}
+    greeting = greeting_of(environment)
+    asked = {host: _start(on_host(host, command), greeting) for host in hosts}
     try:
         return {host: _answer(host, process) for host, process in asked.items()}
     finally:
@@ -71,12 +87,18 @@ def probed(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Fi
             process.wait()
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+def _start(command: Sequence[str], greeting: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     except FileNotFoundError as error:
         raise HostError(f"{command[0]} is not installed on this machine") from error
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # its exit status says why
+            process.stdin.write(f"{greeting}\n")
+            process.stdin.close()
+        process.stdin = None  # `communicate` would flush it
+    return process
 
 
 def _answer(host: str, process: subprocess.Popen[str]) -> Findings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -10,12 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from ipujax.cli import style
 from ipujax.distribution import descendants
-from ipujax.distribution.hosts import HostError, forwarded, on_host, probed
+from ipujax.distribution.hosts import HostError, forwarded, greeting_of, on_host, probed
 from ipujax.distribution.instance import SPREADS, Instance
+from ipujax.distribution.messages import KEY_VARIABLE, make_key
 from ipujax.distribution.probe import free_port
 from ipujax.distribution.supervise import Ending, Instances, Interrupted
 
 _LOOPBACK = "127.0.0.1"
+_FLAGS = "TF_POPLAR_FLAGS"
 _EXAMPLES = (
     ("--num-instances 2 --num-replicas 4 python train.py", "two processes of two replicas"),
     ("-H host1,host2 --num-replicas 8 python train.py", "two machines, by ssh"),
@@ -47,7 +50,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
         for command in commands:
             print(f"{prog}: {shlex.join(command)}", file=sys.stderr)
     try:
-        with Instances(commands, _shower(options)) as running:
+        with Instances(commands, _greetings(places, options), _shower(options)) as running:
             ending = running.wait()
     except Interrupted as interrupted:
         print(f"{prog}: ended by {interrupted}", file=sys.stderr)
@@ -141,21 +144,30 @@ def _coordinator(prog: str, hosts: Sequence[str], variables: Mapping[str, str]) 
 
 
 def _command(instance: Instance, host: str, options: argparse.Namespace) -> list[str]:
-    """What starts an instance."""
-    variables = {**dict(options.x), **instance.environment()}
-    if options.executable_cache_path:
-        flags = f"--executable_cache_path={shlex.quote(options.executable_cache_path)}"
-        variables["TF_POPLAR_FLAGS"] = f"{os.environ.get('TF_POPLAR_FLAGS', '')} {flags}".strip()
+    """What starts an instance; it holds nothing that others may not read."""
     follower = [
         sys.executable,
         "-m",
         "ipujax.distribution.follow",
-        *(f"{name}={value}" for name, value in variables.items()),
+        *(f"{name}={value}" for name, value in instance.environment().items()),
         "--",
         options.program,
         *options.arguments,
     ]
-    return on_host(host, follower, {**forwarded(), **dict(options.x)}) if host else follower
+    return on_host(host, follower) if host else follower
+
+
+def _greetings(places: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """What each instance is told by its standard input: the variables of its environment."""
+    variables: dict[str, str] = {**dict(options.x), KEY_VARIABLE: make_key()}
+    if options.executable_cache_path:
+        others = variables.get(_FLAGS, os.environ.get(_FLAGS, ""))
+        flag = f"--executable_cache_path={shlex.quote(options.executable_cache_path)}"
+        variables[_FLAGS] = f"{others} {flag}".strip()
+    whole = json.dumps(variables)
+    # A shell elsewhere takes a line, for Python to start with, and the follower the next one.
+    elsewhere = f"{greeting_of({**forwarded(), **variables})}\n{whole}"
+    return [elsewhere if place else whole for place in places]
 
 
 def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:

@@ -64,11 +64,12 @@ class Instances:
 
     Args:
       commands: of each; see `follow`.
+      greetings: the first lines of their standard inputs, where the commands read secrets.
       show: is given their lines, one at a time.
     """
 
-    def __init__(self, commands: Sequence[Sequence[str]], show: Show):
-        self._commands, self._show = commands, show
+    def __init__(self, commands: Sequence[Sequence[str]], greetings: Sequence[str], show: Show):
+        self._commands, self._greetings, self._show = commands, greetings, show
         self._lock = threading.Lock()
         self._ended: queue.SimpleQueue[tuple[float, int, int] | int] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -165,6 +166,10 @@ class Instances:
         for name in ("stdout", "stderr"):
             self._begin(self._listen, index, name, getattr(process, name))
         self._begin(self._attend, index, process)
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended, which is noticed
+                process.stdin.write(f"{self._greetings[index]}\n".encode())
+                process.stdin.flush()
 
     def _begin(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -180,8 +185,22 @@ class Instances:
                 self._show(index, name, line)
 
     def _attend(self, index: int, process: subprocess.Popen[bytes]) -> None:
-        status = process.wait()
+        status = self._wait_for(index, process)
         self._ended.put((time.monotonic(), index, status if status >= 0 else 128 - status))
+
+    def _wait_for(self, index: int, process: subprocess.Popen[bytes]) -> int:
+        """Waits for the end of a process, which it does not leave stopped; gives its status."""
+        watch = descendants.StopWatch(process.pid)
+        while True:
+            try:
+                return process.wait(descendants.STOP_TICK_SECONDS)
+            except subprocess.TimeoutExpired:
+                if watch.has_stopped():
+                    with self._lock:
+                        self._lines[index]["stderr"].append(f"ipurun: {descendants.STOPPED}")
+                    process.kill()
+                    process.wait()
+                    return -signal.SIGSTOP
 
 
 def _tail() -> collections.deque[str]:

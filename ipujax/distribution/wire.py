@@ -1,13 +1,12 @@
 """Values on their way between processes, carried by `jax.experimental.transfer`.
 
 Whoever has a value offers it under a number; whoever needs it asks its owner for that number, in
-either order. Nothing waits here.
+either order. Nothing waits here. The numbers follow from the program's key: nobody else knows them.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import socket
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils, transfer
 
 from ipujax.distribution.join import here
+from ipujax.distribution.messages import make_key, number_of, read_key
 
 _LONGEST_ADDRESS = 256
 _SOCKETS = 4
@@ -23,9 +23,14 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Wire:
-    """The connections of this process with the others."""
+    """The connections of this process with the others.
+
+    Attributes:
+      key: the program's, which all of its processes have.
+    """
 
     def __init__(self) -> None:
+        self.key = read_key() or _agree_on_key()
         address = _own_address()
         client = jax.local_devices()[0].client
         self._server = transfer.start_transfer_server(
@@ -40,7 +45,7 @@ class Wire:
     def offer(self, key: tuple[object, ...], arrays: Sequence[jax.Array]) -> None:
         """Has arrays of one device ready for whoever asks for their key, once."""
         if some := [array for array in arrays if array.size]:
-            self._server.await_pull(_number(key), some)
+            self._server.await_pull(number_of(self.key, key), some)
 
     def ask(
         self, process: int, key: tuple[object, ...], structs: Sequence[jax.ShapeDtypeStruct]
@@ -50,7 +55,7 @@ class Wire:
         One without elements does not travel: it would never come.
         """
         some = [struct for struct in structs if struct.size]
-        come = iter(self._connections[process].pull(_number(key), some))
+        come = iter(self._connections[process].pull(number_of(self.key, key), some))
         return [next(come) if struct.size else _empty(struct) for struct in structs]
 
 
@@ -60,12 +65,14 @@ def wire() -> Wire:
     return Wire()
 
 
+def _agree_on_key() -> bytes:
+    """The key that the first process makes, and JAX tells the others; all have to ask together."""
+    own = np.frombuffer(bytes.fromhex(make_key()), np.uint8)
+    return bytes(np.asarray(multihost_utils.process_allgather(own)).reshape(-1, len(own))[0])
+
+
 def _empty(struct: jax.ShapeDtypeStruct) -> jax.Array:
     return jax.device_put(np.empty(struct.shape, struct.dtype), struct.sharding)
-
-
-def _number(key: tuple[object, ...]) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
 
 
 def _own_address() -> str:

@@ -25,8 +25,10 @@ def elements() -> Iterator[np.float32]:
     for number in range(4):
         if number == 0 and index == 0:
             time.sleep(late)  # a data set that takes long to open
-        if number == 3 and index == 1:  # stopped from outside, as a debugger would
-            wake = f"sleep {late}; kill -{signal.SIGCONT.value} {os.getpid()}"
+        if number == 2 and index == 1:
+            time.sleep(late)  # one that is busy, or waits for data
+        if number == 3 and index == 1:  # stopped from outside for a while, and then goes on
+            wake = f"sleep {min(late, 5)}; kill -{signal.SIGCONT.value} {os.getpid()}"
             subprocess.Popen(["sh", "-c", wake])
             os.kill(os.getpid(), signal.SIGSTOP)
         yield np.float32(10 * index + number)
