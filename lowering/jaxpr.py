@@ -5,7 +5,8 @@ that a new JAX release is one file's work.
 
 Names taken from `jax._src`, where nothing public will do:
 
-* `config.trace_context`: whether jit would compile the same in another thread.
+* `config.trace_context`: whether jit would compile the same in another thread, or another time.
+* `config.debug_nans`, `debug_infs`, `disable_jit`: what `jax.config` says in three times the time.
 * `distributed.global_state`: a barrier of processes that waits as long as it is told.
 * `dispatch.runtime_tokens`: would raise what an effect raised once more, later and at exit.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
@@ -56,6 +57,7 @@ from jax.interpreters import partial_eval as _partial_eval
 from jax.ref import AbstractRef as AbstractRef
 
 from lowering.avals import Aval as Aval
+from lowering.bodies import CALLS, has_bodies
 from lowering.places import line_of_file as _line
 
 Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
@@ -68,21 +70,6 @@ api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 # After an effect that failed: each later one of the thread would wait for it, and fail.
 forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
-
-# Calls: primitives whose one sub-jaxpr runs exactly once, with the equation's own operands. The
-# value is the parameter that holds it.
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "ipu_task": "body",
-}
 
 
 def hide_frames_of(folder: str, but: str | None = None) -> None:
@@ -149,9 +136,19 @@ def trace_context() -> Any:
     return _config.trace_context()
 
 
+def number_checks() -> tuple[bool, bool]:
+    """Whether this thread asks for an error at a NaN (`jax.debug_nans`), and at an infinity."""
+    return _config.debug_nans.value, _config.debug_infs.value
+
+
+def is_debugging() -> bool:
+    """Whether this thread wants to see more of a function than its results, which takes time."""
+    return _config.debug_nans.value or _config.debug_infs.value or _config.disable_jit.value
+
+
 def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """The body of a call (jit, remat, custom derivatives), or None for any other equation."""
-    parameter = _CALLS.get(eqn.primitive.name)
+    parameter = CALLS.get(eqn.primitive.name)
     body = eqn.params.get(parameter) if parameter else None
     if body is None:
         return None
@@ -161,9 +158,8 @@ def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
 def computing_params(eqn: JaxprEqn) -> dict[str, Any]:
     """The parameters that say what an equation computes: rules of derivatives are left out."""
     name = eqn.primitive.name
-    if name.startswith(("custom_jvp_call", "custom_vjp_call")):
-        return {_CALLS[name]: eqn.params[_CALLS[name]]}
-    return eqn.params
+    own = name.startswith(("custom_jvp_call", "custom_vjp_call"))
+    return {CALLS[name]: eqn.params[CALLS[name]]} if own else eqn.params
 
 
 def is_jaxpr(value: Any) -> bool:
@@ -172,7 +168,9 @@ def is_jaxpr(value: Any) -> bool:
 
 
 def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    """Every jaxpr among the equation's parameters, of whatever primitive."""
+    """Every jaxpr among the equation's parameters, if its primitive is JAX's or ours."""
+    if not has_bodies(eqn.primitive.name):
+        return
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, ClosedJaxpr):
@@ -182,7 +180,12 @@ def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
 
 
 def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:
-    """The equation with each jaxpr among its parameters replaced by one of the same signature."""
+    """The equation with each jaxpr among its parameters replaced by one of the same signature.
+
+    As it is if its primitive is neither JAX's nor ours.
+    """
+    if not has_bodies(eqn.primitive.name):
+        return eqn
 
     def mapped(item: Any) -> Any:
         if isinstance(item, ClosedJaxpr):
@@ -358,9 +361,6 @@ def without_unused(
     Args:
       closed: any jaxpr.
       used: for each result, whether it is wanted; None for all.
-
-    Returns:
-      A jaxpr of the used arguments, and their positions.
     """
     jaxpr, consts = hoisted(closed)
     wanted = [True] * len(jaxpr.out_avals) if used is None else list(used)
