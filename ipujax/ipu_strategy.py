@@ -6,6 +6,7 @@ The slides of seed 003 and the listings of seed 002.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
@@ -54,7 +55,7 @@ class IPUStrategy:
         check.flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
         SYSTEM.device(ipu_device)
         self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)
-        self._compiled: dict[Callable[..., Any], CompiledFunction] = {}
+        self._compiled: dict[tuple[int, ...], CompiledFunction] = {}
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -87,9 +88,17 @@ class IPUStrategy:
           kwargs: of the function, by name.
         """
         check.function(fn, "fn of IPUStrategy.run")
-        if fn not in self._compiled:
-            self._compiled[fn] = compile(fn, device=self._strategy.device)
-        return self._compiled[fn](*args, **dict(kwargs or {}))
+        key = _identity(fn)
+        if key not in self._compiled:
+            self._compiled[key] = compile(fn, device=self._strategy.device)
+        return self._compiled[key](*args, **dict(kwargs or {}))
+
+
+def _identity(fn: Callable[..., Any]) -> tuple[int, ...]:
+    """Of a function that is kept: others may be equal to it, and compute something else."""
+    if isinstance(fn, types.MethodType):  # a new one each time that it is looked up
+        return id(fn.__self__), id(fn.__func__)
+    return (id(fn),)
 
     experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
 

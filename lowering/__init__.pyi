@@ -17,6 +17,7 @@ from lowering import schedules as schedules
 from lowering import serialized as serialized
 from lowering import svg as svg
 from lowering import variants as variants
+from lowering.alike import replicas_may_differ as replicas_may_differ
 from lowering.avals import dtype_name as dtype_name
 from lowering.avals import has_sub_byte_elements as has_sub_byte_elements
 from lowering.avals import is_number as is_number
@@ -64,4 +65,7 @@ from lowering.refs import closed_over_refs as closed_over_refs
 from lowering.refs import is_ref as is_ref
 from lowering.structure import structure_key as structure_key
 from lowering.units import HOST as HOST
+from lowering.wide import any_wide as any_wide
+from lowering.wide import has_wide_values as has_wide_values
+from lowering.wide import keep_wide_values as keep_wide_values
 from lowering.workload import count_operations as count_operations

@@ -42,6 +42,7 @@ from lowering.passes.scalar_predicates import scalar_predicates
 from lowering.passes.simplify_gathers import simplify_gathers
 from lowering.passes.size_fifos import size_fifos
 from lowering.passes.take_turns import take_turns
+from lowering.wide import has_wide_values, keep_wide_values
 
 _Level = TypeVar("_Level", ClosedJaxpr, Program)
 
@@ -59,6 +60,12 @@ def lower(closed: ClosedJaxpr, options: Options) -> Program:
     Raises:
       LoweringError: one of its kinds, for programs that the user must change.
     """
+    with keep_wide_values(wide=has_wide_values(closed)):
+        return _lowered(closed, options)
+
+
+def _lowered(closed: ClosedJaxpr, options: Options) -> Program:
+    """All passes, where the values of the function keep their widths."""
     ipus, each = split_device(closed, options.num_ipus, options.replicas)
     replicas = each * options.instances
     show = functools.partial(_shown, options)

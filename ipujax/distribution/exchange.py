@@ -313,6 +313,11 @@ class Copied:
         self._queue = queue
         self._blocks: list[tuple[int, list[np.ndarray]]] = []
 
+    @property
+    def name(self) -> str:
+        """The outfeed's."""
+        return self._queue.name
+
     def collect(
         self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:

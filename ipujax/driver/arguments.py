@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -41,38 +42,33 @@ class Tree(Protocol):
 
 
 @dc.dataclass(frozen=True)
-class Static:
-    """Which arguments are compile-time constants.
+class Chosen:
+    """Some of a function's arguments, as `jax.jit` chooses them.
 
     Attributes:
       numbers: by position; negative ones count from the last argument.
-      names: by name, for those of `numbers` that a call may give by keyword.
+      names: by name, for those that a call gives by keyword.
     """
 
-    numbers: tuple[int, ...]
-    names: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, fn: Callable[..., object], numbers: tuple[int, ...]) -> Static:
-        """The static arguments of a function, given their positions."""
-        try:
-            parameters = list(inspect.signature(fn).parameters.values()) if numbers else []
-        except (TypeError, ValueError):  # builtins may hide their signature
-            parameters = []
-        by_position = [
-            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        count = len(by_position)
-        static = [by_position[number] for number in numbers if -count <= number < count]
-        return cls(numbers, tuple(p.name for p in static if p.kind is p.POSITIONAL_OR_KEYWORD))
+    def positions(self, count: int) -> set[int]:
+        """Which of so many arguments by position are chosen."""
+        return {number % count for number in self.numbers if -count <= number < count}
+
+
+@dc.dataclass(frozen=True)
+class Static(Chosen):
+    """Which arguments are compile-time constants."""
 
     def split(
         self, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[tuple[object, ...], Given]:
-        """The static arguments, as something to look up by, and the others."""
-        if not self.numbers:
+    ) -> tuple[tuple[tuple[object, ...], tuple[tuple[str, object], ...]], Given]:
+        """The static arguments, those by position and those by name, and the others."""
+        if not self.numbers and not self.names:
             return ((), ()), (args, kwargs)
-        static = self._positions(len(args))
+        static = self.positions(len(args))
         chosen = tuple(arg for i, arg in enumerate(args) if i in static)
         named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
         rest = tuple(arg for i, arg in enumerate(args) if i not in static)
@@ -80,17 +76,36 @@ class Static:
 
     def joined(self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: Given) -> Given:
         """All arguments, with others in the place of the dynamic ones."""
-        static, rest = self._positions(len(args)), iter(dynamic[0])
+        static, rest = self.positions(len(args)), iter(dynamic[0])
         positional = tuple(arg if i in static else next(rest) for i, arg in enumerate(args))
         return positional, {**kwargs, **dynamic[1]}
 
     def dynamic(self, count: int) -> tuple[int, ...]:
         """Those of so many positions that are not static."""
-        static = self._positions(count)
+        static = self.positions(count)
         return tuple(i for i in range(count) if i not in static)
 
-    def _positions(self, count: int) -> set[int]:
-        return {number % count for number in self.numbers if -count <= number < count}
+    def key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
+        """Equal for static arguments for which `jax.jit` would use what it compiled once.
+
+        Those have equal types as well: `True`, 1 and 1.0 are three.
+
+        Raises:
+          ConfigError: (a `ValueError`) a static argument that has no hash.
+        """
+        by_position, by_name = self.split(args, kwargs)[0]
+        for value in (*by_position, *(value for _, value in by_name)):
+            try:
+                hash(value)
+            except TypeError as missing:
+                raise ConfigError(
+                    f"a static argument has no hash: {reprlib.repr(value)}, of type "
+                    f"{type(value).__name__} ({missing})",
+                    fix="give what has one, such as a tuple for a list; or an array, as an "
+                    "argument that is not static",
+                ) from None
+        positional = tuple((type(value), value) for value in by_position)
+        return positional, frozenset((name, type(value), value) for name, value in by_name)
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -104,7 +119,7 @@ class Settings:
     device: str
     engine: str
     static: Static
-    donate_argnums: tuple[int, ...]
+    donated: Chosen
     name: str
     replicas: int | None = None
     alone: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
@@ -11,6 +12,7 @@ from ipujax.checks.arrays import check
 from ipujax.distribution.summation import Summation
 from ipujax.distribution.summation import current as current_summation
 from ipujax.driver.arguments import Settings, Static
+from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
 from ipujax.driver.dispatch import Calls
 from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
@@ -25,8 +27,10 @@ from lowering import jaxpr, lists
 class _Options(TypedDict, total=False):
     device: str
     engine: str
-    static_argnums: int | Sequence[int]
-    donate_argnums: int | Sequence[int]
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Iterable[str] | None
     name: str | None
     replicas: int | None
     alone: bool
@@ -48,8 +52,10 @@ def compile(
     *,
     device: str = DEFAULT_DEVICE,
     engine: str = "auto",
-    static_argnums: int | Sequence[int] = (),
-    donate_argnums: int | Sequence[int] = (),
+    static_argnums: int | Sequence[int] | None = (),
+    static_argnames: str | Iterable[str] | None = (),
+    donate_argnums: int | Sequence[int] | None = (),
+    donate_argnames: str | Iterable[str] | None = (),
     name: str | None = None,
     replicas: int | None = None,
     alone: bool = False,
@@ -62,8 +68,11 @@ def compile(
       device: the logical device; inside `scopes.ipu_scope` its device is the default.
       engine: `fused` makes one XLA computation where that is possible, `replay` dispatches every
         kernel on its own, `auto` picks the faster one.
-      static_argnums: positions of arguments that are compile-time constants, as in `jax.jit`.
+      static_argnums: positions of arguments that are compile-time constants, as in `jax.jit`: where
+        only positions or only names are given, the others follow from them.
+      static_argnames: names of such arguments.
       donate_argnums: positions of arguments whose buffers may be reused, as in `jax.jit`.
+      donate_argnames: names of such arguments.
       name: the program's name; the function's own by default.
       replicas: how many copies of the program run; by default as many as the device has room for.
       alone: whether, where there are other processes (`ipurun`), this one runs it without them; by
@@ -81,7 +90,8 @@ def compile(
 
     Raises:
       ConfigTypeError: (a `TypeError`) an argument of another type, or what is no function.
-      ConfigError: an unknown engine; (raised when called) wrong options of Poplar's engine.
+      ConfigError: (a `ValueError`) an unknown engine, static or donated arguments that fn does not
+        have; (raised when called) wrong options of Poplar's engine, a static argument without hash.
       DeviceError: a device that is not an IPU (raised when called).
       DeviceMeshError: (raised when called) `shard_map` or `pmap` over several JAX devices inside
         fn, meshes with axes of type Explicit there, or a call under `jax.set_mesh`.
@@ -96,16 +106,26 @@ def compile(
         check.integer(replicas, "the replicas of ipu.compile", at_least=1)
     check.flag(alone, "alone of ipu.compile")
     check.flag(gather, "gather of ipu.compile")
-    statics = _positions(static_argnums, "static_argnums")
-    donated = _positions(donate_argnums, "donate_argnums")
+    static = read_choice(static_argnums, static_argnames, "static")
+    donated = read_choice(donate_argnums, donate_argnames, "donate")
 
     def compiled(fn: Callable[..., object]) -> CompiledFunction:
         check.function(fn, "fn of ipu.compile")
         # The very object: nobody passed a device.
         home = (current_device() or device) if device is DEFAULT_DEVICE else device
-        static = Static.of(fn, statics)
-        label = name or _name_of(fn)
-        settings = Settings(home, engine, static, donated, label, replicas, alone, gather)
+        constant = complete_choice(fn, static, "static")
+        given_away = complete_choice(fn, donated, "donate")
+        check_apart(constant, given_away)
+        settings = Settings(
+            device=home,
+            engine=engine,
+            static=Static(constant.numbers, constant.names),
+            donated=given_away,
+            name=name or _name_of(fn),
+            replicas=replicas,
+            alone=alone,
+            gather=gather,
+        )
         return CompiledFunction(fn, settings)
 
     return compiled if fn is None else compiled(fn)
@@ -154,11 +174,25 @@ class CompiledFunction:
         scope = current_summation()  # which pipelines in the function obey
         calls = self._calls.get(scope)
         if calls is None or calls.generation != SYSTEM.generation:
-            calls = self._calls[scope] = Calls(self.lower, self._settings)
+            calls = self._calls[scope] = Calls(self._fn, self.lower, self._settings)
         return calls.run(args, kwargs)
 
     def __repr__(self) -> str:
         return f"<ipu.compile of {self._settings.name} for {self._settings.device}>"
+
+    def __copy__(self) -> CompiledFunction:
+        return CompiledFunction(self._fn, self._settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        return self.__copy__()  # functions are not copied either
+
+    def __reduce__(self) -> Any:
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        # What decorates a function is found under its name, as the function would be.
+        return name if found is self else (CompiledFunction, (self._fn, self._settings))
 
     def __get__(
         self, instance: object, owner: type | None = None
@@ -208,9 +242,3 @@ def _name_of(fn: Callable[..., object]) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", type(fn).__name__)
-
-
-def _positions(argnums: Any, name: str) -> tuple[int, ...]:
-    what = f"an entry of {name}"
-    several = isinstance(argnums, Iterable) and not isinstance(argnums, str)
-    return tuple(check.integer(each, what) for each in (argnums if several else (argnums,)))

@@ -9,13 +9,16 @@ import jax
 from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
+from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.running import settled
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine.one_kernel import run_kernel
 from ipujax.system.devices import SYSTEM
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import is_ref
+from lowering import is_ref, jaxpr, keep_wide_values
+
+_NO_JIT = "jax_disable_jit"
 
 
 class _HostDriven(Exception):
@@ -39,14 +42,18 @@ class Calls:
     this ends: each signature gets its `Executable`.
 
     Args:
-      lower: the function, for arguments.
+      fn: the function.
+      lower: lowers it for arguments.
       settings: what `ipu.compile` was told.
     """
 
-    def __init__(self, lower: Callable[..., Lowered], settings: Settings):
+    def __init__(
+        self, fn: Callable[..., object], lower: Callable[..., Lowered], settings: Settings
+    ):
         self.generation = SYSTEM.generation
-        self._lower, self._settings = lower, settings
+        self._fn, self._lower, self._settings = fn, lower, settings
         self._executables: dict[Hashable, Executable] = {}
+        self._is_plain: dict[Hashable, bool] = {}
         self._jitted: Callable[..., object] | None = None
         # With an executable cache, what is compiled must be known program by program; what one
         # process alone has, argument by argument.
@@ -56,12 +63,17 @@ class Calls:
                 self._inline,
                 static_argnums=settings.static.numbers,
                 static_argnames=settings.static.names,
-                donate_argnums=settings.donate_argnums,
+                donate_argnums=settings.donated.numbers,
+                donate_argnames=settings.donated.names or None,
             )
 
     def run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Runs the function for some arguments; compiles it first if they are of a new kind."""
         lowered, jitted = None, self._jitted
+        if jaxpr.is_debugging():
+            if getattr(jax.config, _NO_JIT):
+                return self._run_unjitted(args, kwargs)
+            jitted = None  # JAX would have an error without a line
         try:
             if jitted is not None:
                 if not events.ACTIVE:
@@ -70,12 +82,31 @@ class Calls:
                     return self._timed(jitted, args, kwargs)
         except _HostDriven as signal:
             self._jitted, lowered = None, signal.lowered
+        except ValueError:
+            self._settings.static.key(args, kwargs)  # has words of its own
+            raise
         key = self._key(args, kwargs)  # here, errors have no cause in the signal
         executable = self._executables.get(key)
         if executable is None:
             executable = (lowered or self._lower(*args, **kwargs)).compile()
             self._executables[key] = executable
         return executable(*args, **kwargs)
+
+    def _run_unjitted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Under `jax.disable_jit`: as the plain function, if that computes the same.
+
+        Replicas that differ, queues and what else only programs have are run as ever.
+        """
+        key = self._key(args, kwargs)
+        with jax.disable_jit(False):
+            if key not in self._is_plain:
+                try:
+                    self._is_plain[key] = self._lower(*args, **kwargs).is_plain
+                except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+                    self._is_plain[key] = True  # looks at values, which only the plain one can
+            if not self._is_plain[key]:
+                return self.run(args, kwargs)
+        return self._fn(*args, **kwargs)
 
     def _timed(
         self, jitted: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -99,12 +130,20 @@ class Calls:
             SYSTEM.attach(lowered.device)
         flat = lowered.signature.flatten(args, kwargs)
         execution = lowered.execution
-        return lowered.signature.unflatten(run_kernel(execution.read, execution.placement, flat))
+        with keep_wide_values(wide=lowered.traced.is_wide):
+            results = run_kernel(execution.read, execution.placement, flat)
+        return lowered.signature.unflatten(results)
 
     def _key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
-        static, dynamic = self._settings.static.split(args, kwargs)
-        leaves, structure = jax.tree.flatten(dynamic)
-        return static, structure, tuple(map(jax.typeof, leaves)), self._settings.holders(leaves)
+        static = self._settings.static
+        leaves, structure = jax.tree.flatten(static.split(args, kwargs)[1])
+        return (
+            static.key(args, kwargs),
+            structure,
+            tuple(map(jax.typeof, leaves)),
+            self._settings.holders(leaves),
+            read_compile_context(),
+        )
 
 
 def _is_plain(lowered: Lowered) -> bool:

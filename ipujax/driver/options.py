@@ -45,6 +45,7 @@ def device_of(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
 def options_for(settings: Settings, device: LogicalDevice) -> Options:
     """What the compiler is told of a program and its device."""
     inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
+    nans, infinities = jaxpr.number_checks()
     io_tiles, norms = device.config.io_tiles, device.config.norms
     optimizations = device.config.optimizations
     return Options(
@@ -52,9 +53,9 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         replicas=settings.replicas,
         instances=settings.among.shares_of_replicas,
         name=settings.name,
-        catch_invalid=inv,
-        catch_division=div0,
-        catch_overflow=oflo,
+        catch_invalid=inv or nans,
+        catch_division=div0 or infinities,
+        catch_overflow=oflo or infinities,
         number_formats=True,
         float16_limits=floating_point_was_assigned(device.config),
         nan_on_overflow=nanoo,

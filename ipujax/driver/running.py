@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -12,16 +13,18 @@ import numpy as np
 from ipujax import events
 from ipujax.distribution.holding import brought_together
 from ipujax.driver.arguments import Signature
+from ipujax.driver.contexts import convert_argument
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.replay import Machine
 from ipujax.errors import ExecutableArgumentError, FloatingPointError
 from ipujax.events import IpuTraceEventType
+from ipujax.host.number_watch import NumberWatch, make_wanted_watch
 from ipujax.host.synthetic import synthetic_array
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import Ref, ir, is_ref, jaxpr, signature_of
+from lowering import Ref, any_wide, ir, is_ref, jaxpr, keep_wide_values, signature_of
 
 
 class Ready:
@@ -36,6 +39,8 @@ class Ready:
       device: the logical device.
       machine: the program on flat arguments.
       host_code: what it runs on the host.
+      raises_faults: whether a fault that the program notes is an error, also where nothing that
+        comes out of it is wrong.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class Ready:
         device: LogicalDevice,
         machine: OneKernel | Machine,
         host_code: HostCode,
+        *,
+        raises_faults: bool = True,
     ):
         self._program, self._signature, self._device = program, signature, device
         self._name, self._draws = program.name, program.draws
@@ -58,6 +65,8 @@ class Ready:
         # Who has what, as the machine was told; a single kernel wants all in every process.
         everyone = (None,) * len(signature.holders)
         self._holders = everyone if is_strict else signature.holders
+        self._raises_faults = raises_faults
+        self._is_wide = any_wide(program.avals)
         self._loaded = False
 
     def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
@@ -96,18 +105,50 @@ class Ready:
             self._loaded = True
 
     def _results(self, flat: list[Any], touched: Sequence[Ref]) -> Any:
-        try:
-            results = self._run(flat)
-        except (TypeError, ValueError):
-            self._check(flat)
-            raise
-        if self._program.faults:
-            _raise_fault(self._program, int(results.pop()))
+        watch = make_wanted_watch() if jaxpr.is_debugging() else None
+        with watch.watch_run() if watch is not None else contextlib.nullcontext():
+            results = self._computed(flat)
+        code = int(results.pop()) if self._program.faults else 0
+        if code and self._raises_faults:
+            _raise_fault(self._program.faults[code - 1])
+        if watch is not None:
+            self._look_at(watch, results, code)
         if touched:
             first = self._signature.out_tree.num_leaves
             for ref, value in zip(touched, results[first:], strict=True):
                 ref[...] = jax.device_put(value, ref.sharding)
         return self._signature.unflatten(results)
+
+    def _computed(self, flat: list[Any]) -> list[Any]:
+        try:
+            if not self._is_wide:
+                return self._run(flat)
+            flat = list(map(convert_argument, flat))
+            with keep_wide_values(wide=True):
+                return self._run(flat)
+        except (TypeError, ValueError):
+            self._check(flat)
+            raise
+
+    def _look_at(self, watch: NumberWatch, results: Sequence[Any], code: int) -> None:
+        """Raises for a number that is wrong, with the operation that was the first to make one."""
+        for name, result in zip(self._signature.result_names(), results, strict=False):
+            watch.look_at(name, result)
+        if not watch.found:
+            return
+        fault = self._program.faults[code - 1] if code else None
+        made = "no operation that is watched made it"
+        if fault is not None:
+            made = f"the first fault was {fault.kind} in `{fault.primitive}`"
+        raise FloatingPointError(
+            f"`{self._name}`: {' and '.join(dict.fromkeys(watch.found))} (jax.debug_nans or "
+            f"jax.debug_infs is on); {made}",
+            where=(fault.origin if fault is not None else "") or "unknown",
+            fix="mend the operands there"
+            if fault is not None
+            else "look for it in the arguments; if the program was compiled before the check was "
+            "switched on, call the function that ipu.compile returned, or compile again",
+        )
 
     def _check(self, flat: Sequence[object]) -> None:
         is_traced = not jaxpr.trace_state_clean()
@@ -143,11 +184,9 @@ def settled(results: object) -> object:
     return jax.block_until_ready(results) if events.timing() else results
 
 
-def _raise_fault(program: ir.Program, code: int) -> None:
-    if code:
-        fault = program.faults[code - 1]
-        raise FloatingPointError(
-            f"{fault.kind} in `{fault.primitive}`",
-            where=fault.origin or "unknown",
-            fix="mend the operands, or switch the check off in IPUConfig.floating_point_behaviour",
-        )
+def _raise_fault(fault: ir.Fault) -> NoReturn:
+    raise FloatingPointError(
+        f"{fault.kind} in `{fault.primitive}`",
+        where=fault.origin or "unknown",
+        fix="mend the operands, or switch the check off in IPUConfig.floating_point_behaviour",
+    )

@@ -24,6 +24,7 @@ from ipujax.driver.options import (
     tell_replicas,
 )
 from ipujax.driver.picture import picture
+from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.compilation import cost_analysis, memory_analysis
@@ -35,7 +36,18 @@ from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from ipujax.system.log import get_logger
-from lowering import Options, ir, jaxpr, lists, lower, ops
+from ipujax.system.options import floating_point_effective
+from lowering import (
+    Options,
+    has_wide_values,
+    ir,
+    jaxpr,
+    keep_wide_values,
+    lists,
+    lower,
+    ops,
+    replicas_may_differ,
+)
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -56,7 +68,7 @@ def _named_float0(
 
 @lists("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
-class Traced:
+class Traced(BoundToProcess):
     """A function traced for one signature; its device has no part in it yet.
 
     Attributes:
@@ -71,6 +83,11 @@ class Traced:
 
     def __repr__(self) -> str:
         return f"<Traced {self.name}{self.in_avals} -> {self.out_avals}>"
+
+    @functools.cached_property
+    def is_wide(self) -> bool:
+        """Whether it has values of 64 bits that JAX would make of 32 now."""
+        return has_wide_values(self.jaxpr)
 
     @property
     def name(self) -> str:
@@ -119,14 +136,13 @@ class Traced:
             check_queues(program, device, replicas)
             check_storage(program, device)
         if replicas > 1 and self.settings.replicas is None:
-            now = SYSTEM.generation
-            tell_replicas(self.settings, now, device, program.ipus, replicas)
+            tell_replicas(self.settings, SYSTEM.generation, device, program.ipus, replicas)
         return Lowered(self, device, options, program, watch)
 
 
 @lists("as_text", "compile", "device", "program", "replicas", "report", "traced")
 @dc.dataclass(frozen=True, eq=False)
-class Lowered:
+class Lowered(BoundToProcess):
     """A function lowered for one signature: the Program, ready to be read or compiled.
 
     Attributes:
@@ -172,10 +188,30 @@ class Lowered:
         return self.traced.signature
 
     @functools.cached_property
+    def has_equal_replicas(self) -> bool:
+        """Whether all replicas do the same: how many there are changes no number."""
+        if self.program.draws or self.options.instances > 1:
+            return False
+        return not replicas_may_differ(self.traced.jaxpr, self.options.batch_norm_group)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the user's function, called as it is, does the same."""
+        return self.has_equal_replicas and not self.program.faults
+
+    @functools.cached_property
+    def executed_program(self) -> ir.Program:
+        """The Program that runs: of one replica, where all would do the same."""
+        if self.program.replicas == 1 or not self.has_equal_replicas:
+            return self.program
+        options = dc.replace(self.options, replicas=1, on_pass=None)
+        return lower(self.watch.over(self.traced.jaxpr), options)
+
+    @functools.cached_property
     def execution(self) -> Execution:
         """How the program runs."""
         settings, first = self.traced.settings, self.device.first
-        return Execution(self.program, settings.engine, first, self.watch, settings.among)
+        return Execution(self.executed_program, settings.engine, first, self.watch, settings.among)
 
     @property
     def placement(self) -> Placement:
@@ -193,7 +229,7 @@ class Lowered:
     def fingerprint(self) -> str:
         """A text that tells what is compiled from everything else that could be."""
         engine, config = self.execution.engine, self.device.config
-        return executable_cache.fingerprint(self.program, engine, config)
+        return executable_cache.fingerprint(self.executed_program, engine, config)
 
     @jaxpr.api_boundary
     def compile(self) -> Executable:
@@ -240,7 +276,7 @@ class Lowered:
 
     @property
     def _modelled_options(self) -> Options:
-        names = ("number_formats", "catch_invalid", "catch_division", "catch_overflow")
+        names = "number_formats catch_invalid catch_division catch_overflow".split()
         return dc.replace(self.options, **dict.fromkeys(names, False))
 
     @functools.cached_property
@@ -271,7 +307,7 @@ class Lowered:
 @lists(
     "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
 )
-class Executable:
+class Executable(BoundToProcess):
     """A compiled program: call it with arguments of the signature that it was lowered for.
 
     Attributes:
@@ -281,7 +317,7 @@ class Executable:
 
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
-        program, execution = lowered.program, lowered.execution
+        program, execution = lowered.executed_program, lowered.execution
         if lowered.traced.settings.among.count > 1:
             check_agreement(program.name, executable_cache.whole_text(program))
         executable_cache.activate()
@@ -292,14 +328,18 @@ class Executable:
         kind = "load" if cached else "compile"
         with events.span(kind, program.name), executable_cache.watched() as lacked:
             self.engine = execution.engine
-            self._machine = execution.compiled(lowered.signature.donated, lowered.apart)
+            with keep_wide_values(wide=lowered.traced.is_wide):
+                self._machine = execution.compiled(lowered.signature.donated, lowered.apart)
             if cached and lacked():
                 events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
                 cached = False
         if lowered.options.instances > 1:
             connect(execution.placement.meshes())
         signature, host_code = lowered.signature, execution.host_code
-        self._ready = Ready(program, signature, lowered.device, self._machine, host_code)
+        traps = any(floating_point_effective(lowered.device.config)[:3])
+        self._ready = Ready(
+            program, signature, lowered.device, self._machine, host_code, raises_faults=traps
+        )
         if not cached:
             executable_cache.store(entry, program.name)
             text = self.as_text() if events.recording() else ""
@@ -363,7 +403,8 @@ class Executable:
         """
         from ipujax.saved.write import save  # most runs write nothing
 
-        save(self, path)
+        with keep_wide_values(wide=self.lowered.traced.is_wide):
+            save(self, path)
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""

@@ -39,10 +39,17 @@ def trace_function(
 
     functools.update_wrapper(traced, fn, updated=())
     static = settings.static
+    static.key(args, kwargs)  # refuses what has no hash, as an error of ours
     dynamic = static.split(args, kwargs)[1]
     structs = jax.tree.map(struct, dynamic)
     positional, named = static.joined(args, kwargs, structs)
-    jitted = jax.jit(traced, static_argnums=static.numbers, donate_argnums=settings.donate_argnums)
+    jitted = jax.jit(
+        traced,
+        static_argnums=static.numbers,
+        static_argnames=static.names,
+        donate_argnums=settings.donated.numbers,
+        donate_argnames=settings.donated.names or None,
+    )
     try:
         with events.span("trace", settings.name):
             trace = jitted.trace(*positional, **named)

@@ -61,6 +61,20 @@ def choose_engine(engine: str, program: ir.Program, placement: Placement) -> str
     return "replay" if saved > 2 * DISPATCH_SECONDS * kernels else "fused"
 
 
+def spreading_pays(program: ir.Program) -> bool:
+    """Whether replicas that have devices of their own are faster than side by side on one.
+
+    There, they are an axis of arrays, and each operation is one for all of them. CPU devices are
+    the same cores, and a kernel on several ones has to be dealt out and met at.
+    """
+    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, ir.Execute)]
+    operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+    if jax.default_backend() == "cpu":
+        return operations >= HEAVY_OPERATIONS
+    saved = (program.replicas - 1) * operations / _ACCELERATOR_OPERATIONS_PER_SECOND
+    return saved > 2 * DISPATCH_SECONDS * program.replicas * len(kernels)
+
+
 def _lanes_pay(program: ir.Program, placement: Placement) -> bool:
     """Whether the stages of all pipelines are better replayed by several threads."""
     nodes = _pipelines(program.body)

@@ -9,7 +9,7 @@ import jax
 
 from ipujax.distribution.instance import ALONE, Instance
 from ipujax.engine.callbacks import Watch
-from ipujax.engine.choose import choose_engine
+from ipujax.engine.choose import choose_engine, spreading_pays
 from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
@@ -45,8 +45,10 @@ class Execution:
     def placement(self) -> Placement:
         """The JAX devices of the program's IPUs."""
         # Replicas that share a table of the host meet at it, in order, if they share a device.
-        shared = "uses a table of the host" if self.host_code.tables else ""
-        p = self.program
+        shared, p = "uses a table of the host" if self.host_code.tables else "", self.program
+        is_free = self.asked == "auto" and self.among.shares_of_replicas == 1
+        if is_free and p.replicas > 1 and not shared and not spreading_pays(p):
+            shared = "computes too little to be spread"
         return make_placement(self.first, p.ipus, p.replicas, shared, self.among)
 
     @functools.cached_property

@@ -69,6 +69,11 @@ class Infeed(_Used, ops.Infeed, Protocol):
 class Collecting(Protocol):
     """What takes the elements that a run sends."""
 
+    @property
+    def name(self) -> str:
+        """What a user knows it as."""
+        ...
+
     def collect(
         self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:

@@ -18,6 +18,7 @@ from ipujax.distribution.exchange import Exchange, Run
 from ipujax.errors import InternalError, OutOfRangeError
 from ipujax.host.feeds import Feeder, exhausted
 from ipujax.host.interrupts import Interrupts
+from ipujax.host.number_watch import get_current_watch
 from ipujax.host.queues import Collecting, Infeed, Outfeed
 from lowering import ops
 
@@ -37,6 +38,7 @@ class Collector:
         self._is_alone = is_part and replicas == 1
         self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
+        self._watch = get_current_watch()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
 
     def send(self, structure: Any, leaves: Sequence[Leaf], count: int | None) -> None:
@@ -66,6 +68,9 @@ class Collector:
             arrays, count = [a[np.newaxis] for a in arrays], 1
         # A view would keep the whole buffer alive for its first few entries.
         kept = [a if len(a) == count else a[:count].copy() for a in arrays]
+        if self._watch is not None:
+            for array in kept:
+                self._watch.look_at(f"outfeed `{self._queue.name}`", array)
         self._queue.collect(structure, kept, self._replicas, count)
 
 

@@ -20,7 +20,7 @@ import jax
 GRACE_SECONDS = 1.0
 JAX_SECONDS = 30.0
 
-# What a thread may have configured for itself alone, and changes what JAX computes.
+# What a thread may have configured for itself alone, and changes what JAX computes or refuses.
 SETTINGS = (
     "enable_x64",
     "default_device",
@@ -29,6 +29,8 @@ SETTINGS = (
     "numpy_dtype_promotion",
     "numpy_rank_promotion",
     "threefry_partitionable",
+    "debug_nans",
+    "debug_infs",
 )
 
 P = ParamSpec("P")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,6 +15,7 @@ import torch
 from ipujax.distribution.collectives import sent_by
 from ipujax.distribution.join import instance_count
 from ipujax.driver.compiler import compile
+from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.stages import Executable
 from ipujax.frontends.pytorch.arrays import to_numpy
 from ipujax.pipelining_ops import OptimizerFunctionOutput
@@ -151,6 +152,7 @@ class CallProgram(Program):
         step = self._infer if rule is None else self._train
         self._function = compile(step, name=name, replicas=1, alone=_is_alone(1))
         self._executable: Executable | None = None
+        self._context: Hashable = None  # of JAX, that it was compiled under
 
     def _infer(self, variables: Named, _: None, state: Named, *element: Any) -> _Result:
         output = self.forward(variables, state, *element)
@@ -171,11 +173,14 @@ class CallProgram(Program):
     def compile(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> Executable:
         """As `Program.compile`."""
         self._executable = self._function.lower(*self._arguments(tensors, keys)).compile()
+        self._context = read_compile_context()
         return self._executable
 
     def run(self, tensors: Sequence[torch.Tensor], keys: np.ndarray) -> list[np.ndarray]:
         """As `Program.run`."""
-        executable = self._executable or self.compile(tensors, keys)
+        executable = self._executable
+        if executable is None or self._context != read_compile_context():
+            executable = self.compile(tensors, keys)
         send, variables, optimizer, changed = executable(*self._arguments(tensors, keys))
         before = self.state
         if self._rule is not None:

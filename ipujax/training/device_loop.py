@@ -14,6 +14,7 @@ import numpy as np
 
 from ipujax.checks.lines import api_boundary
 from ipujax.driver.compiler import CompiledFunction, compile
+from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Executable, Traced
 from ipujax.errors import OutOfRangeError
@@ -236,7 +237,7 @@ class DeviceLoop(abc.ABC):
     def _ready(self, run: Run, feed: Feed, steps: int, arguments: tuple[Tree, ...]) -> Ready:
         """The compiled program for so many steps of these shapes."""
         leaves, structure = jax.tree.flatten(arguments)
-        key = steps, structure, tuple((x.shape, x.dtype) for x in leaves)
+        key = steps, structure, tuple(map(jax.typeof, leaves)), read_compile_context()
         ready = feed.programs.get(key)
         if ready is None:
             compiled, outfeed = self._compiled(steps, feed.queue)

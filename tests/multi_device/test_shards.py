@@ -295,7 +295,7 @@ def test_two_ipus_use_two_devices(run_with_devices: RunWithDevices) -> None:
                 return y * 2
         placement = ipu.compile(f).lower(jnp.ones(3)).placement
         print([d.id for d in placement.devices])
-        g = ipu.compile(lambda x: ipu.cross_replica_ops.cross_replica_sum(x.sum()))
+        g = ipu.compile(lambda x: ipu.cross_replica_ops.cross_replica_sum(x.sum()), engine="fused")
         print(g.lower(jnp.ones(3)).placement.spread, float(g(jnp.ones(3))))
         """,
     )

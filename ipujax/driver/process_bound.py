@@ -1,0 +1,24 @@
+"""Objects that hold what only the process that made them has, such as compiled code."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Self
+
+from ipujax.errors import ConfigTypeError
+
+
+class BoundToProcess:
+    """Never changes, so that it is its own copy; it cannot be pickled."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigTypeError(
+            f"a {type(self).__name__} cannot be pickled: it holds code of this process",
+            fix="write an executable into a file with `save(path)` and read it with "
+            "ipu.load_executable; or compile in the process that is to run it",
+        )
