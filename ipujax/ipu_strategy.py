@@ -93,14 +93,14 @@ class IPUStrategy:
             self._compiled[key] = compile(fn, device=self._strategy.device)
         return self._compiled[key](*args, **dict(kwargs or {}))
 
+    experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
+
 
 def _identity(fn: Callable[..., Any]) -> tuple[int, ...]:
     """Of a function that is kept: others may be equal to it, and compute something else."""
     if isinstance(fn, types.MethodType):  # a new one each time that it is looked up
         return id(fn.__self__), id(fn.__func__)
     return (id(fn),)
-
-    experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
 
 
 IPUStrategyV1 = IPUStrategy

@@ -1,0 +1,136 @@
+"""A compiled program: the last form of a function on its way to the device."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ipujax import events
+from ipujax.distribution.agree import check_agreement
+from ipujax.distribution.meeting import connect
+from ipujax.driver import executable_cache
+from ipujax.driver.options import is_logging_cycles
+from ipujax.driver.process_bound import BoundToProcess
+from ipujax.driver.running import Ready
+from ipujax.engine.compilation import cost_analysis, memory_analysis
+from ipujax.events import IpuTraceEventType
+from ipujax.host_trace import HostTrace
+from ipujax.system.log import get_logger
+from ipujax.system.options import floating_point_effective
+from lowering import ir, jaxpr, keep_wide_values, lists
+
+if TYPE_CHECKING:
+    from ipujax.driver.stages import Lowered
+    from ipujax.report.report import Report
+    from ipujax.targets import Target
+
+
+@lists(
+    "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
+)
+class Executable(BoundToProcess):
+    """A compiled program: call it with arguments of the signature that it was lowered for.
+
+    Attributes:
+      lowered: what was compiled.
+      engine: that runs it.
+    """
+
+    def __init__(self, lowered: Lowered):
+        self.lowered = lowered
+        program, execution = lowered.executed_program, lowered.execution
+        if lowered.traced.settings.among.count > 1:
+            check_agreement(program.name, executable_cache.whole_text(program))
+        executable_cache.activate()
+        entry = executable_cache.entry(lowered.fingerprint)
+        cached = executable_cache.is_stored(entry)
+        if not cached:
+            events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
+        kind = "load" if cached else "compile"
+        with events.span(kind, program.name), executable_cache.watched() as lacked:
+            self.engine = execution.engine
+            with keep_wide_values(wide=lowered.traced.is_wide):
+                self._machine = execution.compiled(lowered.signature.donated, lowered.apart)
+            if cached and lacked():
+                events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
+                cached = False
+        if lowered.options.instances > 1:
+            connect(execution.placement.meshes())
+        signature, host_code = lowered.signature, execution.host_code
+        traps = any(floating_point_effective(lowered.device.config)[:3])
+        self._ready = Ready(
+            program, signature, lowered.device, self._machine, host_code, raises_faults=traps
+        )
+        if not cached:
+            executable_cache.store(entry, program.name)
+            text = self.as_text() if events.recording() else ""
+            events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
+        logs_cycles = is_logging_cycles(lowered.device)
+        self._cycles = lowered.report().cycles if logs_cycles else None
+        folder = lowered.device.config.serialization_output_folder
+        if folder:
+            from ipujax.saved.write import save_into
+
+            save_into(self, folder)
+
+    def __repr__(self) -> str:
+        name = self.lowered.device.name
+        return f"<Executable {self.lowered.program!r} for {name}, engine {self.engine!r}>"
+
+    @property
+    def program(self) -> ir.Program:
+        """The Program that runs: fused, if the engine is."""
+        return self._machine.program
+
+    def as_text(self) -> str:
+        """The text of the Program that runs."""
+        return ir.to_text(self.program)
+
+    @jaxpr.api_boundary
+    def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
+        """As `Lowered.report`; needs no run."""
+        return self.lowered.report(target, host)
+
+    @jaxpr.api_boundary
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Runs the program.
+
+        Raises:
+          ExecutableArgumentError: (a `TypeError` and `ValueError`) arguments of another structure,
+            shape or dtype than it was lowered for.
+          OutOfRangeError: a data set that ended before its loop.
+          FloatingPointError: what `floating_point_behaviour` was asked to catch.
+          FailedPreconditionError: a host embedding that is not registered.
+          OperatorError: an index outside of a host embedding, if its lookup does not clip.
+          CustomOpError: the program failed, and has custom operations.
+          CallbackError: a callback of the program raised.
+        """
+        results = self._ready(args, kwargs)
+        if self._cycles is not None:
+            get_logger().info("`%s`: %s cycles (modelled)", self.program.name, f"{self._cycles:,}")
+        return results
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program to a file, whole or not at all: see `ipu.load_executable`.
+
+        Its kernels are kept as StableHLO, for the kind of JAX device that this process computes
+        on. What only this process has, such as Python functions that the program calls, cannot be
+        saved.
+
+        Raises:
+          ExecutableError: (a `ValueError`) a program that cannot be saved; it says why and where.
+          MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
+          OSError: a file that cannot be written.
+        """
+        from ipujax.saved.write import save  # most runs write nothing
+
+        with keep_wide_values(wide=self.lowered.traced.is_wide):
+            save(self, path)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
+        return cost_analysis(self._machine.compiled_kernels())
+
+    def memory_analysis(self) -> list[object]:
+        """XLA's memory statistics, one entry per kernel."""
+        return memory_analysis(self._machine.compiled_kernels())
