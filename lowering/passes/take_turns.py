@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
 from jax.custom_batching import sequential_vmap
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, batching, bind_equation, call_body
+from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Literal, batching, bind_equation, call_body
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 
@@ -12,18 +17,39 @@ def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """Gives a batching rule to the operations that JAX has none for, at any depth.
 
     On one device replicas are a vmapped axis, which primitives from elsewhere, most callbacks of
-    the host and ordered effects refuse.
+    the host and ordered effects refuse, as some of JAX's own do for some of their operands.
 
     Before: any jaxpr.
-    After:  under vmap such an operation runs once for each replica, in their order.
+    After:  under vmap such an operation runs once for each replica, in their order; a `clamp` by
+            computed bounds is a minimum of a maximum.
     """
     if replicas == 1:
         return closed
-    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _one_by_one)
+    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _exchanged)
 
 
-def _one_by_one(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-    rewriter.trace(eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands)))
+def _exchanged(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    if eqn.primitive is lax.clamp_p:
+        rewriter.trace(eqn, _clamp)
+    else:
+        rewriter.trace(eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands)))
+
+
+def _clamp(low: Any, x: Any, high: Any) -> Any:
+    low, high = (jnp.broadcast_to(bound, x.shape) for bound in (low, high))
+    return lax.min(lax.max(x, low), high)
+
+
+_IF_LITERAL: dict[str, Callable[[int], Iterable[int]]] = {
+    "ragged_dot_general": range,
+    "reduce": lambda count: range(count // 2, count),
+    "reduce_window": lambda count: range(count // 2, count),
+    "clamp": lambda count: (2,),
+}
+"""The operations that JAX 0.10.2 vectorizes only where some operands are the same for all.
+
+For each, from the number of its operands, which these are; of what is no literal nobody knows.
+"""
 
 
 def _can_vectorize(eqn: JaxprEqn) -> bool:
@@ -33,5 +59,7 @@ def _can_vectorize(eqn: JaxprEqn) -> bool:
         return params["vmap_method"] is not None
     if name == "io_callback":
         return not params["ordered"]
+    if name in _IF_LITERAL:
+        return all(isinstance(eqn.invars[i], Literal) for i in _IF_LITERAL[name](len(eqn.invars)))
     has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
     return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from jax import lax
 
+import ipujax as ipu
 from lowering import jaxpr
 from lowering.ops import streams
 from lowering.passes.take_turns import take_turns
+from tests.ipujax.feeding import configure
 from tests.lowering.samples import Queue, V, jaxpr_text, trace
+from tests.sweep.tables.lax import EXAMPLES
 
 unknown_p = jaxpr.Primitive("unknown")
 unknown_p.def_abstract_eval(lambda x: x)
@@ -57,3 +60,51 @@ def test_one_replica_needs_no_turns():
 def test_what_vmap_knows_is_left_alone(fn):
     closed = trace(fn, V)
     assert take_turns(closed, 4) is closed
+
+
+ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
+WEIGHTS = np.arange(60, dtype=np.float32).reshape(3, 4, 5) / 60
+SIZES = np.array([2, 3, 3], np.int32)
+
+
+def window(x, start):
+    return lax.reduce_window(x, start, lambda a, b: lax.max(a, b) * 2, (2, 2), (1, 1), "VALID")
+
+
+PARTLY_VECTORIZED = {
+    "ragged_dot": (lax.ragged_dot, (ROWS, WEIGHTS, SIZES)),
+    "its gradient": (
+        lambda x, w, s: jax.grad(lambda x, w: (lax.ragged_dot(x, w, s) ** 2).sum(), (0, 1))(x, w),
+        (ROWS, WEIGHTS, SIZES),
+    ),
+    "reduce": (
+        lambda x, start: lax.reduce(x, start, lambda a, b: lax.max(a, b) * 2, (0,)),
+        (ROWS, np.float32(1)),
+    ),
+    "reduce_window": (window, (ROWS, np.float32(1))),
+    "clamp": (lambda x, high: (lax.clamp(1.0, x, high), lax.clamp(-1.0, 5.0, high)), (ROWS, 4.0)),
+}
+
+
+@pytest.mark.parametrize("name", PARTLY_VECTORIZED)
+def test_what_vmap_knows_in_part_takes_turns(name, tmp_path):
+    """Replicas of one device compute, save and load what JAX vectorizes for some operands only."""
+    function, args = PARTLY_VECTORIZED[name]
+    configure(4)
+    executable = ipu.compile(function).lower(*args).compile()
+    executable.save(tmp_path / "saved")
+    wanted = jax.jit(function)(*args)
+    for run in (executable, ipu.load_executable(tmp_path / "saved")):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-6), run(*args), wanted)
+
+
+@pytest.mark.exhaustive
+def test_all_functions_of_lax_can_be_vectorized_or_take_turns():
+    """Each operation that examples of JAX's functions make, with all its operands vectorized."""
+    for example in EXAMPLES:
+        closed = take_turns(jax.make_jaxpr(example.call)(*example.args), 2)
+        avals = [aval for aval in closed.in_avals if hasattr(aval, "shape")]
+        if not avals or len(avals) < len(closed.in_avals):
+            continue
+        run = jax.vmap(lambda *args, c=closed: jaxpr.run_equations(c.jaxpr, c.consts, args))
+        jax.eval_shape(run, *(jax.ShapeDtypeStruct((2, *a.shape), a.dtype) for a in avals))
