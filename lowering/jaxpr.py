@@ -15,6 +15,7 @@ Names taken from `jax._src`, where nothing public will do:
 * `partial_eval.dce_jaxpr`, `dce_rules` (public, without promise): JAX's own dead code elimination.
 * `core.positional_effects`, `core.InternalMutableArrayEffect`, `state.types.RefEffect`,
   `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
+* `tree_util._registry`: the classes that are nodes of pytrees, which a file may name.
 * `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`,
   `current_name_stack`: the user's file and line of an equation, and the scopes around one.
 """
@@ -33,6 +34,7 @@ from jax._src import distributed as _distributed
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source
 from jax._src import traceback_util as _traceback
+from jax._src import tree_util as _tree_util
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
 from jax._src.core import positional_effects as positional_effects
 from jax._src.state import discharge as _discharge
@@ -72,6 +74,11 @@ leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
 forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
 
 
+def node_classes() -> list[type]:
+    """The classes that are registered with JAX as nodes of pytrees."""
+    return list(_tree_util._registry)  # pyright: ignore[reportPrivateUsage]
+
+
 def hide_frames_of(folder: str, but: str | None = None) -> None:
     """Makes JAX pass over frames of files below `folder`, except below `but`, as not the user's."""
     register_exclusion(folder)
@@ -85,12 +92,8 @@ hide_frames_of(__file__.removesuffix("jaxpr.py"))
 def _effect(name: str, *, ordered: bool) -> Effect:
     """An effect of ours: it may live wherever JAX lets one live, and is never dropped."""
     kind: Any = type(name, (Effect,), {"__repr__": lambda self: name})
-    registries = [
-        _effects.lowerable_effects,
-        _effects.control_flow_allowed_effects,
-        _effects.custom_derivatives_allowed_effects,
-        _effects.remat_allowed_effects,
-    ]
+    registries = [_effects.lowerable_effects, _effects.control_flow_allowed_effects]
+    registries += [_effects.custom_derivatives_allowed_effects, _effects.remat_allowed_effects]
     if ordered:
         # Those of replicas on several devices are in order on each.
         registries += [_effects.ordered_effects, _effects.shardable_ordered_effects]
@@ -173,10 +176,8 @@ def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
         return
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, ClosedJaxpr):
-                yield item.jaxpr
-            elif isinstance(item, Jaxpr):
-                yield item
+            if is_jaxpr(item):
+                yield item.jaxpr if isinstance(item, ClosedJaxpr) else item
 
 
 def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:

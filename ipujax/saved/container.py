@@ -3,7 +3,8 @@
     ipujax executable 1 sha256:<of all that follows>
     <8 bytes: length of the index> <the index: JSON, deflated> <blob> <blob> ...
 
-The digest finds whatever was lost or changed on the way, so nothing broken is ever decoded.
+The digest finds whatever was lost or changed on the way. It has no key, so that a file may
+come from anybody: what is behind it is checked as well.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ipujax.errors import ExecutableError
-from ipujax.host import files
+from ipujax.host import files, json_text
 
 VERSION = 1
 """Of the format; other versions are not read."""
@@ -29,6 +30,7 @@ _MAGIC = b"ipujax executable "
 _LINE = re.compile(rb"ipujax executable (\d{1,9}) sha256:([0-9a-f]{64})\n")
 _LONGEST_LINE = 128  # bytes
 _SIZE = 8  # bytes of the index' length
+_MOST_BYTES = 2**29  # of an index: a small file could else fill the memory
 
 
 @dc.dataclass(frozen=True)
@@ -92,11 +94,37 @@ def unpack(data: bytes, path: str) -> Content:
             f"{path} is damaged: a part of it is lost or was changed after it was saved",
             fix="copy it again from where it came from, or save it again",
         )
-    length = int.from_bytes(body[:_SIZE], "little")
-    index = json.loads(zlib.decompress(body[_SIZE : _SIZE + length]))
+    try:
+        return _opened(body)
+    except Exception as error:  # whatever else stands where the index should be
+        raise ExecutableError(
+            f"{path} is not understood: its index cannot be read: {error!r:.400}",
+            fix="save it again, and copy it whole",
+        ) from error
+
+
+def _opened(body: memoryview) -> Content:
+    """The index, and the blobs behind it."""
+    start = _SIZE + int.from_bytes(body[:_SIZE], "little")
+    index = json_text.parse(_inflated(body[_SIZE:start]))
+    if not isinstance(index, dict):
+        raise ValueError("it is no object")
+    sizes: list[Any] = index["blobs"]
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        raise ValueError("its blobs have impossible sizes")
+    if start + sum(sizes) != len(body):
+        raise ValueError(f"its blobs have {sum(sizes)} bytes, and {len(body) - start} are there")
     blobs: list[memoryview] = []
-    start = _SIZE + length
-    for size in index["blobs"]:
+    for size in sizes:
         blobs.append(body[start : start + size])
         start += size
     return Content(index, blobs)
+
+
+def _inflated(data: memoryview) -> bytes:
+    """What was compressed, up to a limit."""
+    inflating = zlib.decompressobj()
+    text = inflating.decompress(data, _MOST_BYTES)
+    if not inflating.eof or inflating.unused_data:
+        raise ValueError(f"it is cut off, or has more than {_MOST_BYTES:,} bytes")
+    return text

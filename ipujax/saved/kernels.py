@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,10 +14,20 @@ from ipujax.errors import ExecutableError, MissingExtraError
 from ipujax.saved.values import Json, decode_aval, encode_aval
 from lowering import (
     count_operations,
+    dtype_name,
     ir,
     jaxpr,
     ops,
     shape_of,
+)
+
+# What functions of JAX call that may be exported: linear algebra, random numbers, shardings.
+_LIBRARY = re.compile(
+    r"lapack_\w+_ffi|(cu|hip)(solver|sparse)_\w+_ffi|(cu|hip)_threefry2x32_ffi"
+    r"|(cu|hip)_lu_pivots_to_permutation|Qr|Eigh|LuDecomposition|ApproxTopK|AllocateBuffer"
+    r"|ProductOfElementaryHouseholderReflectors|Sharding|SPMDFullToShardShape|SPMDShardToFullShape"
+    r"|annotate_device_placement|shape_assertion|tpu_custom_call|mosaic_gpu_v2"
+    r"|stablehlo\.dynamic_\w+"
 )
 
 
@@ -78,15 +89,74 @@ def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
 
 
 def read(known: Json, code: bytes | memoryview, replicas: int) -> jaxpr.ClosedJaxpr:
-    """The kernel that `write` wrote, for one replica, as every kernel of a Program."""
+    """The kernel that `write` wrote, for one replica, as every kernel of a Program.
+
+    Raises:
+      ExecutableError: code of another form than is known of it, or that calls other code.
+    """
+    arguments = tuple(map(decode_aval, known["in"]))
+    results = tuple(map(decode_aval, known["out"]))
+    operations = known["operations"]
+    if type(operations) not in (int, float) or not operations >= 0:
+        raise ExecutableError(f"a kernel of {operations!r:.100} operations")
     exported = export.deserialize(bytearray(code))
+    _check_form(exported, arguments, results, replicas)
+    _check_calls(exported)
     call: Callable[..., Any] = exported.call
-    kernel = ops.Exported(
-        function=call,
-        avals=tuple(map(decode_aval, known["out"])),
-        replicas=replicas,
-        operations=known["operations"],
-    )
-    avals = [decode_aval(aval) for aval in known["in"]]
+    kernel = ops.Exported(function=call, avals=results, replicas=replicas, operations=operations)
     axis = (ops.REPLICAS, replicas) if replicas > 1 else None
-    return jaxpr.trace_flat(lambda *operands: ops.call_exported(kernel, operands), avals, axis)
+    return jaxpr.trace_flat(lambda *operands: ops.call_exported(kernel, operands), arguments, axis)
+
+
+def _check_form(
+    exported: export.Exported,
+    arguments: tuple[jaxpr.Aval, ...],
+    results: tuple[jaxpr.Aval, ...],
+    replicas: int,
+) -> None:
+    """Refuses code of other arguments or results, or that needs more than these."""
+    lead = (replicas,) if replicas > 1 else ()
+
+    def signature(avals: Sequence[Any], lead: tuple[int, ...] = ()) -> list[Any]:
+        return [((*lead, *shape_of(aval)), dtype_name(aval)) for aval in avals]
+
+    fits = (
+        signature(exported.in_avals) == signature(arguments, lead)
+        and signature(exported.out_avals) == signature(results, lead)
+        and exported.in_tree == jax.tree.structure(((0,) * len(arguments), {}))
+        and exported.out_tree == jax.tree.structure([0] * len(results))
+        and set(exported.module_kept_var_idx) <= set(range(len(arguments)))
+    )
+    is_alone = exported.nr_devices == 1 and not (
+        exported.ordered_effects or exported.unordered_effects or exported.disabled_safety_checks
+    )
+    if not fits or not is_alone:
+        raise ExecutableError("a kernel's code does not take and give what the program says")
+
+
+def _check_calls(exported: export.Exported) -> None:
+    """Refuses code that calls anything but the libraries that JAX's own functions stand on.
+
+    `jax.export` looks at that when it writes, and not when it reads: a call by address, as Python's
+    callbacks are, would run whatever is there.
+    """
+    with jaxpr.mlir.make_ir_context():
+        module: Any = exported.mlir_module(serialized=False)
+        for operation in _operations(module.operation):
+            if operation.name.endswith("custom_call"):
+                target = str(operation.attributes["call_target_name"]).strip('"')
+                if not _LIBRARY.fullmatch(target):
+                    raise ExecutableError(
+                        f"a kernel's code calls {target!r:.100}, which is foreign"
+                    )
+
+
+def _operations(operation: Any) -> Iterator[Any]:
+    """An operation of MLIR, and all inside of it."""
+    left = [operation]
+    while left:
+        operation = left.pop()
+        yield operation
+        left.extend(
+            each.operation for region in operation.regions for block in region for each in block
+        )

@@ -13,6 +13,7 @@ import numpy as np
 from ipujax.engine.iterations import typed
 from ipujax.errors import ExecutableError
 from ipujax.host.queues import Queue
+from ipujax.saved.fields import make_node
 from ipujax.saved.values import (
     Json,
     decode_array,
@@ -22,7 +23,7 @@ from ipujax.saved.values import (
     encode_aval,
     encode_tree,
 )
-from lowering import ir, jaxpr, ops, pipelines, schedules, structure_key
+from lowering import ir, jaxpr, ops, pipelines, schedules, shape_of, structure_key
 
 _NODES: dict[str, Any] = {
     each.__name__: each
@@ -146,9 +147,11 @@ def read(
         ((name, content),) = data.items()  # pyright: ignore[reportUnknownVariableType]
         match name:
             case "Kernel":
-                return ir.Kernel(kernels[content[0]], content[1])
+                number, origin = content
+                values = {"jaxpr": kernels[_number(number)], "origin": origin}
+                return make_node(ir.Kernel, values, len(avals))
             case "Queue":
-                return queues[content]
+                return queues[_number(content)]
             case "Kind":
                 return pipelines.Kind(content)
             case "Schedule":
@@ -156,20 +159,31 @@ def read(
             case "Tree":
                 return decode_tree(content)
             case _:
-                return _NODES[name](**{field: decoded(each) for field, each in content.items()})
+                fields = {field: decoded(each) for field, each in content.items()}
+                return make_node(_NODES[name], fields, len(avals))
 
     avals = tuple(map(decode_aval, written["avals"]))
     pairs = zip(written["constants"], blobs, strict=True)
-    arrays = [(ir.ValueId(value), decode_array(data, blob)) for (value, data), blob in pairs]
-    return ir.Program(
-        avals=avals,
-        constants=tuple((value, _constant(array, avals[value])) for value, array in arrays),
-        **{name: decoded(written[name]) for name in _FIELDS},
-    )
+    arrays = [(_number(value), decode_array(data, blob)) for (value, data), blob in pairs]
+    fields = {name: decoded(written[name]) for name in _FIELDS} | {
+        "avals": avals,
+        "constants": tuple((value, _constant(array, avals[value])) for value, array in arrays),
+    }
+    return make_node(ir.Program, fields, len(avals))
+
+
+def _number(data: Json) -> int:
+    """A number of something, counted from 0: Python takes negative ones, and counts from behind."""
+    if type(data) is not int or data < 0:
+        raise ExecutableError(f"{data!r:.100} stands where a number should be")
+    return data
 
 
 def _constant(array: np.ndarray, aval: jaxpr.Aval) -> Any:
     """A constant of the type that it had; NumPy has no weak ones."""
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)  # of 64 bits, for those who have them
+    if array.shape != shape_of(aval) or dtype != aval.dtype:
+        raise ExecutableError(f"a constant is {array.dtype}{list(array.shape)}, and not {aval}")
     return typed(jnp.asarray(array), is_weak=True) if aval.weak_type else array
 
 

@@ -16,9 +16,10 @@ import jax
 from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.driver import executable_cache
-from ipujax.driver.arguments import Refs, Signature, Static, Tangents
+from ipujax.driver.arguments import Signature
 from ipujax.driver.running import Ready
 from ipujax.engine.callbacks import Watch
+from ipujax.engine.choose import ENGINES
 from ipujax.engine.compilation import cost_analysis, memory_analysis
 from ipujax.engine.execution import loaded
 from ipujax.engine.host_code import HostCode
@@ -26,13 +27,14 @@ from ipujax.errors import ConfigTypeError, DeviceError, ExecutableError, Executa
 from ipujax.host import files
 from ipujax.host.queues import Queue
 from ipujax.host_trace import HostTrace, checked
-from ipujax.saved import kernels, program
+from ipujax.saved import classes, kernels, program
+from ipujax.saved.configuration import decode_options
 from ipujax.saved.container import SUFFIX, Content, unpack
 from ipujax.saved.queues import Need, chosen
-from ipujax.saved.values import Json, decode, decode_tree
+from ipujax.saved.signatures import check_signature, decode_signature
+from ipujax.saved.values import Json
 from ipujax.system.config_schema import snapshot
 from ipujax.system.devices import SYSTEM, LogicalDevice, devices_of
-from ipujax.system.options import SystemOptions
 from ipujax.targets import Target, target_of
 from ipujax.version import __version__
 from lowering import ir, lists
@@ -152,15 +154,17 @@ def load_executable(
     kernels.need_extra()
     shown = os.fspath(path)
     content = unpack(_bytes_of(Path(path)), shown)
+    classes.look_again()
     with _understanding(content, shown):
+        _check_index(content.index)
         _check_machine(content.index, shown)
-        signature = _decoded_signature(content.index["signature"])
+        signature = decode_signature(content.index["signature"])
         device = _device(content.index, signature.name)
         needs = [Need.decoded(each) for each in content.index["queues"]]
         replicas = int(content.index["program"]["replicas"])
     own = chosen(needs, queues, signature.name, device.ordinal, replicas)
     with _understanding(content, shown):
-        read = _decoded_program(content, own)
+        read = _decoded_program(content, signature, own)
         return LoadedExecutable(content.index, signature, read, device)
 
 
@@ -188,8 +192,12 @@ def _understanding(content: Content, path: str) -> Generator[None]:
     """Says of content that another version must have written that it cannot be understood."""
     try:
         yield
-    except (ExecutableError, DeviceError):
+    except DeviceError:
         raise
+    except ExecutableError as error:
+        if path in error.what:
+            raise
+        raise ExecutableError(f"{path} cannot be loaded: {error.what}", fix=error.fix) from error
     except Exception as error:
         index = content.index
         raise ExecutableError(
@@ -198,6 +206,14 @@ def _understanding(content: Content, path: str) -> Generator[None]:
             f"{__version__} on JAX {jax.__version__}",
             fix="save it again with these versions, or load it with those",
         ) from error
+
+
+def _check_index(index: Mapping[str, Json]) -> None:
+    """Refuses an index whose parts are of other kinds than those that are looked at later."""
+    engines = [engine for engine in ENGINES if engine != "auto"]
+    is_right = index["engine"] in engines and isinstance(index["text"], str)
+    if not is_right or type(index["ipus"]) is not int or not isinstance(index["report"], dict):
+        raise ExecutableError("its engine, its IPUs, its text or its report cannot be")
 
 
 def _check_machine(index: Mapping[str, Json], path: str) -> None:
@@ -220,11 +236,7 @@ def _device(index: Mapping[str, Json], name: str) -> LogicalDevice:
     """The device that a program runs on."""
     ordinal, ipus = index["device"]["ordinal"], index["device"]["ipus"]
     if not SYSTEM.configured and ordinal == 0:
-        config = SystemOptions()
-        for option, value in index["configuration"].items():
-            *categories, last = option.split(".")
-            node = functools.reduce(getattr, categories, config)
-            setattr(node, last, decode(value))
+        config = decode_options(index["configuration"])
         return devices_of(snapshot(config, frozen=True))[ordinal]
     device = SYSTEM.device(f"/device:IPU:{ordinal}")
     if device.num_ipus != ipus:
@@ -236,29 +248,7 @@ def _device(index: Mapping[str, Json], name: str) -> LogicalDevice:
     return device
 
 
-def _decoded_signature(data: Mapping[str, Json]) -> Signature:
-    return Signature(
-        name=data["name"],
-        static=Static(tuple(data["numbers"]), tuple(data["names"])),
-        positions=tuple(data["positions"]),
-        in_tree=decode_tree(data["in"]),
-        out_tree=decode_tree(data["out"]),
-        donated=tuple(data["donated"]),
-        refs=Refs(tuple(data["refs"]), ()),
-        tangents=_decoded_tangents(data.get("float0", {})),
-    )
-
-
-def _decoded_tangents(data: Mapping[str, Json]) -> Tangents:
-    """The arguments and results of float0; files of older releases have none."""
-    arguments, results = (
-        tuple((int(number), tuple(map(int, shape))) for number, *shape in data.get(key, ()))
-        for key in ("arguments", "results")
-    )
-    return Tangents(arguments, results)
-
-
-def _decoded_program(content: Content, queues: list[Queue]) -> ir.Program:
+def _decoded_program(content: Content, signature: Signature, queues: list[Queue]) -> ir.Program:
     index = content.index
     constants = len(index["program"]["constants"])
     codes = content.blobs[constants:]
@@ -267,4 +257,5 @@ def _decoded_program(content: Content, queues: list[Queue]) -> ir.Program:
     own = [kernels.read(known, code, replicas) for known, code in pairs]
     read = program.read(index["program"], own, queues, content.blobs[:constants])
     ir.verify(read)
+    check_signature(signature, read)
     return read

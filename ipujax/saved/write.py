@@ -13,13 +13,12 @@ from ipujax.checks.arguments import Checks
 from ipujax.driver.arguments import Signature
 from ipujax.errors import ConfigTypeError, ExecutableError
 from ipujax.saved import container, kernels
+from ipujax.saved.configuration import encode_options
 from ipujax.saved.container import SUFFIX, Content
 from ipujax.saved.program import Writer
 from ipujax.saved.queues import needs_of
-from ipujax.saved.values import Json, encode, encode_tree
-from ipujax.system.config_schema import Option, walk
+from ipujax.saved.signatures import encode_signature
 from ipujax.system.log import get_logger
-from ipujax.system.options import SystemOptions
 from ipujax.version import __version__
 from lowering import foreign_code, ir
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from ipujax.driver.stages import Executable
 
 _check = Checks(ConfigTypeError, ExecutableError)
-# What belongs to the process that runs a program, and not to the program.
-_OF_THE_PROCESS = ("device_connection.", "serialization_output_folder")
 
 
 def save(executable: Executable, path: str | os.PathLike[str]) -> None:
@@ -73,9 +70,9 @@ def _content(executable: Executable) -> Content:
         "platform": jax.default_backend(),
         "engine": executable.engine,
         "device": {"ordinal": device.ordinal, "ipus": device.num_ipus},
-        "configuration": _encoded_configuration(device.config),
+        "configuration": encode_options(device.config),
         "ipus": lowered.program.ipus,
-        "signature": _encoded_signature(signature),
+        "signature": encode_signature(signature),
         "queues": [need.encoded() for need in needs_of(program, writer.queues)],
         "program": written,
         "kernels": [known for known, _ in exported],
@@ -108,32 +105,3 @@ def _refused(what: str, line: str) -> ExecutableError:
         where=line or "unknown",
         fix="leave it out of what is saved, or run the program in the process that compiles it",
     )
-
-
-def _encoded_signature(signature: Signature) -> Json:
-    what = f"`{signature.name}`"
-    return {
-        "name": signature.name,
-        "numbers": signature.static.numbers,
-        "names": signature.static.names,
-        "positions": signature.positions,
-        "in": encode_tree(signature.in_tree, f"{what}: an argument"),
-        "out": encode_tree(signature.out_tree, f"{what}: a result"),
-        "donated": signature.donated,
-        "refs": signature.refs.positions,
-        "float0": {
-            "arguments": [[n, *shape] for n, shape in signature.tangents.arguments],
-            "results": [[n, *shape] for n, shape in signature.tangents.results],
-        },
-    }
-
-
-def _encoded_configuration(config: SystemOptions) -> Json:
-    """The options that are not as by default, by their full names."""
-    return {
-        name: encode(value, f"the option {name}")
-        for name, member, value in walk(config)
-        if isinstance(member, Option)
-        and value != member.default
-        and not name.startswith(_OF_THE_PROCESS)
-    }

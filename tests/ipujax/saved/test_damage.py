@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
+import hashlib
+import importlib.util
 import json
 import os
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +22,7 @@ from hypothesis import strategies as st
 
 import ipujax as ipu
 from ipujax.errors import DeviceError, ExecutableError, ExecutableFileError
-from ipujax.saved import container
+from ipujax.saved import classes, container
 from ipujax.saved.container import Content
 from tests.conftest import RunWithDevices
 from tests.ipujax.saving import compiled, entries
@@ -171,3 +177,102 @@ def test_a_process_that_is_killed_while_saving_leaves_the_old_file(
     compiled(lambda x: x * 4, f32(1)).save(tmp_path / "a.ipujax")
     assert not [name for name in entries(tmp_path) if name.startswith(".ipujax-")]
     assert ipu.load_executable(tmp_path / "a.ipujax")(f32(1)) == 4
+
+
+# --- files that somebody made ---------------------------------------------------------------------
+
+
+def crafted(folder: Path, **parts: Any) -> Path:
+    """A file with a right digest, and other parts of its index."""
+    content = container.unpack(saved(), "a")
+    container.write(Content(content.index | parts, content.blobs), folder / "a")
+    return folder / "a"
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {
+            "__class__.__class_getitem__": {"class": "subprocess:Popen"},
+            "auto_select_ipus": {
+                "member": ["ipujax.system.config_options:SystemOptions", ["touch", "here"]]
+            },
+        },
+        {"_values": {"dict": []}},
+        {"auto_select_ipus.real": 1},
+        {"ipu_model": 1},
+        {"serialization_output_folder": "elsewhere"},
+        {"auto_select_ipus": {"member": ["builtins:int", "real"]}},
+        {"auto_select_ipus": {"class": "subprocess:Popen"}},
+        {"auto_select_ipus": {"member": ["ipujax.config:DeviceConnectionType", "mro"]}},
+    ],
+)
+def test_a_configuration_names_options_alone(configuration: Any, tmp_path: Path) -> None:
+    with pytest.raises(ExecutableError):
+        ipu.load_executable(crafted(tmp_path, configuration=configuration))
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["subprocess:Popen", "os:system", "ipujax.host.files:replacing", "builtins:eval", "this:Zen"],
+)
+def test_classes_are_of_the_table_alone(name: str, tmp_path: Path) -> None:
+    signature = container.unpack(saved(), "a").index["signature"]
+    for node in ([name, None, []], ["builtins:dict", {"list": [{"class": name}]}, [None]]):
+        path = crafted(tmp_path, signature=signature | {"out": node})
+        with pytest.raises(ExecutableError, match="which is not there"):
+            ipu.load_executable(path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ["builtins:dict", {"list": ["a", "b"]}, [None]],
+        ["builtins:dict", {"list": ["b", "a"]}, [None, None]],
+        ["builtins:dict", {"list": [{"list": [1]}]}, [None]],
+        ["builtins:tuple", 5, [None]],
+        ["None", None, [None]],
+        ["builtins:int", None, [None]],
+        ["collections:OrderedDict", {"tuple": ["a", "b"]}, [None]],
+        ["collections:defaultdict", 5, [None]],
+        ["optax._src.transform:ScaleByAdamState", None, [None]],
+        "text",
+        [],
+    ],
+)
+def test_nodes_that_do_not_fit_their_children(node: Any, tmp_path: Path) -> None:
+    signature = container.unpack(saved(), "a").index["signature"]
+    with pytest.raises(ExecutableError):
+        ipu.load_executable(crafted(tmp_path, signature=signature | {"out": node}))
+
+
+def test_an_index_that_unpacks_to_more_than_there_can_be(tmp_path: Path) -> None:
+    for text in (b" " * (2**29 + 1), b"[" + b"[]," * 2**23 + b"0]", b"[" * 10**5):
+        deflated = zlib.compress(text, 1)
+        body = len(deflated).to_bytes(8, "little") + deflated
+        digest = hashlib.sha256(body).hexdigest()
+        said = refused(f"ipujax executable 1 sha256:{digest}\n".encode() + body, tmp_path)
+        assert "its index cannot be read" in said
+
+
+def test_code_that_calls_by_address(tmp_path: Path) -> None:
+    """What `jax.export` refuses to write, anybody can."""
+    call = jax.ffi.ffi_call("xla_ffi_python_cpu_callback", jax.ShapeDtypeStruct((3,), f32))
+    checks = [jax.export.DisabledSafetyCheck.custom_call("xla_ffi_python_cpu_callback")]
+    exported = jax.export.export(jax.jit(lambda x: [call(x)]), disabled_checks=checks)(
+        np.ones(3, f32)
+    )
+    code = dc.replace(exported, disabled_safety_checks=()).serialize()
+    compiled(lambda x: x + 1, np.ones(3, f32)).save(tmp_path / "a")
+    content = container.unpack((tmp_path / "a").read_bytes(), "a")
+    container.write(Content(content.index, [*content.blobs[:-1], code]), tmp_path / "a")
+    with pytest.raises(ExecutableError, match="calls 'xla_ffi_python_cpu_callback', which is"):
+        ipu.load_executable(tmp_path / "a")
+
+
+def test_the_classes_that_programs_of_ours_have_are_found() -> None:
+    for home in classes._HOMES:
+        assert importlib.util.find_spec(home) is not None
+    for name in ("ipujax.rnn_ops:LSTMStateTuple", "optax._src.transform:ScaleByAdamState"):
+        assert issubclass(classes.find_class(name), tuple)
