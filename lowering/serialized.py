@@ -16,7 +16,17 @@ from jax import lax
 from lowering import marks
 from lowering.avals import dtype_name, shape_of
 from lowering.equations import variables, walk
-from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, name_stack, sub_jaxprs, user_line
+from lowering.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    fresh_var,
+    name_stack,
+    sub_jaxprs,
+    user_line,
+)
 from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 
 _DTYPES = ("float16", "float32", "int32")
@@ -78,13 +88,44 @@ def with_serialized(closed: ClosedJaxpr, line: str, letter: str, factor: int) ->
         return here and _extent(eqn, letter) % factor == 0
 
     partners = _partners(closed.jaxpr, is_it)
+    splitter = _Splitter(factor)
 
     def put(rewriter: Rewriter, eqn: JaxprEqn) -> None:
         both = partners.get(id(eqn), [eqn])
         if eqn is both[0]:
-            rewriter.trace(_joint(both), lambda *values: _in_parts(both, values, letter, factor))
+            joint = splitter.split(rewriter, _joint(both), _axes_of_operands(both, letter))
+            rewriter.trace(joint, lambda *values: _in_parts(both, values, letter, factor))
 
     return rewritten(closed, Anywhere(is_it), put)
+
+
+class _Splitter:
+    """Cuts operands into parts, each once in a body: derivatives read what the product had cut."""
+
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+        self._known: dict[tuple[Rewriter, Atom, int], Atom] = {}
+
+    def split(self, rewriter: Rewriter, eqn: JaxprEqn, axes: Sequence[int | None]) -> JaxprEqn:
+        """The equation, whose operands are cut along these axes before it."""
+        invars = list(eqn.invars)
+        for place, (atom, axis) in enumerate(zip(eqn.invars, axes, strict=True)):
+            if axis is None or isinstance(atom, Literal):
+                continue
+            key = rewriter, atom, axis
+            if key not in self._known:
+                extents = _split_extents(shape_of(atom.aval), axis, self._factor)
+                self._known[key] = fresh_var(atom.aval.update(shape=extents))
+                cut = eqn.replace(invars=[atom], outvars=[self._known[key]])
+                rewriter.trace(cut, lambda x, axis=axis: [_split(x, axis, self._factor)])
+            invars[place] = self._known[key]
+        return eqn.replace(invars=invars)
+
+
+def _axes_of_operands(eqns: Sequence[JaxprEqn], letter: str) -> list[int | None]:
+    """Along which axis each operand of a joint equation is cut; None for those that stay whole."""
+    axes = [_axes(eqn, letter) for eqn in eqns]
+    return [axes[0].left, *(each.right for each in axes)]
 
 
 def _partners(jaxpr: Jaxpr, is_it: Callable[[JaxprEqn], bool]) -> dict[int, list[JaxprEqn]]:
@@ -168,9 +209,13 @@ def _in_parts(
     eqns: Sequence[JaxprEqn], operands: Sequence[Any], letter: str, factor: int
 ) -> list[Any]:
     """What products of one left operand give, in one loop."""
-    left, *rights = operands
     axes = [_axes(eqn, letter) for eqn in eqns]
-    of_rights = [_split(x, each.right, factor) for x, each in zip(rights, axes, strict=True)]
+    cut = _axes_of_operands(eqns, letter)
+    pairs = list(zip(_joint(eqns).invars, operands, cut, strict=True))
+    # Literals are none of the operands that have been cut already.
+    whole = [_split(x, axis, factor) if isinstance(a, Literal) else x for a, x, axis in pairs]
+    parts = [None if axis is None else x for x, axis in zip(whole, cut, strict=True)]
+    left, *rights = operands
 
     def multiply(totals: list[Any], parts: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
         part = left if parts[0] is None else parts[0]
@@ -183,8 +228,7 @@ def _in_parts(
         return sums, [product if total is None else None for total, product in pairs]
 
     starts = [None if a.result is not None else _zeros(e) for e, a in zip(eqns, axes, strict=True)]
-    parts = (_split(left, axes[0].left, factor), of_rights)
-    totals, stacks = lax.scan(multiply, starts, parts)
+    totals, stacks = lax.scan(multiply, starts, (parts[0], parts[1:]))
     return [
         total.astype(dtype_name(eqn.outvars[0].aval))
         if each.result is None
@@ -205,6 +249,11 @@ def _split(x: Any, axis: int | None, factor: int) -> Any:
         return None
     extents = *x.shape[:axis], factor, x.shape[axis] // factor, *x.shape[axis + 1 :]
     return jnp.moveaxis(x.reshape(extents), axis, 0)
+
+
+def _split_extents(shape: Sequence[int], axis: int, factor: int) -> tuple[int, ...]:
+    """The extents of what `_split` gives."""
+    return factor, *shape[:axis], shape[axis] // factor, *shape[axis + 1 :]
 
 
 def _joined(parts: Any, axis: int) -> Any:

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from lowering.equations import walk
+from lowering.halves import with_halves as with_halves
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.tasks import PipelineSpec
 from lowering.passes.plan_pipelines import is_pipeline
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
-from lowering.pipelines.recut import Flat, Need
+from lowering.passes.rewrite import Anywhere, Rewriter, jits_opened, rewritten
+from lowering.pipelines.order import Need
+from lowering.pipelines.recut import Flat
+from lowering.pipelines.reshard import ShardedBody
 from lowering.schedules import Schedule, ScheduleError, build, simulate
 
 
@@ -126,6 +129,42 @@ def with_stages(closed: ClosedJaxpr, ipus: int, copies: float, recomputes: bool)
     return Recut(
         again, ipus, schedule.micro_batches, flat.products(flat.starts()), flat.products(starts)
     )
+
+
+@dc.dataclass(frozen=True, slots=True)
+class Resharded:
+    """A function whose layers are shared out to the IPUs of a replica.
+
+    Attributes:
+      closed: the function, with marks of shards.
+      ipus: of a replica.
+      products: how many products and convolutions of the forward pass each IPU has.
+    """
+
+    closed: ClosedJaxpr
+    ipus: int
+    products: tuple[int, ...]
+
+
+def with_shards(closed: ClosedJaxpr, ipus: int) -> Resharded | None:
+    """The function, whose layers are on so many IPUs, as if `ipu_shard` were around each group.
+
+    Args:
+      closed: a function.
+      ipus: how many, a power of two.
+
+    Returns:
+      None for functions with pipelines, whose stages `with_stages` cuts, and for those with fewer
+      layers. Shards that the function has already are left out of account.
+    """
+    if pipelines_of(closed):
+        return None
+    opened = jits_opened(closed)
+    body = ShardedBody.of(opened)
+    starts = None if body is None else body.starts(ipus)
+    if body is None or starts is None:
+        return None
+    return Resharded(body.mark(opened, starts), ipus, body.products(starts))
 
 
 def _schedule(spec: PipelineSpec, count: int) -> Schedule | None:

@@ -272,7 +272,7 @@ class Lowered(BoundToProcess):
 
     @functools.cached_property
     def _report_on(self) -> Callable[[Target], Report]:
-        from ipujax.report.advice.changes import Source  # most runs need no model
+        from ipujax.report.advice.change import Source  # most runs need no model
         from ipujax.report.make import make_report
 
         inputs, signature = [*map(int, self.modelled.inputs)], self.signature

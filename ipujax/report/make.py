@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ipujax.errors import ConfigError
-from ipujax.report.advice.changes import Source
+from ipujax.report.advice.change import Source
 from ipujax.report.advice.costs import costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import Index

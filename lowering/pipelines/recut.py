@@ -1,19 +1,12 @@
-"""Other cuts between the stages of a pipeline, for models of what they would bring.
-
-Forward equations stay in their order, and a cut is a place among them. A backward equation belongs
-to the forward equation whose values it reads, but never before one that it depends on.
-"""
+"""Other cuts between the stages of a pipeline, for models of what they would bring."""
 
 from __future__ import annotations
 
 import bisect
 import dataclasses as dc
-from collections.abc import Iterable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from lowering import marks
-from lowering.avals import size_in_bytes
 from lowering.equations import renamed, sliced, variables
 from lowering.jaxpr import (
     Atom,
@@ -28,63 +21,42 @@ from lowering.jaxpr import (
 )
 from lowering.ops.tasks import Kind, TaskSpec
 from lowering.pipelines.edit import without_constants
+from lowering.pipelines.order import Need, Order
 from lowering.pipelines.slices import read_from_outside
 
 _Step = tuple[JaxprEqn, JaxprEqn]
 """An equation, and the task that it is from."""
 
-_PRODUCTS = ("dot_general", "conv_general_dilated")
-_MOST_CUTS = 160  # that are looked at
 _WIDER = 1.5  # times what passes between the user's own stages may pass between others
 
 
-@dc.dataclass(frozen=True, slots=True)
-class Need:
-    """What a stage holds, beside what is the same however stages are cut.
-
-    Attributes:
-      copies: of each variable, with its gradients and the optimizer's state.
-      depths: how many micro-batches wait at each stage.
-      recomputes: whether these are the inputs of the stage only.
-    """
-
-    copies: float
-    depths: Sequence[int]
-    recomputes: bool
-
-
-class Flat:
+class Flat(Order):
     """The equations of a pipeline's tasks, out of their tasks.
 
     Args:
       body: of the loop over micro-batches, with a forward and a backward task for each stage.
 
     Attributes:
-      forward: equations in order, with the task that each is from.
-      backward: the same of the backward pass.
+      steps: equations of the forward pass in order, with the task that each is from.
+      backward_steps: the same of the backward pass.
     """
 
     def __init__(self, body: ClosedJaxpr):
         self.body = without_constants(body)
         self.buffers: list[tuple[Atom, Atom]] = []
         self.names: dict[Var, Atom] = {}
-        self.forward: list[_Step] = []
-        self.backward: list[_Step] = []
+        self.steps: list[_Step] = []
+        self.backward_steps: list[_Step] = []
         for task in self.body.jaxpr.eqns:
             self._open(task)
-        self.makers = {v: n for n, (eqn, _) in enumerate(self.forward) for v in eqn.outvars}
-        self.readers: dict[Var, list[int]] = {}
-        for n, (eqn, _) in enumerate(self.forward):
-            for var in variables(eqn.invars):
-                self.readers.setdefault(var, []).append(n)
-        self.places = self._places()
+        super().__init__([eqn for eqn, _ in self.steps], [eqn for eqn, _ in self.backward_steps])
 
     def _open(self, task: JaxprEqn) -> None:
         spec: TaskSpec = task.params["spec"]
         inner = task.params["body"].jaxpr
         operands = renamed(task.invars, self.names)
         names: dict[Var, Atom] = dict(zip(inner.invars, operands, strict=True))
-        steps = self.forward if spec.kind is Kind.FORWARD else self.backward
+        steps = self.steps if spec.kind is Kind.FORWARD else self.backward_steps
         for eqn in inner.eqns:
             outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
             opened = eqn.replace(invars=renamed(eqn.invars, names), outvars=outvars)
@@ -94,34 +66,10 @@ class Flat:
         self.names.update(zip(task.outvars, results, strict=True))
         self.buffers += [(operands[i], results[o]) for i, o in spec.accumulated]
 
-    def _places(self) -> list[int]:
-        """For each backward equation, the forward one that it belongs to."""
-        last = len(self.forward) - 1
-        places: list[int] = []
-        of: dict[Var, int] = {}
-        for eqn, _ in self.backward:
-            read = variables(eqn.invars)
-            bound = min((of[v] for v in read if v in of), default=last)
-            near = [n for v in read if v not in of for n in self._touches(v)]
-            place = max((n for n in near if n <= bound), default=bound)
-            places.append(place)
-            of.update((v, place) for v in eqn.outvars)
-        return places
-
-    def _touches(self, var: Var) -> list[int]:
-        made = [self.makers[var]] if var in self.makers else []
-        return made + self.readers.get(var, [])
-
     def starts(self) -> list[int]:
         """Where the user's own stages begin."""
-        stages = [task.params["spec"].stage for _, task in self.forward]
+        stages = [task.params["spec"].stage for _, task in self.steps]
         return [n for n, stage in enumerate(stages) if not n or stage != stages[n - 1]]
-
-    def products(self, starts: Sequence[int]) -> tuple[int, ...]:
-        """How many products and convolutions each stage has, going forward."""
-        heavy = self._heavy
-        ends = (*starts[1:], len(heavy))
-        return tuple(sum(heavy[a:b]) for a, b in zip(starts, ends, strict=True))
 
     # --- where to cut -----------------------------------------------------------------------------
 
@@ -136,50 +84,11 @@ class Flat:
         own = self.starts()
         tail = own[len(own) - kept :]
         end = tail[0] if tail else len(self.forward)
-        crossing = self._crossing()
+        crossing = self.crossing_bytes()
         most = _WIDER * max((crossing[n] for n in own[1:]), default=0)
-        places = self._between_products([n for n in range(1, end) if crossing[n] <= most], crossing)
-        step = -(-len(places) // _MOST_CUTS) or 1
-        cuts = [0, *places[::step], end]
-        if len(cuts) <= stages:
-            return None
-        return [*_partition(cuts, stages, need, self._held(), crossing), *tail]
-
-    def _between_products(self, places: Sequence[int], crossing: np.ndarray) -> list[int]:
-        """Where least passes, of the places between one product and the next."""
-        products = np.cumsum([0, *self._heavy])
-        best: dict[int, int] = {}
-        for place in places:
-            count = int(products[place])
-            if count not in best or crossing[place] < crossing[best[count]]:
-                best[count] = place
-        last = int(products[places[-1] + 1]) if places else 0
-        return [place for count, place in best.items() if 0 < count < last]
-
-    @property
-    def _heavy(self) -> list[bool]:
-        return [eqn.primitive.name in _PRODUCTS for eqn, _ in self.forward]
-
-    def _crossing(self) -> np.ndarray:
-        """Bytes of forward values that pass from before each equation to it or behind it."""
-        change = np.zeros(len(self.forward) + 2, np.int64)
-        for var, made in self.makers.items():
-            read = self.readers.get(var, [])
-            if read:
-                change[made + 1] += size_in_bytes(var.aval)
-                change[max(read) + 1] -= size_in_bytes(var.aval)
-        return np.cumsum(change)[:-1]
-
-    def _held(self) -> tuple[np.ndarray, np.ndarray]:
-        """Up to each equation, bytes of variables read, and of what backward ones read."""
-        lasting, waiting = (np.zeros(len(self.forward) + 1, np.int64) for _ in range(2))
-        for var, read in self.readers.items():
-            if var not in self.makers:
-                lasting[read[0] + 1] += size_in_bytes(var.aval)
-        for var in {v for eqn, _ in self.backward for v in variables(eqn.invars)}:
-            if var in self.makers:
-                waiting[self.makers[var] + 1] += size_in_bytes(var.aval)
-        return np.cumsum(lasting), np.cumsum(waiting)
+        places = [n for n in range(1, end) if crossing[n] <= most]
+        starts = self.starts_among(places, end, stages, need)
+        return None if starts is None else [*starts, *tail]
 
     # --- tasks again ------------------------------------------------------------------------------
 
@@ -188,8 +97,8 @@ class Flat:
         numbers = range(len(starts))
         groups: dict[tuple[Kind, int], list[_Step]] = {(Kind.FORWARD, n): [] for n in numbers}
         groups |= {(Kind.BACKWARD, n): [] for n in reversed(numbers)}
-        placed = [(Kind.FORWARD, n, step) for n, step in enumerate(self.forward)]
-        pairs = zip(self.places, self.backward, strict=True)
+        placed = [(Kind.FORWARD, n, step) for n, step in enumerate(self.steps)]
+        pairs = zip(self.places, self.backward_steps, strict=True)
         placed += [(Kind.BACKWARD, n, step) for n, step in pairs]
         for kind, place, (eqn, task) in placed:
             stage = bisect.bisect_right(starts, place) - 1
@@ -234,41 +143,3 @@ class Flat:
             if buffer in reads and result in results
         ]
         return dc.replace(like, kind=kind, stage=stage, accumulated=tuple(pairs))
-
-
-def _partition(
-    cuts: Sequence[int],
-    stages: int,
-    need: Need,
-    held: tuple[np.ndarray, np.ndarray],
-    crossing: np.ndarray,
-) -> Iterable[int]:
-    """Of the cuts those that let the fullest stage hold least.
-
-    The best ones for one stage more follow from the best ones for each place where it could begin.
-    """
-    at = np.array(cuts)
-    lasting, waiting = held[0][at], held[1][at]
-    comes = crossing[at[:-1]]
-    fullest = np.full(len(cuts), np.inf)
-    fullest[0] = 0.0
-    before: list[np.ndarray] = []
-    for number in range(stages):
-        depth = need.depths[number]
-        again = np.full(len(cuts), np.inf)
-        came = np.zeros(len(cuts), int)
-        for end in range(number + 1, len(cuts)):
-            kept = waiting[end] - waiting[:end]
-            activations = depth * comes[:end] + kept if need.recomputes else depth * kept
-            loads = need.copies * (lasting[end] - lasting[:end]) + activations
-            worst = np.maximum(fullest[:end], loads)
-            came[end] = int(worst.argmin())
-            again[end] = worst[came[end]]
-        before.append(came)
-        fullest = again
-    starts: list[int] = []
-    end = len(cuts) - 1
-    for came in reversed(before):
-        end = int(came[end])
-        starts.append(cuts[end])
-    return reversed(starts)

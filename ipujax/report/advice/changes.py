@@ -4,111 +4,20 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ipujax.report.advice.evidence import Evidence
-from lowering import (
-    LoweringError,
-    Options,
-    ir,
-    jaxpr,
-    lower,
-    machine,
-    schedules,
-    size_in_bytes,
-    variants,
-)
+from ipujax.report.advice.change import Case, Change, Source, cut_again
+from ipujax.report.advice.costly_changes import costly_changes
+from ipujax.report.advice.evidence import CODE, Evidence
+from lowering import ir, jaxpr, machine, schedules, size_in_bytes, variants
 
 _DEFAULT_PROPORTION = 0.6  # Poplar's availableMemoryProportion
-_PARTS = (2, 6)  # of it, to be tried
+_PARTS = (2, 6, 20)  # of it, to be tried one after the other
 _PLANNED = {
     "dot_general": ("matmuls.poplar_options", "matmul_proportion"),
     "conv_general_dilated": ("convolutions.poplar_options", "convolution_proportion"),
 }
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Source:
-    """What a program was lowered from.
-
-    Attributes:
-      closed: the traced function.
-      options: what the compiler was told, without what only CPUs and GPUs need.
-    """
-
-    closed: jaxpr.ClosedJaxpr
-    options: Options
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Case:
-    """What a model is made of.
-
-    Attributes:
-      program: as it was lowered.
-      source: from what; None if nobody knows, and then nothing changes but the model's options.
-      options: of the model.
-      changed: whether the source is another one than that of the program.
-    """
-
-    program: ir.Program
-    source: Source | None
-    options: machine.ModelOptions
-    changed: bool = False
-
-    def profile(self) -> machine.Profile | None:
-        """What the model says; None where the program cannot be lowered like that."""
-        if self.source is None or not self.changed:
-            return machine.model(self.program, self.options)
-        try:
-            program = lower(self.source.closed, self.source.options)
-        except LoweringError:
-            return None
-        return machine.model(program, self.options)
-
-    def traced(self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]) -> Case:
-        """With a change of the function."""
-        if self.source is None:
-            return self
-        source = dc.replace(self.source, closed=change(self.source.closed))
-        return dc.replace(self, source=source, changed=True)
-
-    def compiled(self, **options: Any) -> Case:
-        """With other options of the compiler."""
-        if self.source is None:
-            return self
-        options_then = dc.replace(self.source.options, **options)
-        source = dc.replace(self.source, options=options_then)
-        return dc.replace(self, source=source, changed=True)
-
-
-@dc.dataclass(frozen=True, slots=True)
-class Change:
-    """Something to change.
-
-    Attributes:
-      rule: a word for it, the same whatever the program; of those with one word, one is enough.
-      text: what to do.
-      short: the same in a list of several.
-      apply: what is modelled then.
-      first: whether that must come before other changes.
-      ipus: how many it shares the whole out to; None if it is about something else.
-      line: of the user's, if it is about that alone.
-    """
-
-    rule: str
-    text: str
-    short: str
-    apply: Callable[[Case], Case]
-    first: bool = False
-    ipus: int | None = None
-    line: str = ""
-
-    def excludes(self, other: Change) -> bool:
-        """Whether only one of the two can be made: both cut the model, or are one rule's."""
-        same = (self.rule, self.line) == (other.rule, other.line)
-        return same or (self.first and other.first)
 
 
 def changes(case: Case, profile: machine.Profile, worst: Evidence, least: float) -> list[Change]:
@@ -125,10 +34,12 @@ def changes(case: Case, profile: machine.Profile, worst: Evidence, least: float)
         found += _of_storage(profile, worst, least)
         found += _of_stages(case, profile)
     if worst.held["temporaries"] >= least:
-        found += _of_plans(case, profile)
+        found += _of_plans(case, profile, _PARTS)
     if case.source is not None:
         found += _of_recomputation(case.source, worst, least)
         found += _of_pipelines(case.source, profile, worst, least)
+        found += costly_changes(case, profile, worst, least)
+    found += _of_code(case, profile, worst, least)
     # Recomputation leaves the others that are about activations little to do.
     return sorted(found, key=lambda change: change.rule != "recompute")
 
@@ -247,41 +158,49 @@ def _cut_again(recut: variants.Recut, ipus: int) -> Change:
         "more_ipus" if more else "split_stages",
         text,
         f"{recut.ipus} IPUs" if more else "more equal stages",
-        functools.partial(_cut, recut),
+        functools.partial(cut_again, recut),
         first=True,
         ipus=recut.ipus,
     )
 
 
-def _cut(recut: variants.Recut, case: Case) -> Case:
-    replicas = case.program.replicas // (case.source.options.instances if case.source else 1)
-    cut = case.traced(lambda _: recut.closed)
-    if recut.ipus > case.program.ipus:  # where more of them would be, nobody knows
-        cut = dc.replace(cut, options=dc.replace(cut.options, ladder=()))
-    return cut.compiled(num_ipus=recut.ipus * replicas, replicas=replicas)
+def _of_code(
+    case: Case, profile: machine.Profile, worst: Evidence, least: float
+) -> Iterator[Change]:
+    """One code for operations that are alike."""
+    lacks_code = profile.memory.most_code_bytes > profile.memory.code_limit
+    if case.options.outlines or not (lacks_code or sum(worst.held[n] for n in CODE) >= least):
+        return
+    yield Change(
+        "less_code",
+        "share the code of equal operations: IPUConfig.optimizations.enable_graph_outlining = True",
+        "enable_graph_outlining",
+        lambda case: dc.replace(case, options=dc.replace(case.options, outlines=True)),
+    )
 
 
-def _of_plans(case: Case, profile: machine.Profile) -> Iterator[Change]:
-    """Less work space for products."""
+def _of_plans(case: Case, profile: machine.Profile, parts: Sequence[int]) -> Iterator[Change]:
+    """Less work space for products; of several parts the first, and behind it the others."""
     names = {operation.name.split()[0] for operation in profile.operations}
     products = {field: option for name, (option, field) in _PLANNED.items() if name in names}
-    if not products:
+    if not products or not parts:
         return
     asked = {field: getattr(case.options.plans, field) for field in products}
     present = {f: _DEFAULT_PROPORTION if p is None else p for f, p in asked.items()}
-    for part in _PARTS:
-        tried = {field: round(value / part, 3) for field, value in present.items()}
-        where = " and ".join(
-            f"{tried[field]:g} in {option} (now {present[field]:g})"
-            for field, option in products.items()
-        )
-        lowest = min(tried.values())
-        yield Change(
-            "less_work_space",
-            f'a lower "availableMemoryProportion": {where}',
-            f"availableMemoryProportion {lowest:g}",
-            _planning(tried),
-        )
+    tried = {field: round(value / parts[0], 3) for field, value in present.items()}
+    if not all(tried.values()):
+        return
+    where = " and ".join(
+        f"{tried[field]:g} in {option} (now {present[field]:g})"
+        for field, option in products.items()
+    )
+    yield Change(
+        "less_work_space",
+        f'a lower "availableMemoryProportion": {where}',
+        f"availableMemoryProportion {min(tried.values()):g}",
+        _planning(tried),
+        make_stronger=lambda: next(_of_plans(case, profile, parts[1:]), None),
+    )
 
 
 def _planning(tried: dict[str, float]) -> Callable[[Case], Case]:

@@ -14,6 +14,9 @@ from lowering import HOST, ir, machine, pipelines
 DATA = ("variables", "constants", "activations", "fifos")
 """The categories that are the model's own data; the others come with the operations."""
 
+CODE = ("vertex_code", "vertex_state", "control_code", "exchange_code")
+"""The categories that come with the program's text."""
+
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:

@@ -39,10 +39,9 @@ class Advice:
     Attributes:
       rule: a word for it, the same whatever the program.
       text: what to do.
-      about_bytes: what it takes off the IPU with the fullest tile; at most, if that was not
-        modelled.
+      about_bytes: what it takes off the IPU with the fullest tile.
       enough: whether the program fits after it.
-      fullest_bytes: what the fullest tile holds after it; 0 if that was not modelled.
+      fullest_bytes: what the fullest tile holds after it; 0 for what only says how far others come.
     """
 
     rule: str

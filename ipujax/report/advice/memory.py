@@ -1,27 +1,24 @@
-"""What would help a program that does not fit: what was modelled first, then what could not be.
+"""What would help a program that does not fit, each change modelled before it is offered.
 
-Of what cannot be modelled without the user's own functions, such as a smaller batch, rules over the
-numbers say how much it can take off the IPU with the fullest tile at most.
+What cannot be modelled without the user's own functions, such as a smaller batch, is not offered.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ipujax.report.advice import products
-from ipujax.report.advice.changes import Case, Source, changes
-from ipujax.report.advice.evidence import DATA, Evidence, gather
+from ipujax.report.advice.change import Case, Source
+from ipujax.report.advice.changes import changes
+from ipujax.report.advice.evidence import gather
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, need_bytes
 from ipujax.report.advice.trials import Trial, Trials, trials
-from ipujax.report.advice.waiting import waiting
 from ipujax.report.words import counted, size
 from lowering import machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line
-_MOST_IPUS = 64
-_CODE = ("vertex_code", "vertex_state", "control_code", "exchange_code")
 
 
 def advice(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
@@ -34,21 +31,14 @@ def advice(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
     profile = facts.profile
     evidence = gather(facts)
     worst = evidence[0]
-    if int(profile.memory.tile_peak_bytes.max()) <= profile.memory.limit:
-        return tuple(_about_code(worst))  # only the instructions are too many
     least = _LEAST_SHARE * worst.peak_bytes
     case = Case(facts.program, source, facts.options)
     further = functools.partial(products.changes, case)
     found = trials(case, profile, changes(case, profile, worst, least), further)
-    several = [trial for trial in found.done if len(trial.changes) > 1][-1:]
-    alone = [trial for trial in found.done if len(trial.changes) == 1]
-    if any(trial.profile.memory.fits for trial in alone):
-        several = []  # of them, all but one would be for nothing
+    alone = _of_each_change([trial for trial in found.done if len(trial.changes) == 1])
+    several = _worthwhile([trial for trial in found.done if len(trial.changes) > 1], alone)
     entries = [_modelled(profile, trial) for trial in (*several, *alone)]
     entries = [entry for entry in entries if entry.about_bytes > 0]
-    rules = {entry.rule for entry in entries}
-    guessed = [*_about_data(worst), *_about_code(worst), *_about_ipus(facts, worst)]
-    entries += [e for e in guessed if e.about_bytes >= least and e.rule not in rules]
     entries.sort(key=lambda entry: (not entry.enough, -entry.about_bytes))
     if not any(entry.enough for entry in entries):
         entries.append(Advice("not_enough", _best(profile, found), 0))
@@ -56,6 +46,26 @@ def advice(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
         names = "; ".join(change.short for change in found.untried)
         entries.append(Advice("untried", f"not tried, to make no more models: {names}", 0))
     return tuple(entries)
+
+
+def _of_each_change(alone: Sequence[Trial]) -> list[Trial]:
+    """Of the forms of one change the mildest that is enough, or the one that takes away most."""
+    forms: dict[tuple[str, str], Trial] = {}
+    for trial in alone:
+        key = trial.changes[0].rule, trial.changes[0].line
+        best = forms.setdefault(key, trial)
+        fullest, least = (int(t.profile.memory.tile_peak_bytes.max()) for t in (trial, best))
+        if not best.profile.memory.fits and fullest < least:
+            forms[key] = trial
+    return list(forms.values())
+
+
+def _worthwhile(several: Sequence[Trial], alone: Sequence[Trial]) -> list[Trial]:
+    """Combinations that fit, without those of which one change alone would do; else the last."""
+    enough = [trial for trial in alone if trial.profile.memory.fits]
+    fitting = [trial for trial in several if trial.profile.memory.fits]
+    found = [t for t in fitting if not any(one.costs_no_more(t) for one in enough)]
+    return found if fitting or enough else list(several[-1:])
 
 
 def _best(profile: machine.Profile, found: Trials) -> str:
@@ -103,79 +113,3 @@ def _price(before: machine.Profile, after: machine.Profile) -> str:
     # Two digits do not tell it from one.
     price = "about as many" if abs(slower - 1) < 0.05 else f"{slower:.2g} x the"
     return f"{price} cycles" + ("" if same else " per micro-batch")
-
-
-def _about_data(evidence: Evidence) -> Iterator[Advice]:
-    """What the user's own functions would have to do."""
-    kept = min(evidence.kept_bytes, evidence.working_bytes)
-    text = "recompute activations instead of keeping them: jax.checkpoint around each layer"
-    yield Advice("checkpoint_layers", _guessed(text), kept)
-    batches = "micro-batches and more of them" if evidence.pipelined else "batches"
-    text = f"smaller {batches}: activations shrink with them; they use the units less"
-    shrinking = min(evidence.held["fifos"] + evidence.working_bytes, evidence.room_bytes)
-    yield Advice("smaller_batches", _guessed(text), shrinking)
-    single = int(evidence.single_share * sum(evidence.held[name] for name in DATA))
-    text = "half precision (float16) for arguments that are float32, and what is made of them"
-    yield Advice("half_precision", _guessed(text), single // 2)
-
-
-def _about_code(evidence: Evidence) -> Iterator[Advice]:
-    text = "fewer different operations: scan over equal layers, or functional_ops.outlined_function"
-    yield Advice("less_code", _guessed(text), sum(evidence.held[name] for name in _CODE))
-
-
-def _guessed(text: str) -> str:
-    return f"{text} (at most, not modelled)"
-
-
-def _about_ipus(facts: Facts, evidence: Evidence) -> Iterator[Advice]:
-    profile, memory = facts.profile, facts.profile.memory
-    capacity = memory.limit * profile.target.tiles_per_ipu
-    needs = need_bytes(memory)
-    fullest: list[int] = memory.tile_peak_bytes.max(axis=1).tolist()
-    room = [capacity - bytes_ * profile.target.tiles_per_ipu for bytes_ in fullest]
-    if sum(needs) <= sum(free for free in room if free > 0):
-        text = f"{_moving(facts, needs, room)} (not modelled)"
-        yield Advice("move_work", text, evidence.need_bytes)
-        return
-    if evidence.peak_bytes <= capacity:
-        return
-    # Data is shared out; work space and code come with the operations of each IPU.
-    data = sum(memory.by_category[name] for name in DATA)
-    stays = evidence.peak_bytes - sum(evidence.held[name] for name in DATA)
-    sizes = (2**i for i in range(1, _MOST_IPUS.bit_length()))
-    enough = (n for n in sizes if n > profile.num_ipus and data / n + stays <= capacity)
-    ipus = next(enough, None)
-    if ipus is not None:
-        how = "more pipeline stages" if evidence.pipelined else "ipu_shard, or a pipeline"
-        text = f"split the model over about {ipus} IPUs, not modelled ({how})"
-        yield Advice("more_ipus", text, evidence.peak_bytes - stays - data // ipus)
-    elif evidence.held["temporaries"] > capacity:
-        step = _worst_step(profile.liveness[evidence.ipu])
-        text = f"smaller operands: work space of {step} fills an IPU, however many there are"
-        yield Advice("smaller_operands", text, evidence.held["temporaries"])
-
-
-def _moving(facts: Facts, needs: Sequence[int], room: Sequence[int]) -> str:
-    """From where to where: to the IPUs that have least to do, as long as there is room."""
-    waits = waiting(facts.index, facts.profile)
-    free = (ipu for ipu, bytes_ in enumerate(room) if bytes_ > 0)
-    taking: list[int] = []
-    for ipu in sorted(free, key=lambda ipu: (waits.work.get(ipu, 0), -room[ipu])):
-        if sum(room[taker] for taker in taking) < sum(needs):
-            taking.append(ipu)
-    sources = [f"IPU {ipu} ({size(need)} too many)" for ipu, need in enumerate(needs) if need]
-    targets = [f"IPU {ipu} (room for {size(room[ipu])})" for ipu in taking]
-    if waits.schedule is None:
-        what, how = "work", "change the ipu_shard of some parts"
-    else:
-        shared = waits.schedule.stages > len(waits.work)
-        what = "layers"
-        how = "change the stages" + " or their device_mapping" * shared
-    return f"move {what} from {' and '.join(sources)} to {' and '.join(targets)}: {how}"
-
-
-def _worst_step(liveness: machine.Liveness) -> str:
-    """The step that needs most, with the user's line."""
-    line = liveness.origins[liveness.worst]
-    return liveness.names[liveness.worst] + (f" ({line})" if line else "")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from ipujax.report.advice.changes import Case, Change
+from ipujax.report.advice.change import Case, Change
 from ipujax.report.words import counted
 from lowering import machine, serialized
 
 _DIMENSIONS = {"m": "a_columns", "k": "a_rows_b_columns", "n": "b_rows"}
 """Of `serialized_matmul`, by what they cut of `[m, k] @ [k, n]`."""
 
-_PARTS = (2, 8)  # so many, or the next number of them that divides the dimension
+_PARTS = (2, 8, 16, 32, 64)  # so many, or the next number of them that divides the dimension
 _MOST_LINES = 2
 _LEAST_SHARE = 0.05  # of what is there at the step that needs most
 
@@ -29,8 +29,8 @@ def changes(case: Case, profile: machine.Profile) -> list[Change]:
         return found
     for line in _lines(profile.liveness[ipu]):
         product = serialized.product_at(case.source.closed, line)
-        if product is not None and len(found) < _MOST_LINES * len(_PARTS):
-            found += _of_line(product)
+        if product is not None and len(found) < _MOST_LINES:
+            found += _of_line(product, _PARTS)
     return found
 
 
@@ -44,12 +44,15 @@ def _lines(liveness: machine.Liveness) -> list[str]:
     return [line for line in dict.fromkeys(lines) if line]
 
 
-def _of_line(product: serialized.Product) -> Iterator[Change]:
-    """Along the longest dimension: what is there for a part shrinks most with that."""
+def _of_line(product: serialized.Product, parts: Sequence[int]) -> Iterator[Change]:
+    """Along the longest dimension: what is there for a part shrinks most with that.
+
+    Of several numbers of parts it is the first, and behind it the others.
+    """
     letter = max("nmk", key=product.largest.__getitem__)
     extent = product.extents[letter]
-    factors = (_divisor(extent, parts) for parts in _PARTS)
-    for factor in dict.fromkeys(factor for factor in factors if factor):
+    factor = _divisor(extent, parts[0]) if parts else 0
+    if factor:
         yield Change(
             "serialized_matmul",
             f"make the product {product.shape} of {product.line} in {counted(factor, 'part')}: "
@@ -58,6 +61,7 @@ def _of_line(product: serialized.Product) -> Iterator[Change]:
             f"serialized_matmul in {factor} parts ({_DIMENSIONS[letter]}, {product.line})",
             _serializing(product.line, letter, factor),
             line=product.line,
+            make_stronger=lambda: next(_of_line(product, [n for n in parts if n > factor]), None),
         )
 
 

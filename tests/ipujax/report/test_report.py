@@ -258,7 +258,25 @@ def test_too_much_code_does_not_fit() -> None:
     assert not report.memory.fits
     assert report.memory.missing_bytes == 7
     assert f"of {small.code_bytes_per_tile:,} from which instructions can be fetched" in str(report)
-    assert [entry.text.split(":")[0] for entry in report.advice] == ["fewer different operations"]
+    assert [entry.rule for entry in report.advice] == ["not_enough"]
+
+
+def test_code_that_is_not_shared_is_told_of_outlining() -> None:
+    def layers(x: Any) -> Any:
+        for _ in range(40):
+            x = jnp.tanh(x @ x)
+        return x
+
+    reports: list[Report] = []
+    for outlines in (False, True):
+        configured(optimizations__enable_graph_outlining=outlines)
+        lowered = ipu.compile(layers).lower(struct(64, 64))
+        target = dataclasses.replace(ipu.targets.IPU2, code_bytes_per_tile=8000)
+        reports.append(lowered.compile().report(target=target))
+    (entry,) = (entry for entry in reports[0].advice if entry.rule == "less_code")
+    assert "enable_graph_outlining = True" in entry.text
+    assert entry.fullest_bytes == reports[1].memory.tile_peak_bytes.max()
+    assert entry.enough == reports[1].memory.fits
 
 
 @pytest.mark.parametrize("category", ["matmuls", "convolutions"])
