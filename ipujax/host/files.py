@@ -94,6 +94,36 @@ def replacing(path: StrPath, *, dir_fd: int | None = None) -> Generator[BinaryIO
 
 
 @contextlib.contextmanager
+def replacing_by_name(path: StrPath) -> Generator[str]:
+    """As `replacing`, for libraries that write files by their names.
+
+    The block writes a file of the same name, whose path it is given, in a folder of its own.
+
+    Raises:
+      OSError: a file that cannot be written, or a folder in its place.
+    """
+    shown = os.fspath(path)
+    target = os.path.realpath(shown)
+    above = os.path.dirname(target)
+    _sweep(above, None)
+    with contextlib.ExitStack() as held:
+        with _named(shown):
+            descriptor, unfinished = _new_folder(above)
+        held.callback(os.close, descriptor)
+        held.callback(shutil.rmtree, unfinished, ignore_errors=True)
+        written = os.path.join(unfinished, os.path.basename(shown))
+        yield written
+        with _named(shown):
+            with open(written, "r+b") as file:
+                with contextlib.suppress(FileNotFoundError):
+                    _take_over(file.fileno(), os.stat(target))
+                os.fsync(file.fileno())
+            os.replace(written, target)
+    with _named(shown):
+        _sync_folder(above)
+
+
+@contextlib.contextmanager
 def new_folder(path: StrPath) -> Generator[str]:
     """A folder that is there, with all that the block has put into it, when the block ends.
 
@@ -130,7 +160,9 @@ def remove(path: StrPath) -> None:
     if not os.path.isdir(path):
         os.unlink(path)
         return
-    unnamed = _unfinished(os.path.dirname(path))
+    above = os.path.dirname(os.path.abspath(path))
+    _sweep(above, None)
+    unnamed = _unfinished(above)
     os.rename(path, unnamed)
     shutil.rmtree(unnamed, ignore_errors=True)  # what stays of it is swept
 

@@ -9,6 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.keras import random_states
+from ipujax.keras.random_states import RandomState
+
 Element = dict[str, Any]
 
 
@@ -24,6 +27,10 @@ class Batches:
         takes nothing from the next epoch. None where an epoch ends with the data.
       count: how many there are, of one form but for an incomplete one, where that is known.
       incomplete: examples in the last one, if it has fewer than the others.
+
+    Attributes:
+      used: how many of them the device has had.
+      random: the random generators' state when the first of them was read; None before.
     """
 
     def __init__(
@@ -38,13 +45,34 @@ class Batches:
         self._taken = self._behind = 0
         self._waiting: list[Any] = []
         self._series: Series | None = None
+        self.used = 0
+        self.random: RandomState | None = None
+
+    def skip(self, count: int, random: RandomState | None) -> None:
+        """Goes on where another process was, whose device has had so many of these batches.
+
+        Args:
+          count: how many.
+          random: the state of the random generators with which they are drawn.
+        """
+        if random is not None:
+            random_states.restore(random)
+        for _ in itertools.islice(self, count):
+            pass
+        self.used = self._behind = count
+
+    def is_at_end(self) -> bool:
+        """Whether there is no further batch."""
+        return not self._peek()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         """The next batch; for Keras, which builds models with it."""
-        batch = self._waiting.pop() if self._waiting else next(self._batches)
+        if not self._peek():
+            raise StopIteration
+        batch = self._waiting.pop()
         self._taken += 1
         return batch
 
@@ -81,6 +109,8 @@ class Batches:
 
     def _peek(self) -> bool:
         if not self._waiting:
+            if self.random is None:
+                self.random = random_states.capture()
             batch = next(self._batches, self)
             if batch is self:
                 return False

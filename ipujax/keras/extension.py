@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipujax.frontends.keras_backend import keras
-from ipujax.keras import arrays, instances, stage_config
+from ipujax.keras import arrays, backups, instances, positions, stage_config, whole_files
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
@@ -57,12 +57,13 @@ def extend() -> None:
         for kind in _KINDS:
             name = f"make_{kind}_function"
             setattr(trainer, name, functools.partialmethod(_make, kind, vars(trainer)[name]))
-        epochs = module.JAXEpochIterator
-        epochs._get_iterator = _instead(epochs._get_iterator, _batches)
+        positions.extend(module.JAXEpochIterator, _batches)
         trainer._purge_model_variables = _instead(trainer._purge_model_variables, _kept)
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, method)
+        whole_files.extend()
+        backups.extend()
         instances.extend()
     stage_config.extend()
 
@@ -85,6 +86,7 @@ def _make(model: Any, kind: str, original: Callable[..., Any], force: bool = Fal
         return original(model, force or isinstance(made, Function))
     if force or not isinstance(made, Function) or not made.is_for(strategy):
         setattr(model, name, Function(model, kind, strategy))
+    getattr(model, name).epochs = positions.latest_epochs()
     return getattr(model, name)
 
 

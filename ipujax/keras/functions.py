@@ -49,6 +49,7 @@ class Function:
         self._generation = SYSTEM.generation
         self._program: Program | None = None
         self._structure: Any = None
+        self.epochs: Any = None  # a weak reference to the `EpochIterator` of the `fit` that runs
         self.made = 0  # in which order programs were made
 
     def __call__(self, state: State, batches: Iterator[Any]) -> tuple[Tree, State]:

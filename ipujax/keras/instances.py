@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
-import numpy as np
 
 from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.collectives import sent_by
@@ -20,7 +19,7 @@ from ipujax.keras.mode import Mode, State
 from ipujax.keras.strategy import current
 
 _WRITERS = {
-    "backup_and_restore.BackupAndRestore": "_save_model on_train_end",
+    "backup_and_restore.BackupAndRestore": "on_train_end",
     "csv_logger.CSVLogger": "on_train_begin on_epoch_end on_train_end",
     "model_checkpoint.ModelCheckpoint": "_save_model",
     "tensorboard.TensorBoard": (
@@ -69,8 +68,6 @@ def extend() -> None:
         kind = getattr(importlib.import_module(f"keras.src.callbacks.{module}"), name)
         for method in methods.split():
             setattr(kind, method, _of_the_chief_alone(getattr(kind, method)))
-        if name == "BackupAndRestore":
-            kind.on_train_begin = _from_the_chiefs_epoch(kind.on_train_begin)
 
 
 def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +77,7 @@ def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
         if current() is None:
             return original(self, *args, **kwargs)
         if here is None or here.index == 0:
-            with _name_unwritable_file(self):
+            with name_unwritable_file(self):
                 return original(self, *args, **kwargs)
         return None
 
@@ -88,7 +85,7 @@ def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _name_unwritable_file(callback: Any) -> Generator[None]:
+def name_unwritable_file(callback: Any) -> Generator[None]:
     """Has an error of the disk say which callback could not write, where, and how to mend it.
 
     Raises:
@@ -105,17 +102,3 @@ def _name_unwritable_file(callback: Any) -> Generator[None]:
             f"{type(callback).__name__} cannot write {path}: {reason or error}",
             fix="make room there, or give the callback another path",
         ) from error
-
-
-def _from_the_chiefs_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A callback's beginning that finds the epoch to go on from, where process 0 alone knows it."""
-
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        here = instance()
-        if current() is not None and here is not None and here.count > 1:
-            epoch = sent_by(0, np.int32(self.model._initial_epoch or 0))
-            self.model._initial_epoch = int(epoch)
-
-    return method

@@ -95,14 +95,14 @@ class Mode:
     @functools.cached_property
     def untrained(self) -> Untrained:
         """What the model's untrained arrays are."""
-        states = {id(variable) for variable in _seed_states(self.model)}
+        states = {id(variable) for variable in seed_states(self.model)}
         variables = self.model.non_trainable_variables
         return Untrained(
             self.all_replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
         )
 
 
-def _seed_states(model: Any) -> Iterator[Any]:
+def seed_states(model: Any) -> Iterator[Any]:
     """The variables in which a model's seed generators count."""
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:

@@ -132,6 +132,7 @@ class Program(abc.ABC):
         advance = loop.advance(carried, series, steps)
         made = advance.steps * micro_batches * mode.replicas
         series.used += made
+        batches.used += made
         return made, advance
 
     def _tell_of_incomplete(self, batches: Batches) -> None:
