@@ -22,7 +22,7 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -70,13 +70,9 @@ is_user_file: Callable[[str], bool] = _source.is_user_filename
 hold_weakly: Callable[[type], None] = getattr(_core, "weakref_cache_key_types", set[type]()).add
 api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
+NODES: Mapping[type, object] = _tree_util._registry  # pyright: ignore[reportPrivateUsage]
 # After an effect that failed: each later one of the thread would wait for it, and fail.
 forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
-
-
-def node_classes() -> list[type]:
-    """The classes that are registered with JAX as nodes of pytrees."""
-    return list(_tree_util._registry)  # pyright: ignore[reportPrivateUsage]
 
 
 def hide_frames_of(folder: str, but: str | None = None) -> None:

@@ -1,8 +1,9 @@
 """Checkpoints as one `.npz` each, which `numpy.load` opens too.
 
 It is a zip archive of arrays under their names, not compressed, and of two texts: what they are,
-and the sum of each. Arrays are read right to where they stay. A zip's own checksums, which others
-look at, take several times as long as reading does; so here it is sums that tell damage.
+and the sum of each. Arrays are read right to where they stay. Two things tell damage: the sums of
+64 bits, which do not see what changed places, and the checksums that every zip has, of 32 bits,
+which do. These take longer than reading does, and so another thread works them out meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Container, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -23,12 +25,14 @@ import numpy as np
 
 from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
 from ipujax.checkpoints.leaves import Leaf
-from ipujax.host import files
+from ipujax.host import files, json_text
 
 _CONTENTS, _SUMS = "ipujax.json", "sums.json"  # no array's name ends like this
 _AT_ONCE = 2**20  # bytes: what the processor still has in its cache when it sums them up
 _ALIGNED = 64  # bytes: as JAX has arrays, so that it need not copy them
 _READABLE = " !\"#$&'()*+,/:;<=>?@[]^`{|}~"  # what is printed of ASCII, but % and the backslash
+_LONGEST = 2**28  # bytes of a text
+_BROKEN = (zipfile.BadZipFile, struct.error, zlib.error, EOFError, OverflowError)
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member; the lengths of its name and further fields
 
 
@@ -63,7 +67,7 @@ def read_contents(path: files.StrPath) -> Contents:
       OSError: a file that cannot be read.
     """
     with _opened(path) as (_, archive):
-        return from_text(archive.read(_CONTENTS))
+        return from_text(_text(archive, _CONTENTS))
 
 
 def read_arrays(
@@ -71,12 +75,14 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays of these names; raises as `read_contents`."""
     arrays: dict[str, np.ndarray] = {}
-    with _opened(path) as (file, archive):
-        for leaf, total in zip(contents.leaves, json.loads(archive.read(_SUMS)), strict=True):
+    with _opened(path) as (file, archive), ThreadPoolExecutor(1) as checking:
+        sums: list[object] = json_text.parse(_text(archive, _SUMS))
+        for leaf, total in zip(contents.leaves, sums, strict=True):
             if leaf.name not in names:
                 continue
-            array, found = _read(file, archive.getinfo(_member(leaf)), leaf)
-            if found != total:
+            member = archive.getinfo(_member(leaf))
+            array, found, crc = _read(file, member, leaf, checking)
+            if found != total or crc != member.CRC:
                 raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
             arrays[leaf.name] = array
     return arrays
@@ -89,32 +95,52 @@ def _member(leaf: Leaf) -> str:
 
 @contextlib.contextmanager
 def _opened(path: files.StrPath) -> Generator[tuple[io.BufferedReader, zipfile.ZipFile]]:
-    with open(path, "rb") as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                yield file, archive
-        except (zipfile.BadZipFile, KeyError, ValueError, struct.error) as error:
-            raise ForeignError(
-                f"is no checkpoint of ipujax, or not all of one ({error})"
-            ) from error
+    try:
+        with files.reading(path) as file, zipfile.ZipFile(file) as archive:
+            yield file, archive
+    except files.UnfitFileError as error:
+        raise ForeignError(str(error)) from error
+    except (*_BROKEN, KeyError, ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+        raise ForeignError(
+            f"is no checkpoint of ipujax, or not all of one ({error!r:.400})"
+        ) from error
 
 
-def _read(file: io.BufferedReader, member: zipfile.ZipInfo, leaf: Leaf) -> tuple[np.ndarray, int]:
-    """An array, and its sum."""
+def _text(archive: zipfile.ZipFile, name: str) -> bytes:
+    """What a member of text holds; none is compressed, so that it is no larger than the file."""
+    member = archive.getinfo(name)
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > _LONGEST:
+        raise ForeignError(f"is no checkpoint of ipujax: {name} is compressed, or too long")
+    return archive.read(member)
+
+
+def _read(
+    file: io.BufferedReader, member: zipfile.ZipInfo, leaf: Leaf, checking: ThreadPoolExecutor
+) -> tuple[np.ndarray, int, int]:
+    """An array, its sum, and the checksum of its member."""
     dtype = np.dtype(leaf.raw_dtype)
-    before = member.file_size - math.prod(leaf.raw_shape) * dtype.itemsize
-    if member.compress_type != zipfile.ZIP_STORED or before < 0:
+    size = math.prod(leaf.raw_shape) * dtype.itemsize
+    before = member.file_size - size
+    there = os.fstat(file.fileno()).st_size - max(member.header_offset, 0)
+    if member.compress_type != zipfile.ZIP_STORED or not 0 <= before < _LONGEST or size > there:
         raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
     file.seek(member.header_offset)
     name_and_more = sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size)))
-    file.seek(name_and_more + before, os.SEEK_CUR)
+    file.seek(name_and_more, os.SEEK_CUR)
+    crc = checking.submit(zlib.crc32, file.read(before))
     array = _aligned(leaf.raw_shape, dtype)
     total = 0
     for part in _parts(array):
         if file.readinto(part) != len(part):
             raise ForeignError(f"ends in the middle of `{leaf.name}`")
+        crc = checking.submit(_crc, part, crc)
         total += _sum(part)
-    return array, total
+    return array, total, crc.result()
+
+
+def _crc(part: memoryview, before: Future[int]) -> int:
+    """The checksum of all up to some bytes; of what is before them, it is known by then."""
+    return zlib.crc32(part, before.result())
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

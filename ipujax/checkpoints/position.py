@@ -65,10 +65,17 @@ class Position:
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> Position:
-        """What `to_json` gave."""
+        """What `to_json` gave.
+
+        Raises:
+          ValueError, KeyError, TypeError: something else.
+        """
         state = found["state"]
         state = base64.b64decode(state["base64"]) if "base64" in state else state["json"]
-        return Position(int(found["taken"]), state, int(found["since"]))
+        taken, since = found["taken"], found["since"]
+        if type(taken) is not int or type(since) is not int or not 0 <= since <= taken:
+            raise ValueError(f"{since!r:.100} of {taken!r:.100} elements")
+        return Position(taken, state, since)
 
 
 @runtime_checkable

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import json
 import logging
 import os
-from collections.abc import Container, Generator
+import zlib
+from collections.abc import Container, Generator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointImportError
-from ipujax.host import files
+from ipujax.host import files, json_text
 
-_CONTENTS, _ARRAYS = "ipujax.json", "arrays"
+_CONTENTS, _SUMS, _ARRAYS = "ipujax.json", "sums.json", "arrays"
 _MOST = 2**30  # bytes of the contents
 
 
@@ -44,6 +47,9 @@ def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> 
         filled = {str(n): array for n, array in enumerate(arrays) if array.size}
         if not filled:
             return
+        # Orbax keeps no checksums of files that are not compressed.
+        sums = json.dumps({name: zlib.crc32(_bytes_of(array)) for name, array in filled.items()})
+        files.write_text(os.path.join(folder, _SUMS), sums)
         try:
             with _checkpointer(_orbax()) as checkpointer:
                 checkpointer.save(os.path.join(folder, _ARRAYS), filled)
@@ -62,6 +68,8 @@ def read_contents(path: files.StrPath) -> Contents:
         return from_text(files.read_bytes(os.path.join(path, _CONTENTS), _MOST))
     except FileNotFoundError:
         raise ForeignError(f"is no checkpoint of ipujax: it has no {_CONTENTS}") from None
+    except files.UnfitFileError as error:
+        raise ForeignError(f"is no checkpoint of ipujax: its {_CONTENTS} {error}") from error
 
 
 def read_arrays(
@@ -78,7 +86,35 @@ def read_arrays(
     filled = {n: array for n, array in arrays.items() if array.size}
     if filled:
         arrays |= _read(path, filled)
+        _check(path, chosen, {n: arrays[n] for n in filled})
     return {leaf.name: arrays[n] for n, leaf in chosen.items()}
+
+
+def _check(
+    path: files.StrPath, leaves: Mapping[str, Leaf], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Refuses arrays that are not those that were written; older checkpoints have no sums.
+
+    Raises:
+      ForeignError: such arrays.
+    """
+    for n, array in arrays.items():
+        leaf = leaves[n]
+        if (array.dtype.name, array.shape) != (leaf.raw_dtype, leaf.raw_shape):
+            raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
+    try:
+        sums = json_text.parse(files.read_bytes(os.path.join(path, _SUMS), _MOST))
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise ForeignError(f"is damaged: its {_SUMS}: {error}") from error
+    for n, array in arrays.items():
+        if not isinstance(sums, dict) or sums.get(n) != zlib.crc32(_bytes_of(array)):  # pyright: ignore[reportUnknownMemberType]
+            raise ForeignError(f"is damaged: the numbers of `{leaves[n].name}` are others")
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _read(path: files.StrPath, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -194,6 +194,25 @@ def read_bytes(path: StrPath, limit: int, *, dir_fd: int | None = None) -> bytes
       UnfitFileError: (a `ValueError`) a pipe, device, socket or link, or more bytes than `limit`.
       OSError: a file that is not there or cannot be read, or a folder.
     """
+    with reading(path, dir_fd=dir_fd) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UnfitFileError(f"has more than {limit:,} bytes")
+    return content
+
+
+@contextlib.contextmanager
+def reading(path: StrPath, *, dir_fd: int | None = None) -> Generator[io.BufferedReader]:
+    """A regular file that is open to be read, in bytes.
+
+    Args:
+      path: where; or a name in the folder `dir_fd`.
+      dir_fd: a descriptor of a folder, in which no link is followed.
+
+    Raises:
+      UnfitFileError: (a `ValueError`) a pipe, device, socket or link.
+      OSError: a file that is not there or cannot be read, or a folder.
+    """
     shown = os.fspath(path)
     # Before it is opened, since that waits at pipes and moves tapes; and again, if it was swapped.
     _check_readable(os.stat(shown, dir_fd=dir_fd, follow_symlinks=dir_fd is None), shown)
@@ -202,12 +221,9 @@ def read_bytes(path: StrPath, limit: int, *, dir_fd: int | None = None) -> bytes
     try:
         _check_readable(os.fstat(descriptor), shown)
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(limit + 1)
+            yield file
     finally:
         os.close(descriptor)
-    if len(content) > limit:
-        raise UnfitFileError(f"has more than {limit:,} bytes")
-    return content
 
 
 def _check_readable(status: os.stat_result, path: str) -> None:

@@ -134,7 +134,7 @@ def _table() -> Mapping[str, type]:
 
 @functools.cache
 def _nodes() -> Mapping[type, None]:
-    return dict.fromkeys(jaxpr.node_classes())
+    return dict.fromkeys(jaxpr.NODES)
 
 
 def _subclasses(kind: type) -> Iterator[type]:
