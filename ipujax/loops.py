@@ -11,6 +11,7 @@ from jax import lax
 
 from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
+from ipujax.checks.iterators import watch_iterators
 from ipujax.checks.lines import api_boundary
 from ipujax.checks.structures import shown
 from ipujax.driver import tracing
@@ -117,7 +118,8 @@ def while_loop(
         ]
 
     limit = None if maximum_iterations is None else _count(maximum_iterations)
-    _, final = lax.while_loop(test, step, (jnp.int32(0), loop.initial))
+    with watch_iterators(condition, "the condition of while_loop"):
+        _, final = lax.while_loop(test, step, (jnp.int32(0), loop.initial))
     return loop.result(final)
 
 
@@ -143,7 +145,8 @@ class _Loop:
             args, kwargs = infeed_queue.next_element(self.structure) if infeed_queue else ([], {})
             return self._leaving(body(*variables, *args, **kwargs))
 
-        self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))
+        with watch_iterators(body, f"the body of {name}"):
+            self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))
 
     def _leaving(self, results: Any) -> list[Any]:
         """The flat new loop variables, once they fit the old ones."""

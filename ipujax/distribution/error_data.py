@@ -66,11 +66,11 @@ def decode_error(data: bytes) -> Exception:
 
 
 def _encode_exception(error: Exception) -> Json:
-    reduced = error.__reduce__()
-    whole = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else vars(error)
+    _, given, *more = cast(Sequence[Any], error.__reduce__())
+    whole = more[0] if more else vars(error)
     is_builtin = type(error).__module__ == builtins.__name__
     # Python's own say more by it: an `OSError` its file.
-    arguments = reduced[1] if is_builtin and isinstance(reduced, tuple) else error.args
+    arguments = given if is_builtin else error.args
     state: dict[str, Json] = {}
     for name, value in cast(dict[str, Any], whole or {}).items():
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from ipujax.checks.arrays import check
+from ipujax.checks.iterators import refuse_iterators
 from ipujax.distribution.summation import Summation
 from ipujax.distribution.summation import current as current_summation
 from ipujax.driver.arguments import Settings, Static
@@ -18,7 +19,7 @@ from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine.choose import check_engine
-from ipujax.errors import MissingAttributeError
+from ipujax.errors import IPUError, MissingAttributeError
 from ipujax.scopes import current_device
 from ipujax.system.devices import SYSTEM
 from lowering import jaxpr, lists
@@ -175,7 +176,11 @@ class CompiledFunction:
         calls = self._calls.get(scope)
         if calls is None or calls.generation != SYSTEM.generation:
             calls = self._calls[scope] = Calls(self._fn, self.lower, self._settings)
-        return calls.run(args, kwargs)
+        try:
+            return calls.run(args, kwargs)
+        except (TypeError, DeprecationWarning) as error:
+            self._refuse_iterators(error, args, kwargs)
+            raise
 
     def __repr__(self) -> str:
         return f"<ipu.compile of {self._settings.name} for {self._settings.device}>"
@@ -225,7 +230,16 @@ class CompiledFunction:
           LeakedValueError: (a `ValueError`) the function uses a value of a trace that has ended.
           EnqueueError: (a `ValueError`) a transformation has dropped an enqueue.
         """
-        return trace_function(self._fn, self._settings, args, kwargs)
+        try:
+            return trace_function(self._fn, self._settings, args, kwargs)
+        except (TypeError, DeprecationWarning) as error:
+            self._refuse_iterators(error, args, kwargs)
+            raise
+
+    def _refuse_iterators(self, error: Exception, args: object, kwargs: object) -> None:
+        """Says of an iterator among the arguments, which JAX does not take, what to do instead."""
+        if not isinstance(error, IPUError):
+            refuse_iterators(args, kwargs, self._settings.name)
 
     @jaxpr.api_boundary
     def lower(self, *args: object, **kwargs: object) -> Lowered:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ipujax.checks.arguments import as_list, misfit
+from ipujax.checks.iterators import watch_iterators
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.state import StageOutput, changes, leaf_name, with_changes
@@ -267,7 +268,8 @@ def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Argume
             fix="let the stage take exactly that, in this order",
         )
     try:
-        return part.function(*args, **arguments.kwargs)
+        with watch_iterators(part.function, f"stage {number} (`{part.name}`) of the pipeline"):
+            return part.function(*args, **arguments.kwargs)
     except Exception as error:
         error.add_note(
             f"in stage {number} (`{part.name}`) of a pipeline, which was given {_listed(arguments)}"
