@@ -13,6 +13,7 @@ import numpy as np
 from lowering.avals import dtype_name, shape_of
 from lowering.equations import walk
 from lowering.jaxpr import (
+    AbstractRef,
     Atom,
     Aval,
     ClosedJaxpr,
@@ -43,11 +44,19 @@ def with_halves(closed: ClosedJaxpr) -> ClosedJaxpr | None:
 
     Returns:
       None for functions that need float32 somewhere: factorizations, complex numbers, callbacks,
-      and what looks at the bits of numbers.
+      and what looks at the bits of numbers; and for those with Refs.
     """
-    if any(eqn.primitive.name in _NOT_OF_HALVES for eqn in walk(closed.jaxpr)):
+    if any(_stays_single(eqn) for eqn in walk(closed.jaxpr)):
         return None
     return _Halver().close(closed)
+
+
+def _stays_single(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation cannot be one of float16, or is about a Ref."""
+    avals = (atom.aval for atom in (*eqn.invars, *eqn.outvars))
+    return eqn.primitive.name in _NOT_OF_HALVES or any(
+        isinstance(aval, AbstractRef) for aval in avals
+    )
 
 
 class _Halver:

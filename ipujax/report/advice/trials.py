@@ -192,14 +192,25 @@ class _Search:
         if self.is_long:
             words = " + ".join(change.short for change in several)
             get_logger().info(f"`{self.profile.name}` does not fit; modelling it with {words}")
-        changed = self.case
-        for change in sorted(several, key=lambda change: not change.first):
-            changed = change.apply(changed)
-        profile = changed.profile()
+        profile = _profile(self.case, several)
         if profile is not None and profile.memory.fits and self.is_long:
             self.left = 0
         self.tried[key] = None if profile is None else Trial(several, profile)
         return self.tried[key]
+
+
+def _profile(case: Case, several: Sequence[Change]) -> machine.Profile | None:
+    """What the model says of a program after changes; None where they cannot be made together.
+
+    A change is made to a function as it was traced, whose primitives may not take it: their rules
+    then raise whatever they raise, and that is no reason to leave a report unwritten.
+    """
+    try:
+        for change in sorted(several, key=lambda change: not change.first):
+            case = change.apply(case)
+        return case.profile()
+    except (TypeError, ValueError, KeyError, NotImplementedError):
+        return None
 
 
 def _lacking(memory: machine.Memory) -> int:

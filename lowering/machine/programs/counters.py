@@ -153,7 +153,7 @@ class _Body:
           start: what some begin with.
           count: how many iterations there are.
         """
-        following = {name: self.known.get(after, after) for name, after in following.items()}
+        following = {name: self.name(after) for name, after in following.items()}
         decided: list[_Branches] = []
         counters: set[Any] = set()
         numbers: set[int] = set()

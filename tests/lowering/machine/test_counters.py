@@ -136,3 +136,13 @@ def test_a_loop_that_is_too_long_is_taken_at_its_slowest():
         return lax.scan(body, (0, x), None, length=1 << 40)[0]
 
     assert modelled(lowered(often, M)).cycles > 1 << 40
+
+
+def test_a_loop_may_leave_a_literal():
+    def fn(x):
+        def body(carry, _):
+            return (jnp.float32(1.0), carry[1] + carry[0]), None
+
+        return lax.scan(body, (x, x), None, length=3)[0]
+
+    assert modelled(fn, np.float32(2)).cycles > 0
