@@ -41,6 +41,7 @@ def _clamp(low: Any, x: Any, high: Any) -> Any:
 
 
 _IF_LITERAL: dict[str, Callable[[int], Iterable[int]]] = {
+    "dce_sink": range,
     "ragged_dot_general": range,
     "reduce": lambda count: range(count // 2, count),
     "reduce_window": lambda count: range(count // 2, count),
