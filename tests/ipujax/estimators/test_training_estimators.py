@@ -56,6 +56,37 @@ def test_training_makes_the_steps_of_optax(tmp_path: Path, iterations: int) -> N
     assert estimator.get_variable_names() == ["b", "global_step", "w"]
 
 
+def test_variables_without_gradients_stay_as_they_are(tmp_path: Path) -> None:
+    """Integers, booleans and keys reach no optimizer, and are kept; complex numbers are trained."""
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))
+    others = {"n": jnp.int32(2), "on": jnp.array([True, False]), "key": jax.random.key(5)}
+
+    def init(key: Any, features: Any) -> Any:
+        return {"w": jnp.ones(3), "z": jnp.full(3, 1 + 1j, jnp.complex64), **others}
+
+    def loss(variables: Any, x: Any) -> Any:
+        scale = variables["n"] * variables["on"].sum()
+        return jnp.mean(jnp.abs(x * variables["w"] * variables["z"]).sum(1) * scale)
+
+    def model_fn(variables: Any, features: Any, labels: Any, mode: str) -> IPUEstimatorSpec:
+        return IPUEstimatorSpec(mode, loss=loss(variables, features), train_op=optimizer)
+
+    data = regression(6)
+    estimator = IPUEstimator(model_fn, config=config(tmp_path, iterations=2), init_fn=init)
+    estimator.train(of(data), steps=4)
+    estimator.train(of(data[4:]), steps=2)  # from a checkpoint
+    wanted = {name: init(None, None)[name] for name in ("w", "z")}
+    state = optimizer.init(wanted)
+    for x, _ in data:
+        gradients = jax.grad(lambda v, x=x: loss({**v, **others}, x))(wanted)
+        updates, state = optimizer.update(gradients, state, wanted)
+        wanted = optax.apply_updates(wanted, updates)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(estimator.get_variable_value(name), array, rtol=1e-5)
+    assert estimator.get_variable_value("n") == 2
+    assert list(estimator.get_variable_value("on")) == [True, False]
+
+
 def test_the_optimizers_state_goes_on(tmp_path: Path) -> None:
     def model_fn(variables: Any, features: Any, labels: Any, mode: str) -> IPUEstimatorSpec:
         loss = jnp.mean((features @ variables["w"] + variables["b"] - labels) ** 2)

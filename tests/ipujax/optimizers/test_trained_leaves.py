@@ -25,7 +25,8 @@ from ipujax.optimizers import (
     apply_gradients,
 )
 from ipujax.pipelining_ops import OptimizerFunctionOutput, check_pipeline
-from ipujax.training import Training
+from ipujax.training import Pipeline, Training
+from lowering import marks
 from tests.ipujax.feeding import configure, infeed
 from tests.ipujax.pipelining import run_pipeline
 
@@ -146,6 +147,40 @@ def test_a_state_of_the_trained_ones_alone_is_taken() -> None:
     )
     check_trained(trained, CLIPPED, 4)
     assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
+def test_marked_stages_train_the_others() -> None:
+    configure(2)
+
+    def marked(v: Any, x: Any) -> Any:
+        with jax.named_scope(marks.write(marks.STAGE, "0")):
+            h = first(v, x)
+        with jax.named_scope(marks.write(marks.STAGE, "1")):
+            return second(v, h)
+
+    training = Training(Pipeline(marked), CLIPPED, accumulation=4)
+    state = training.fit(training.init({**TRAINED, **OTHERS, **KEY}), ELEMENTS, 2)
+    check_trained(state.variables, CLIPPED, 4)
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_state_is_offloaded_and_sharded_over_replicas(is_sharded: bool) -> None:
+    """What an optimizer keeps for integers and keys goes along, and stays as it is."""
+    configure(4)
+    optimizer = CrossReplicaOptimizer(CLIPPED)
+    (trained, _), _ = run_pipeline(
+        [first, second],
+        4,
+        data=[x for x in ELEMENTS for _ in range(2)],
+        variables={**TRAINED, **OTHERS, **KEY},
+        repeat_count=2,
+        optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
+        offload_weights=True,
+        offload_weight_update_variables=True,
+        replicated_optimizer_state_sharding=is_sharded,
+        replicated_weight_sharding=is_sharded,
+    )
+    check_trained(trained, CLIPPED, 4)
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
