@@ -113,7 +113,7 @@ class PoplarExecutor(Held):
             values = own_values(module)
         replicas = self._shares.replicas * self._together
         own = own_buffers(module, captured, self._options, replicas)
-        loss = None if found.loss is None else found.loss.value
+        loss = found.loss
         self._anchors = anchors = anchors_of(captured, loss, self._options)
         forward = Forward(
             captured,
@@ -127,7 +127,7 @@ class PoplarExecutor(Held):
         if self._link is None or found.loss is None:
             return inference_program(forward, self._shares, values, name)
         state = self._link.begin(trained=captured.trainable) if state is None else state
-        reductions = reductions_of(found.loss, self._options)
+        reductions = reductions_of(self._options)
         program = training_program(forward, self._link.rule, reductions, self._shares, values, name)
         program.optimizer_state = state
         return program

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Graph, Node, Ref
-from ipujax.frontends.pytorch.operators.losses import MEAN, SUM
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType
 from ipujax.poptorch.operators import isRunningOnIpu, operator_name, traced, traced_operator
@@ -21,8 +20,8 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
 
     Args:
       x: the value.
-      reduction: "sum", "mean" or "none" of its elements; it decides, too, whether gradients are
-        summed or averaged over micro-batches.
+      reduction: "sum", "mean" or "none" of its elements. Gradients of micro-batches are averaged
+        in any case, unless `Options.Training.accumulationAndReplicationReductionType` says `Sum`.
 
     Raises:
       Error: another reduction, or no tensor.
@@ -53,20 +52,8 @@ traced_operator(
 )(_reduced)
 
 
-class Loss(NamedTuple):
-    """A loss.
-
-    Attributes:
-      value: its name in the graph.
-      is_sum: whether it is a sum over the examples of a micro-batch, else a mean.
-    """
-
-    value: str
-    is_sum: bool
-
-
-def loss_of(graph: Graph, module: torch.nn.Module) -> Loss:
-    """The loss of a module: what `identity_loss` marks, or the result of a loss function.
+def loss_of(graph: Graph, module: torch.nn.Module) -> str:
+    """The name of a module's loss: what `identity_loss` marks, or the result of a loss function.
 
     Of several, all but one must be parts of that one; without any, it is the last scalar among the
     outputs.
@@ -82,14 +69,11 @@ def loss_of(graph: Graph, module: torch.nn.Module) -> Loss:
             f"final graph loss in poptorch.identity_loss. They are {listed}",
             fix="poptorch.identity_loss(loss + other, reduction='mean')",
         )
-    for node in final:
-        if node.operator == _IDENTITY:
-            return Loss(node.results[0], node.args[1] == ReductionType.Sum)
-        reduction = _argument(node, _REDUCTION_AT.get(node.operator, 2), "reduction", MEAN)
-        return Loss(node.results[0], reduction == SUM)
+    if final:
+        return final[0].results[0]
     scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar(graph, o.name)]
     if scalars:
-        return Loss(scalars[-1].name, is_sum=False)
+        return scalars[-1].name
     raise PopTorchError(
         f"Couldn't find a loss in graph! None of the operators of module {type(module).__name__} "
         "is a loss function, and no output is marked as the loss or a scalar",
@@ -109,16 +93,6 @@ def _final_losses(graph: Graph) -> list[Node]:
         if is_loss or is_part:
             parts |= node.reads
     return final
-
-
-# Where the reduction is among the arguments, if it is not the third.
-_REDUCTION_AT = {"aten.cross_entropy_loss.default": 3, "aten.nll_loss.default": 3}
-
-
-def _argument(node: Node, position: int, name: str, default: Any) -> Any:
-    if position < len(node.args):
-        return node.args[position]
-    return node.kwargs.get(name, default)
 
 
 def _is_scalar(graph: Graph, name: str) -> bool:

@@ -9,7 +9,6 @@ import torch
 from ipujax.errors import PopTorchError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
-from ipujax.poptorch.loss import Loss
 from ipujax.poptorch.optim.rules import dtypes_of
 from ipujax.poptorch.options import Options
 from ipujax.training import ReplicaReduction
@@ -27,10 +26,9 @@ class Reductions(NamedTuple):
     replicas: ReplicaReduction
 
 
-def reductions_of(loss: Loss, options: Options) -> Reductions:
-    """Those that were asked for, else those that make of all examples one large batch."""
-    chosen = options.Training.chosen_reduction
-    if chosen is ReductionType.Sum or (chosen is None and loss.is_sum):
+def reductions_of(options: Options) -> Reductions:
+    """The reductions that options say, whatever the loss's own is: by default the mean."""
+    if options.Training.accumulation_and_replication_reduction_type is ReductionType.Sum:
         return Reductions(Method.SUM, ReplicaReduction.SUM)
     runs = _strategy(options) is MeanReductionStrategy.Running
     return Reductions(Method.RUNNING_MEAN if runs else Method.MEAN, ReplicaReduction.MEAN)

@@ -11,13 +11,14 @@ from typing import Any, TypeGuard
 import torch
 
 from ipujax.errors import FrontendError, PopTorchError
+from ipujax.frontends.pytorch.backward import BackwardUse
 from ipujax.frontends.pytorch.capture import Captured, captured
 from ipujax.frontends.pytorch.errors import is_users
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.loss import Loss, loss_of
+from ipujax.poptorch.loss import loss_of
 from ipujax.poptorch.mixed_precision import MixedPrecision
 from ipujax.poptorch.multi_conv import check_multi_convs
 from ipujax.poptorch.operators import OPERATORS
@@ -36,13 +37,13 @@ class Traced:
       captured: with the tensors of the arguments as its inputs, and those of the outputs.
       staged: its graph, and where that runs.
       outputs: what the module gave when it was traced.
-      loss: of its graph; None in inference.
+      loss: the name of the loss in its graph; None in inference.
     """
 
     captured: Captured
     staged: Staged
     outputs: Any
-    loss: Loss | None
+    loss: str | None
 
     def rebuilt(self, tensors: list[torch.Tensor]) -> Any:
         """The module's outputs, of these tensors."""
@@ -72,18 +73,20 @@ def traced(
 
     tensors = flatten((args, kwargs))
 
-    def of_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    def of_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         own_args, own_kwargs = rebuild((args, kwargs), tensors)
         with kept_tensors(module):
             outputs = forward(*own_args, **own_kwargs)
         given.append(outputs)
-        return flatten(outputs)
+        # Hooks of the module see the elements of a tuple alone.
+        return tuple(flatten(outputs))
 
     with unwatched(module), _replaced_forward(module, of_tensors), kept_tensors(module):
         try:
             with MixedPrecision():
                 # PyTorch puts constants in front of the first input, and needs one for that.
-                found = captured(module, tensors or [torch.zeros(())], None, OPERATORS)
+                use = BackwardUse.PARAMETERS if training else BackwardUse.NONE
+                found = captured(module, tensors or [torch.zeros(())], None, OPERATORS, use)
         except FrontendError as error:
             if _is_of_forward(error.__cause__):
                 raise _of_tensors(error.__cause__) from None
@@ -100,9 +103,7 @@ def traced(
     if not training:
         return Traced(found, placed, given[-1], None)
     loss = loss_of(found.graph, module)
-    return Traced(
-        dc.replace(found, trainable=trained_by(found, [loss.value])), placed, given[-1], loss
-    )
+    return Traced(dc.replace(found, trainable=trained_by(found, [loss])), placed, given[-1], loss)
 
 
 _LOGGED = {torch.float16: "Half", torch.float32: "Float", torch.int32: "Int", torch.int64: "Long"}

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from ipujax.errors import IPUError
+from ipujax.errors import FrontendError, IPUError
 from ipujax.frontends.checks import check
 from ipujax.frontends.graphs import Graph, Operators
 from ipujax.frontends.pytorch.aliasing import mutates_views
 from ipujax.frontends.pytorch.arrays import aval_of
+from ipujax.frontends.pytorch.backward import (
+    BackwardUse,
+    fold_backward,
+    keep_backward,
+    place_hooks,
+)
 from ipujax.frontends.pytorch.errors import missing_operators, untraceable
 from ipujax.frontends.pytorch.nodes import graph_of
 from ipujax.frontends.pytorch.rewrites import make_explicit
@@ -52,11 +58,24 @@ class Captured:
     out_tree: Any
 
 
+class Refusals(NamedTuple):
+    """What is wrong with a backward pass that the user wrote, so that there are no gradients.
+
+    Attributes:
+      variables: why there are none of variables; None if there are.
+      inputs: the same of inputs.
+    """
+
+    variables: FrontendError | None
+    inputs: FrontendError | None
+
+
 def captured(
     module: torch.nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     operators: Operators,
+    use: BackwardUse = BackwardUse.NONE,
 ) -> Captured:
     """Traces a module in its mode.
 
@@ -65,15 +84,55 @@ def captured(
       args: of a call: tensors in any structure.
       kwargs: the same.
       operators: those that are there; others are decomposed into these, where PyTorch can.
+      use: whose gradients are wanted: with any, backward passes that the user wrote are traced.
 
     Raises:
-      FrontendError: (a `ValueError`) PyTorch cannot trace the module, or operators are missing.
+      FrontendError: (a `ValueError`) PyTorch cannot trace the module, or a backward pass of the
+        user's, or operators are missing.
     """
+    with keep_backward(module, use):
+        return _captured_with_backward(module, args, kwargs, operators)
+
+
+def captured_for_any_use(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    operators: Operators,
+) -> tuple[Captured, Refusals]:
+    """Traces a module that may be differentiated, or may not.
+
+    Args: as those of `captured`.
+
+    Returns:
+      The module, and why it cannot be differentiated, if it cannot.
+    """
+    refusal: FrontendError | None = None
+    for use in (BackwardUse.ALL, BackwardUse.PARAMETERS):
+        with keep_backward(module, use) as kept:
+            try:
+                found = _captured_with_backward(module, args, kwargs, operators)
+                return found, Refusals(None, refusal)
+            except FrontendError as error:
+                if not kept.has_any:
+                    raise
+                refusal = error
+    return captured(module, args, kwargs, operators), Refusals(refusal, refusal)
+
+
+def _captured_with_backward(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    operators: Operators,
+) -> Captured:
     # With gradients, even of inputs alone, so that what is computed without them is told apart.
     with torch.enable_grad():
         program = _exported(module, tuple(args), dict(kwargs or {}))
+    place_hooks(program)
     make_explicit(program)
     program, graph = _with_known_operators(program, operators)
+    graph = fold_backward(graph)
     if missing := operators.missing(graph):
         raise missing_operators(missing)
     return _captured(module, program, graph)

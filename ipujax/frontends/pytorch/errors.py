@@ -6,6 +6,7 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def untraceable(module: torch.nn.Module, error: Exception) -> FrontendError:
     name = type(module).__name__
     where = user_line_of(error)
     kind = type(error).__name__
-    if "DataDependent" in kind or "data-dependent" in str(error):
+    if _depends_on_values(error):
         return FrontendError(
             f"the control flow or a shape in module {name} depends on the values of tensors, and "
             "an IPU runs static graphs",
@@ -46,6 +47,36 @@ def untraceable(module: torch.nn.Module, error: Exception) -> FrontendError:
         where=where,
         fix="torch.export.export(module, args) alone shows the same, and PyTorch's explanation",
     )
+
+
+def untraceable_backward(what: str, where: str | None, error: Exception) -> FrontendError:
+    """The error of a backward pass of the user's that cannot be traced.
+
+    Args:
+      what: whose it is.
+      where: the line where it begins, for errors without a line of the user's.
+      error: what it raised.
+    """
+    if _depends_on_values(error):
+        reason = "its control flow or a shape depends on the values of tensors"
+    else:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return FrontendError(
+        f"the backward pass of {what} cannot be traced: {reason}",
+        where=user_line_of(error) or where,
+        fix="compute with operators of PyTorch whose results have static shapes",
+    )
+
+
+def line_of(function: Any) -> str | None:
+    """Where a function begins."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _depends_on_values(error: Exception) -> bool:
+    kind = type(error).__name__
+    return "DataDependent" in kind or "data-dependent" in str(error)
 
 
 def depends_on_values(what: str, scope: str, where: str | None) -> FrontendError:

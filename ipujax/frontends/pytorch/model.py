@@ -15,9 +15,10 @@ from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
-from ipujax.frontends.pytorch.capture import Captured, captured
+from ipujax.frontends.pytorch.capture import Captured, captured_for_any_use
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.frontends.pytorch.operators import ATEN
+from ipujax.frontends.pytorch.operators.backward import refuse_derivatives
 from ipujax.frontends.pytorch.structures import leaves_of, plain
 from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
@@ -29,7 +30,7 @@ def model_of(module: Any, example_args: Any, example_kwargs: Any = None) -> Mode
     args = check.sequence(example_args, "example_args")
     check.instance(example_kwargs or {}, Mapping, "example_kwargs")
     args, kwargs = pytree.tree_map(_tensor, (tuple(args), dict(example_kwargs or {})))
-    found = captured(module, args, kwargs, ATEN)
+    found, refusals = captured_for_any_use(module, args, kwargs, ATEN)
     stage_of = stages_of(found.graph)
 
     def scopes(node: Node) -> tuple[str, ...]:
@@ -42,6 +43,8 @@ def model_of(module: Any, example_args: Any, example_kwargs: Any = None) -> Mode
         variables: Variables, inputs: tuple[Tree, ...], key: Any
     ) -> tuple[Tree, Variables]:
         split = len(inputs) - len(kwargs)
+        variables = refuse_derivatives(refusals.variables, variables)
+        inputs = refuse_derivatives(refusals.inputs, inputs)
         given = leaves_of(found, inputs[:split], dict(zip(kwargs, inputs[split:], strict=True)))
         named = named_values(found, evaluation, variables, given, key)
         tree = pytree.tree_unflatten(filled(found.graph.outputs, named), found.out_tree)

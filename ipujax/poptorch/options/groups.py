@@ -121,8 +121,6 @@ class TrainingOptions(OptionsDict):
 
     def __init__(self, popart_options: PopartOptions):
         self._popart_options = popart_options
-        # Whether the user has chosen: otherwise the loss's own reduction decides.
-        self._reduction_was_set = False
         super().__init__(
             gradient_accumulation=1,
             accumulation_and_replication_reduction_type=ReductionType.Mean,
@@ -140,7 +138,7 @@ class TrainingOptions(OptionsDict):
     ) -> TrainingOptions:
         """Whether gradients of micro-batches and replicas are added or averaged.
 
-        Unless it is set, they are added if the loss itself is a sum, and else averaged.
+        Unless it is set, they are averaged, whatever the loss's own reduction is.
 
         Raises:
           Error: it is neither `ReductionType.Mean` nor `ReductionType.Sum`.
@@ -150,14 +148,7 @@ class TrainingOptions(OptionsDict):
             what = "accumulationAndReplicationReductionType"
             raise check.other_than(wanted, reduction_type, what)
         self.set(accumulation_and_replication_reduction_type=reduction_type)
-        self._reduction_was_set = True
         return self
-
-    @property
-    def chosen_reduction(self) -> ReductionType | None:
-        """The reduction that was set; None if nobody did, where that of the loss itself holds."""
-        chosen = self.accumulation_and_replication_reduction_type
-        return chosen if self._reduction_was_set else None
 
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy

@@ -126,6 +126,15 @@ def test_micro_batches_are_reduced_as_the_options_say(reduction: Any) -> None:
     both.agree()
 
 
+def test_micro_batches_are_averaged_though_the_loss_is_a_sum() -> None:
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(2)
+    both = Both(lambda m: T.SGD(m.parameters(), lr=0.1), options, reduction="sum")
+    both.reference.param_groups[0]["lr"] = 0.05  # the mean of the two sums
+    both.train()
+    both.agree()
+
+
 def test_float16_accumulators_hold_a_running_mean() -> None:
     options = poptorch.Options()
     options.Training.gradientAccumulation(2)

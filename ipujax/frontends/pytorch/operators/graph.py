@@ -31,6 +31,24 @@ def getitem(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
+@operator("listed")
+def listed(values: Sequence[Any]) -> list[Any]:
+    """Several values by one name."""
+    return list(values)
+
+
+@operator("ipujax_backward.enter.default")
+def enter(values: Sequence[Any], number: int) -> Sequence[Any]:
+    """The inputs of a function none of whose results is used."""
+    return values
+
+
+@operator("ipujax_backward.gradients.default")
+def gradients(values: Sequence[Any], number: int) -> list[Any]:
+    """The gradients of what nobody uses."""
+    return [jnp.zeros_like(value) for value in values]
+
+
 @operator("higher_order.wrap_with_set_grad_enabled")
 def set_grad_enabled(call: Call, enabled: bool, graph: str, *args: Any) -> Any:
     """What is computed under `torch.no_grad()`, or enabled again inside it."""
