@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipujax.distribution.join import join_cluster
 from ipujax.distribution.strategy import ReduceOp as ReduceOp
 from ipujax.distribution.strategy import WorkerStrategy, check
 from ipujax.distribution.summation import Summation
@@ -26,8 +27,8 @@ class IPUMultiWorkerStrategy(WorkerStrategy):
     the loss by the size of the batches of all workers together.
 
     Args:
-      cluster_resolver: not asked, since the workers have met already: by `ipurun`, or by
-        `popdist.init()` under a scheduler. Anything, also None.
+      cluster_resolver: not asked: the workers have met already, by `ipurun` or by `popdist.init()`
+        under a scheduler, or else meet here, as `TF_CONFIG` says. Anything, also None.
       ipu_device: a logical device of this process.
       variables_on_host: changes nothing in custom loops: in JAX, variables are arguments and
         results. `IPUPipelineEstimator` refuses it, as in the original.
@@ -35,6 +36,9 @@ class IPUMultiWorkerStrategy(WorkerStrategy):
     Raises:
       DistributionTypeError: (a `TypeError`) arguments of a wrong type.
       DeviceError: (a `ValueError`) no such device.
+      DistributionError: (a `ValueError`) `TF_CONFIG` names other workers, and JAX has computed
+        something before this process met them, or they do not come.
+      ConfigError: (a `ValueError`) what `TF_CONFIG` holds does not fit.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class IPUMultiWorkerStrategy(WorkerStrategy):
         ipu_device: str = "/device:IPU:0",
         variables_on_host: bool = False,
     ):
+        join_cluster()
         super().__init__(ipu_device, Summation.WORKERS)
         self.cluster_resolver = cluster_resolver
         self.variables_on_host = check.flag(variables_on_host, "variables_on_host")

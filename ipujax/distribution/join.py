@@ -10,6 +10,7 @@ import jax
 from ipujax.distribution.instance import ALONE, Instance, spread_of, told
 from ipujax.distribution.leave import leave_at_once_on_failure
 from ipujax.errors import DistributionError
+from ipujax.system.tf_config import workers_of_cluster
 
 _HEARTBEAT_SECONDS = 8
 """After so long without a sign of life JAX ends the peers of a process, where nobody else does."""
@@ -59,6 +60,32 @@ def join() -> Instance | None:
     with _lock:
         if instance() is None:
             _meet(told())
+        return instance()
+
+
+def join_cluster() -> Instance | None:
+    """As `join`; where nothing else has told this process of others, `TF_CONFIG` does.
+
+    The chief's address there is where the workers meet.
+
+    Raises:
+      DistributionError: (a `ValueError`) JAX has computed something already, or the others do not
+        come.
+      ConfigError: (a `ValueError`) what `TF_CONFIG` holds does not fit.
+    """
+    with _lock:
+        cluster = workers_of_cluster() if instance() is None and told() is None else None
+        if cluster is not None and len(cluster[0]) > 1:
+            addresses, index = cluster
+            is_here = addresses[0].startswith(("127.", "localhost:"))
+            _initialize(
+                _HEARTBEAT_SECONDS,
+                coordinator_address=addresses[0],
+                num_processes=len(addresses),
+                process_id=index,
+                coordinator_bind_address=addresses[0] if is_here else None,
+            )
+            leave_at_once_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
         return instance()
 
 

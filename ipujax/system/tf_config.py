@@ -81,12 +81,7 @@ def current_task() -> Task:
     Raises:
       ConfigError: a variable that is no JSON, or whose cluster and task do not fit.
     """
-    text = os.environ.get(_VARIABLE) or "{}"
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise _wrong(f"is no JSON: {error}") from error
-    found = _typed(found, dict, "it", "an object with `cluster` and `task`")
+    found = _read_variable()
     task = _typed(found.get("task", {}), dict, "`task`", "an object with `type` and `index`")
     cluster = _cluster(found.get("cluster", {}))
     words: dict[str, Any] = {
@@ -99,6 +94,42 @@ def current_task() -> Task:
         if key in found
     }
     return _in_cluster(cluster, task, words) if cluster else _alone(task, words)
+
+
+def _read_variable() -> dict[str, Any]:
+    try:
+        found = json.loads(os.environ.get(_VARIABLE) or "{}")
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"is no JSON: {error}") from error
+    return _typed(found, dict, "it", "an object with `cluster` and `task`")
+
+
+def workers_of_cluster() -> tuple[list[str], int] | None:
+    """The addresses of the cluster's workers, the chief's first, and which of them this one is.
+
+    The rules are those of TensorFlow's strategies for several workers: without a chief, worker 0 is
+    the chief. None where there is no cluster, or this process only evaluates.
+
+    Raises:
+      ConfigError: a variable that is no JSON, whose cluster and task do not fit, or with parameter
+        servers, which such strategies do not have.
+    """
+    found = _read_variable()
+    task = _typed(found.get("task", {}), dict, "`task`", "an object with `type` and `index`")
+    cluster = _cluster(found.get("cluster", {}))
+    if not cluster or task.get("type") == _EVALUATOR:
+        return None
+    if cluster.get(_PS):
+        raise _wrong("has 'ps' in its `cluster`, and a strategy for several workers has none")
+    chief = next((name for name in _CHIEFS if name in cluster), _WORKER)
+    kinds = [kind for kind in dict.fromkeys((chief, _WORKER)) if kind in cluster]
+    kind, index = task.get("type"), _index(task.get("index", 0))
+    if kind not in kinds:
+        raise _wrong(f"has a task of type {kind!r}, but its `cluster` only {', '.join(cluster)}")
+    if index >= len(cluster[kind]):
+        raise _wrong(f"has a task of index {index}, but only {len(cluster[kind])} of type {kind!r}")
+    before = sum(len(cluster[each]) for each in kinds[: kinds.index(kind)])
+    return [address for each in kinds for address in cluster[each]], before + index
 
 
 def _alone(task: dict[str, Any], words: dict[str, Any]) -> Task:

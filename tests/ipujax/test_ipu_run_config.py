@@ -15,6 +15,7 @@ from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipujax.ipu_run_config import IPURunConfig, RunConfig
+from ipujax.system.tf_config import workers_of_cluster
 
 CLUSTER = {
     "chief": ["host0:2222"],
@@ -307,3 +308,44 @@ def test_what_does_nothing_is_documented_by_name() -> None:
     told = RunConfig.__doc__ or ""
     for name in inspect.signature(RunConfig).parameters:
         assert f"{name}:" in told or f"`{name}`" in told
+
+
+WORKERS = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+CHIEF = {"chief": ["c:3"], "worker": ["a:1", "b:2"]}
+
+
+@pytest.mark.parametrize(
+    ("found", "workers"),
+    [
+        ({}, None),
+        (WORKERS, (["a:1", "b:2"], 1)),
+        ({"cluster": CHIEF, "task": {"type": "worker", "index": 0}}, (["c:3", "a:1", "b:2"], 1)),
+        ({"cluster": CHIEF, "task": {"type": "chief"}}, (["c:3", "a:1", "b:2"], 0)),
+        ({"cluster": CHIEF, "task": {"type": "evaluator", "index": 0}}, None),
+    ],
+)
+def test_the_workers_of_a_strategy(
+    found: Any, workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps(found))
+    assert workers_of_cluster() == workers
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[]", "must be an object"),
+        (json.dumps(WORKERS | {"task": {"type": "worker", "index": 2}}), "only 2 of type"),
+        (json.dumps(WORKERS | {"task": {"type": "chief", "index": 0}}), "of type 'chief', but"),
+        (json.dumps(WORKERS | {"task": {}}), "a task of type None"),
+        (json.dumps({"cluster": CHIEF | {"ps": ["d:4"]}, "task": {"type": "chief"}}), "has 'ps'"),
+    ],
+)
+def test_a_cluster_in_which_no_strategy_trains(
+    text: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ConfigError, match=wrong):
+        IPUMultiWorkerStrategy()

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipujax.distribution.probe import free_port
+
 PROGRAMS = Path(__file__).parent / "programs"
 LOCAL_REPLICAS = 2
 
@@ -37,6 +39,21 @@ def open_mpi(number: int) -> dict[str, str]:
         "OMPI_COMM_WORLD_RANK": str(number),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(number),
     }
+
+
+def tf_config(port: int, has_chief: bool) -> Callable[[int], dict[str, str]]:
+    """The variables of a worker of two."""
+    first, second = (f"127.0.0.1:{port + k}" for k in range(2))
+    plain, tasks = {"worker": [first, second]}, [("worker", 0), ("worker", 1)]
+    chief, chief_tasks = {"chief": [first], "worker": [second]}, [("chief", 0), ("worker", 0)]
+    cluster, tasks = (chief, chief_tasks) if has_chief else (plain, tasks)
+
+    def variables(number: int) -> dict[str, str]:
+        kind, index = tasks[number]
+        whole = {"cluster": cluster, "task": {"type": kind, "index": index}}
+        return {"TF_CONFIG": json.dumps(whole), "JAX_NUM_CPU_DEVICES": "1"}
+
+    return variables
 
 
 @contextlib.contextmanager
@@ -91,3 +108,23 @@ def test_the_peer_of_one_that_is_killed_ends_too_and_says_who_has_died(peer: str
         assert time.monotonic() - died < 12  # JAX waits 8 seconds for a sign of life
         assert first.returncode
         assert "The following tasks are unhealthy (stopped sending heartbeats):\n1\n" in told
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("has_chief", [False, True])
+def test_workers_meet_as_tf_config_says(has_chief: bool) -> None:
+    with started(["tf_config.py"], tf_config(free_port(), has_chief)) as processes:
+        for number, process in enumerate(processes):
+            out, complaint = process.communicate(timeout=120)
+            assert process.returncode == 0, complaint
+            # Both take the steps of both: 0 - 0.1 * 4 * (1 + 2).
+            assert f"RESULT 2 {number} -1.2\n" in out
+
+
+def test_a_worker_that_has_computed_before_is_refused() -> None:
+    with started(["tf_config.py", "late"], tf_config(free_port(), False)) as processes:
+        for process in processes:
+            _, complaint = process.communicate(timeout=120)
+            assert process.returncode == 1
+            assert "DistributionError: this process cannot meet the others" in complaint
+            assert "before anything computes with JAX" in complaint
