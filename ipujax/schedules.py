@@ -58,6 +58,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
 Phase = _schedules.Phase
@@ -108,8 +109,8 @@ def load(path: str | Path) -> Schedule:
     """
     _check.path(path, "where to load a schedule from")
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _files.read_bytes(path, _MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
         raise ScheduleError(
             f"no schedule can be read from {path}: {error}",
             fix="give the path of a file that `schedules.save` wrote",

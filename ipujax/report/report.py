@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ipujax.host import files
+from ipujax.host.json_text import LARGE, Bounds
 from ipujax.host_trace import HostTrace
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
@@ -241,4 +242,9 @@ def load(path: str | Path) -> Report:
       ReportError: (a `ValueError`) no report, one of another schema, or one that is broken; the
         error names the file and the place in it.
     """
-    return Report(**read(file.read_json(path), str(path)))
+    return load_within(path, LARGE)
+
+
+def load_within(path: str | Path, bounds: Bounds) -> Report:
+    """The report of a file that may hold so much JSON and no more; raises as `load`."""
+    return Report(**read(file.read_json(path, bounds), str(path)))

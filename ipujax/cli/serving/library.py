@@ -9,20 +9,29 @@ import os
 import re
 import stat
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ipujax import report
 from ipujax.errors import ReportError
 from ipujax.host import files
+from ipujax.host.json_text import Bounds
 from ipujax.report.presentation import text
+
+if TYPE_CHECKING:
+    from ipujax.report.report import Report
 
 _ENDINGS = (".json", ".json.gz")
 _BEGINNING = 1024  # bytes
 _SURE = ("report.json", "report.json.gz")  # what is called so is meant to be one
 _AUTO_REPORT = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d__\d+__")  # begins its folders' names
+_BOUNDS = Bounds(containers=2**20, values=2**23)
+"""Of a report: parsing holds up everybody who asks, and this takes about a second."""
+_PATIENCE = 5.0  # seconds that one who asks waits for files to be read
+_BEING_READ = "it is being read, and shown as soon as that is done"
 _INCOMPLETE = (
     f"its folder is not complete (there is no {files.COMPLETE}): the program is still writing it, "
     "was ended or failed meanwhile, or had an ipujax that wrote no such file"
@@ -91,10 +100,10 @@ class Entry:
 class Library:
     """The reports among some files, and in some directories and those below them.
 
-    Files are looked for again each time, and read again only when they have changed. In
-    directories, JSON of other kinds is passed over, and so are names that begin with a dot. A
-    report is whole whatever is beside it; where the folder is one of autoReport's and not complete,
-    a note says so.
+    Files are looked for again each time, and read again only when they have changed: by one thread,
+    so that nobody waits for long, whatever they hold and however many there are. In directories,
+    JSON of other kinds is passed over, and so are names that begin with a dot. A report is whole
+    whatever is beside it; where the folder is one of autoReport's and not complete, a note says so.
 
     Args:
       paths: files and directories; files are shown whatever they hold.
@@ -103,6 +112,8 @@ class Library:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
         self._known: _Known = {}
+        self._being_read: dict[tuple[Path, tuple[int, int]], Future[Summary | str | None]] = {}
+        self._thread = ThreadPoolExecutor(1, "reports")
         self._paths_of: dict[str, Path] = {}
         self._lock = threading.Lock()
 
@@ -127,6 +138,7 @@ class Library:
         return self._paths_of.get(key)
 
     def _entries(self, known: _Known) -> Iterator[Entry]:
+        until = time.monotonic() + _PATIENCE
         for path, sure in self._files():
             try:
                 status = path.stat()
@@ -137,12 +149,33 @@ class Library:
             state = (status.st_mtime_ns, status.st_size)
             before, found = known.get(path, (None, None))
             if before != state:
-                found = _read(path, sure)
-            self._known[path] = state, found
+                try:
+                    found = self._found(path, state, sure, until)
+                    self._known[path] = state, found
+                except TimeoutError:
+                    found = _BEING_READ
+            else:
+                self._known[path] = state, found
             if found is not None:
                 key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
                 self._paths_of[key] = path
                 yield Entry(key, path, status.st_mtime, status.st_size, found, _note(path))
+
+    def _found(
+        self, path: Path, state: tuple[int, int], sure: bool, until: float
+    ) -> Summary | str | None:
+        """What a file holds, if the thread has read it by then.
+
+        Raises:
+          TimeoutError: it has not yet.
+        """
+        for key in [key for key in self._being_read if key[0] == path and key[1] != state]:
+            self._being_read.pop(key).cancel()  # of a file that has changed since
+        if (path, state) not in self._being_read:
+            self._being_read[path, state] = self._thread.submit(_read, path, sure)
+        found = self._being_read[path, state].result(max(until - time.monotonic(), 0))
+        del self._being_read[path, state]
+        return found
 
     def _files(self) -> Iterator[tuple[Path, bool]]:
         """Files that may hold reports, and whether they surely should."""
@@ -163,12 +196,19 @@ def _note(path: Path) -> str:
     return "" if whole else _INCOMPLETE
 
 
+def load(path: Path) -> Report:
+    """The report of a file, if it is not too large to be served; raises as `report.load`."""
+    from ipujax.report.report import load_within  # the machine model, which takes a while
+
+    return load_within(path, _BOUNDS)
+
+
 def _read(path: Path, sure: bool) -> Summary | str | None:
     """What a file holds; None for one that need not hold a report and does not."""
     try:
         if not sure and not _looks_like_a_report(path):
             return None
-        read = report.load(path)
+        read = load(path)
     except ReportError as error:
         return str(error)
     except OSError as error:
@@ -193,5 +233,5 @@ def _looks_like_a_report(path: Path) -> bool:
     try:
         with opened(path, "rb") as file:
             return b'"schema"' in file.read(_BEGINNING)
-    except (EOFError, zlib.error):
+    except (EOFError, zlib.error, gzip.BadGzipFile):
         return True  # whoever reads all of it says what is wrong

@@ -13,9 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from ipujax import report
 from ipujax.cli.serving import pages
-from ipujax.cli.serving.library import Entry, Library
+from ipujax.cli.serving.library import Entry, Library, load
 from ipujax.cli.serving.log import log
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation import html
@@ -163,7 +162,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             what = "this report is not there" if path is None else f"{path} is not there any more"
             raise _Refused(HTTPStatus.NOT_FOUND, what)
         try:
-            return report.load(entry.path).to_dict()
+            return load(entry.path).to_dict()
         except (OSError, ReportError) as error:
             raise _Refused(HTTPStatus.NOT_FOUND, str(error)) from error
 

@@ -9,11 +9,12 @@ import json
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ReportError, ReportFileError
-from ipujax.host import files
+from ipujax.host import files, json_text
+from ipujax.host.json_text import LARGE, Bounds
 
 _GZIP = b"\x1f\x8b"
 _EFFORT = 6  # as the command has it; 9 takes far longer for little
@@ -43,8 +44,12 @@ def writing(path: str | Path) -> Generator[TextIO]:
         yield held.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, bounds: Bounds = LARGE) -> Any:
     """What a file holds; whether it is compressed, its first bytes tell.
+
+    Args:
+      path: the file.
+      bounds: how much JSON it may hold.
 
     Raises:
       ReportFileError: (a `FileNotFoundError` and `ReportError`) a file that is not there.
@@ -61,15 +66,16 @@ def read_json(path: str | Path) -> Any:
     except files.UnfitFileError as error:
         hint = "" if Path(path).is_file() else "; `ipujax report -` reads stdin"
         raise ReportError(f"{path} {error}", fix=GIVE_A_REPORT + hint) from error
-    return parse_json(content, str(path))
+    return parse_json(content, str(path), bounds)
 
 
-def parse_json(content: bytes, path: str) -> Any:
+def parse_json(content: bytes, path: str, bounds: Bounds = LARGE) -> Any:
     """What the bytes of a file hold.
 
     Args:
       content: the bytes.
       path: what errors call the file.
+      bounds: how much JSON it may hold.
 
     Raises:
       ReportError: (a `ValueError`) as `read_json`.
@@ -87,7 +93,7 @@ def parse_json(content: bytes, path: str) -> Any:
             fix="give the file that report.to_json(path) wrote, such as report.json",
         )
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=_no_number)
+        return json_text.parse(content, bounds, takes_nan=False)
     except json.JSONDecodeError as error:
         end = " (the file ends there)" if error.pos >= len(error.doc.rstrip()) else ""
         place = f"line {error.lineno}, column {error.colno}{end}"
@@ -95,7 +101,7 @@ def parse_json(content: bytes, path: str) -> Any:
     except UnicodeDecodeError as error:
         what = f"{path} is not text: byte {error.start} is no UTF-8"
         raise ReportError(what, fix=REWRITE) from error
-    except (ValueError, RecursionError) as error:  # numbers too long, lists too deep
+    except ValueError as error:  # numbers too long, lists too deep or too many
         raise ReportError(f"{path} is not JSON of a report: {error}", fix=REWRITE) from error
 
 
@@ -105,7 +111,3 @@ def _unpacked(content: bytes, path: str) -> bytes:
             return file.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise ReportError(f"{path} is compressed, and broken: {error}", fix=REWRITE) from error
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")

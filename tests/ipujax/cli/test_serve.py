@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
+import gzip
 import http.client
 import json
 import os
@@ -14,13 +15,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ipujax.cli import main as command
-from ipujax.cli.serving import Library, Server
+from ipujax.cli.serving import Library, Server, library
 from ipujax.report.report import Report
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
@@ -381,3 +383,29 @@ def test_the_command_ends_quietly(folder: Path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_small_file_of_many_lists_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / "report.json.gz").write_bytes(gzip.compress(b"[" + b"[]," * 2**21 + b"0]", 1))
+    small_report().to_json(tmp_path / "good.json")
+    with served(tmp_path) as server:
+        begun = time.monotonic()
+        text = index(server)
+        assert time.monotonic() - begun < 5
+    assert "lists and objects, more than can be" in text
+    assert len(re.findall(r'<a href="/report/(\w+)">', text)) == 1
+
+
+def test_a_file_that_takes_long_is_shown_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_report().to_json(tmp_path / "report.json")
+    read, go_on = library._read, threading.Event()
+    monkeypatch.setattr(library, "_PATIENCE", 0.05)
+    monkeypatch.setattr(library, "_read", lambda *given: go_on.wait(60) and read(*given))
+    reports = Library([tmp_path])
+    for _ in range(2):
+        assert [entry.found for entry in reports.entries()] == [library._BEING_READ]
+    go_on.set()
+    monkeypatch.setattr(library, "_PATIENCE", 60)
+    assert isinstance(reports.entries()[0].found, library.Summary)
