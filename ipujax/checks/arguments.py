@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import enum
 import inspect
 import operator
 import os
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ipujax.checks import guards
+from ipujax.checks.annotations import shown
 from ipujax.errors import IPUError
 
 HALF_OR_SINGLE = ("float16", "float32")
@@ -48,13 +51,13 @@ class Checks:
     def other_than(self, wanted: str, value: Any, what: str, fix: str | None = None) -> IPUError:
         """The error for a value that is not what an argument takes."""
         kind = type(value).__name__
-        wrong = f"{what} is {value!r}, of type {kind}, but must be {wanted}"
+        wrong = f"{what} is {shown(value)}, of type {kind}, but must be {wanted}"
         return self.refuse_type(wrong, fix or f"give {wanted}")
 
     def integer(self, value: Any, what: str, at_least: int | None = None) -> int:
-        """An integer that is known while tracing; a bool is none."""
+        """An integer that is known while tracing; a bool, or a member of an enum, is none."""
         try:
-            number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
+            number = None if _is_no_number(value) else operator.index(value)
         except TypeError:
             number = None
         if number is None:
@@ -122,8 +125,16 @@ class Checks:
     def one_of(self, value: Any, choices: Iterable[str], what: str) -> Any:
         """One of several names."""
         if not isinstance(value, str) or value not in choices:
-            raise self.refuse(f"{what} is {value!r}", f"use one of {', '.join(map(repr, choices))}")
+            listed = ", ".join(map(repr, choices))
+            raise self.refuse(f"{what} is {shown(value)}", f"use one of {listed}")
         return value
+
+    def guard(self, thing: guards.Guarded) -> guards.Guarded:
+        """A decorator: a function, or a class whose public methods, answer wrong arguments so.
+
+        Whatever these break, unless code of the user's raised it, becomes an error of these checks.
+        """
+        return guards.guard(thing, self)
 
 
 def dtype_of(value: Any) -> np.dtype[Any] | None:
@@ -159,6 +170,11 @@ def misfit(
     except TypeError as mismatch:
         return signature, mismatch
     return None
+
+
+def _is_no_number(value: Any) -> bool:
+    is_member = isinstance(value, enum.Enum) and not isinstance(value, int)
+    return is_member or isinstance(value, (bool, np.bool_))
 
 
 def _user_line() -> str:

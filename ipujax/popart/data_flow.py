@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ipujax.popart.checks import check
+from ipujax.popart.numbered import NumberedEnum
 from ipujax.popart.options import ExchangeStrategy, TileSet
 
 Array = np.ndarray[Any, Any]
 _NO_PERIOD = "A return period should not be supplied for this anchor return type"
 
 
-class AnchorReturnTypeId(enum.Enum):
+class AnchorReturnTypeId(NumberedEnum):
     """Which values of an anchor are returned: see `AnchorReturnType`."""
 
     Final = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ipujax.config import IPUConfig
 from ipujax.driver import executable_cache
 from ipujax.popart.checks import check
+from ipujax.popart.numbered import NumberedEnum
 from ipujax.popart.options import SyncPattern
 from ipujax.system.device_ids import DEVICES
 from ipujax.system.devices import SYSTEM
@@ -23,7 +23,7 @@ _own: list[object] = []  # the configuration that was made here last
 _ids = itertools.count()
 
 
-class DeviceType(enum.Enum):
+class DeviceType(NumberedEnum):
     """What a device was in the original; here all are virtual IPUs."""
 
     IpuModel = 0
@@ -36,7 +36,7 @@ class DeviceType(enum.Enum):
         return self.name
 
 
-class DeviceConnectionType(enum.Enum):
+class DeviceConnectionType(NumberedEnum):
     """When a device was attached to; here it is always there."""
 
     Always = 0
@@ -44,7 +44,7 @@ class DeviceConnectionType(enum.Enum):
     Never = 2
 
 
-class DeviceSelectionCriterion(enum.Enum):
+class DeviceSelectionCriterion(NumberedEnum):
     """Which of several devices was taken; here they are alike."""
 
     First = 0

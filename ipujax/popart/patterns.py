@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
 from ipujax.popart.checks import check
+from ipujax.popart.numbered import NumberedEnum
 
 
-class PatternsLevel(enum.Enum):
+class PatternsLevel(NumberedEnum):
     """How many patterns were on to begin with."""
 
     NoPatterns = 0

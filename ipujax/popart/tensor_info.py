@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ from onnx import TensorProto, helper
 
 from ipujax.checks.arguments import dtype_of
 from ipujax.popart.checks import check
+from ipujax.popart.numbered import NumberedEnum
 
 Array = np.ndarray[Any, Any]
 
 
-class DataType(enum.Enum):
+class DataType(NumberedEnum):
     """Types of tensors, by ONNX's names; the values are the names of dtypes."""
 
     UINT8 = "uint8"

@@ -6,6 +6,7 @@ import dataclasses as dc
 import enum
 
 from ipujax.popart.checks import check
+from ipujax.popart.numbered import NumberedEnum
 
 
 class CommGroupType(enum.IntEnum):
@@ -21,7 +22,7 @@ class CommGroupType(enum.IntEnum):
     Ungrouped = 3
 
 
-class VariableRetrievalMode(enum.Enum):
+class VariableRetrievalMode(NumberedEnum):
     """Which replicas' values of a weight are read: one of each group, their sum, or all."""
 
     OnePerGroup = 0

@@ -1,16 +1,16 @@
 """Enumerations of optimizers, with the original's names and numbers."""
 
-import enum
+from ipujax.popart.numbered import NumberedEnum
 
 
-class WeightDecayMode(enum.Enum):
+class WeightDecayMode(NumberedEnum):
     """Where weight decay acts: on the weight itself, or as a term of the gradient."""
 
     Decay = 0
     L2Regularization = 1
 
 
-class SGDAccumulatorAndMomentum(enum.Enum):
+class SGDAccumulatorAndMomentum(NumberedEnum):
     """Whether the velocity is also what gradients are added to.
 
     Attributes:
@@ -23,7 +23,7 @@ class SGDAccumulatorAndMomentum(enum.Enum):
     Separate = 1
 
 
-class AdamMode(enum.Enum):
+class AdamMode(NumberedEnum):
     """Kinds of Adam."""
 
     Adam = 0
@@ -33,7 +33,7 @@ class AdamMode(enum.Enum):
     LambNoBias = 4
 
 
-class AdaptiveMode(enum.Enum):
+class AdaptiveMode(NumberedEnum):
     """Kinds of `Adaptive`."""
 
     AdaGrad = 0

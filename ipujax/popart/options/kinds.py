@@ -1,9 +1,9 @@
 """Enumerations of options, with the original's names and numbers."""
 
-import enum
+from ipujax.popart.numbered import NumberedEnum
 
 
-class ReductionType(enum.Enum):
+class ReductionType(NumberedEnum):
     """How many values become one."""
 
     Sum = 0
@@ -11,14 +11,14 @@ class ReductionType(enum.Enum):
     NoReduction = 2
 
 
-class MeanReductionStrategy(enum.Enum):
+class MeanReductionStrategy(NumberedEnum):
     """When a sum over micro-batches is divided, where the mean is asked for."""
 
     Running = 0
     Post = 1
 
 
-class RecomputationType(enum.Enum):
+class RecomputationType(NumberedEnum):
     """Which activations are computed again in the backward pass."""
 
     NoRecompute = 0
@@ -28,7 +28,7 @@ class RecomputationType(enum.Enum):
     RecomputeAll = 4
 
 
-class RecomputeType(enum.Enum):
+class RecomputeType(NumberedEnum):
     """What becomes of a node's output: `Builder.recomputeOutput`."""
 
     Undefined = 0
@@ -37,7 +37,7 @@ class RecomputeType(enum.Enum):
     Recomputed = 3
 
 
-class VirtualGraphMode(enum.Enum):
+class VirtualGraphMode(NumberedEnum):
     """Who says on which IPU nodes run: nobody, `Builder.virtualGraph`, or the session."""
 
     Off = 0
@@ -46,7 +46,7 @@ class VirtualGraphMode(enum.Enum):
     ExecutionPhases = 3
 
 
-class SyntheticDataMode(enum.Enum):
+class SyntheticDataMode(NumberedEnum):
     """What takes the place of the user's data."""
 
     Off = 0
@@ -55,14 +55,14 @@ class SyntheticDataMode(enum.Enum):
     RandomUniform = 3
 
 
-class SubgraphCopyingStrategy(enum.Enum):
+class SubgraphCopyingStrategy(NumberedEnum):
     """When inputs of subgraphs are copied."""
 
     OnEnterAndExit = 0
     JustInTime = 1
 
 
-class MergeVarUpdateType(enum.Enum):
+class MergeVarUpdateType(NumberedEnum):
     """Which weight updates became one operation."""
 
     Off = 0
@@ -71,27 +71,27 @@ class MergeVarUpdateType(enum.Enum):
     AutoTight = 3
 
 
-class Instrumentation(enum.Enum):
+class Instrumentation(NumberedEnum):
     """What cycles were counted of."""
 
     Outer = 0
     Inner = 1
 
 
-class IrSerializationFormat(enum.Enum):
+class IrSerializationFormat(NumberedEnum):
     """Formats of a graph that was written."""
 
     JSON = 0
 
 
-class TileSet(enum.Enum):
+class TileSet(NumberedEnum):
     """Tiles that computed, or that exchanged with the host."""
 
     Compute = 0
     IO = 1
 
 
-class ExchangeStrategy(enum.Enum):
+class ExchangeStrategy(NumberedEnum):
     """When data came from the host or went there."""
 
     JustInTime = 0
@@ -100,35 +100,35 @@ class ExchangeStrategy(enum.Enum):
     OverlapStep = 3
 
 
-class ReplicatedStreamMode(enum.Enum):
+class ReplicatedStreamMode(NumberedEnum):
     """Whether replicas got data of their own."""
 
     Replicate = 0
     Broadcast = 1
 
 
-class TensorStorage(enum.Enum):
+class TensorStorage(NumberedEnum):
     """Where a tensor was kept."""
 
     OnChip = 0
     OffChip = 1
 
 
-class ReplicatedTensorSharding(enum.Enum):
+class ReplicatedTensorSharding(NumberedEnum):
     """Whether each replica kept a part of a tensor."""
 
     Off = 0
     On = 1
 
 
-class ExecutionPhaseIOSchedule(enum.Enum):
+class ExecutionPhaseIOSchedule(NumberedEnum):
     """When an execution phase loaded its tensors."""
 
     Preload = 0
     OnDemand = 1
 
 
-class ExecutionPhaseSchedule(enum.Enum):
+class ExecutionPhaseSchedule(NumberedEnum):
     """Order of operations in an execution phase."""
 
     Interleaving = 0
@@ -136,7 +136,7 @@ class ExecutionPhaseSchedule(enum.Enum):
     BatchClusteredIO = 2
 
 
-class AccumulateOuterFragmentSchedule(enum.Enum):
+class AccumulateOuterFragmentSchedule(NumberedEnum):
     """Order of the operations of weight updates."""
 
     Scheduler = 0
@@ -145,7 +145,7 @@ class AccumulateOuterFragmentSchedule(enum.Enum):
     OverlapMemoryOptimized = 3
 
 
-class BatchSerializationTransformContext(enum.Enum):
+class BatchSerializationTransformContext(NumberedEnum):
     """When the graph was split along the batch."""
 
     Forward = 0
@@ -154,7 +154,7 @@ class BatchSerializationTransformContext(enum.Enum):
     Bwd = 1
 
 
-class BatchSerializationMethod(enum.Enum):
+class BatchSerializationMethod(NumberedEnum):
     """How the graph was split along the batch."""
 
     UnrollDynamic = 0
@@ -162,7 +162,7 @@ class BatchSerializationMethod(enum.Enum):
     Loop = 2
 
 
-class BatchSerializationBatchSchedule(enum.Enum):
+class BatchSerializationBatchSchedule(NumberedEnum):
     """Order of the parts of a batch."""
 
     Scheduler = 0
@@ -171,7 +171,7 @@ class BatchSerializationBatchSchedule(enum.Enum):
     OverlapOnCompute = 3
 
 
-class AutodiffStitchStrategy(enum.Enum):
+class AutodiffStitchStrategy(NumberedEnum):
     """Where the backward graph took its values from."""
 
     RecomputeMinimal = 0
@@ -180,7 +180,7 @@ class AutodiffStitchStrategy(enum.Enum):
     SafeAddFwdOutputs = 3
 
 
-class GradientTensorTrackingMethod(enum.Enum):
+class GradientTensorTrackingMethod(NumberedEnum):
     """Which gradients automatic loss scaling looks at: `AutomaticLossScalingSettings`."""
 
     AllNonViewChangingGradientTensors = 0
@@ -188,7 +188,7 @@ class GradientTensorTrackingMethod(enum.Enum):
     GradientsOfUserSpecifiedTensors = 2
 
 
-class SyncPattern(enum.Enum):
+class SyncPattern(NumberedEnum):
     """Which IPUs waited for each other."""
 
     Full = 0
@@ -196,14 +196,14 @@ class SyncPattern(enum.Enum):
     ReplicaAndLadder = 2
 
 
-class InitType(enum.Enum):
+class InitType(NumberedEnum):
     """What `aiGraphcore.init` fills an array with."""
 
     NoInit = 0
     Zero = 1
 
 
-class ScatterReduction(enum.Enum):
+class ScatterReduction(NumberedEnum):
     """What becomes of values that are scattered to the same place."""
 
     Sum = 0
@@ -213,7 +213,7 @@ class ScatterReduction(enum.Enum):
     NoReduction = 4
 
 
-class TensorRemapType(enum.Enum):
+class TensorRemapType(NumberedEnum):
     """When the layout of a tensor changes."""
 
     FwdBwdReverse = 0
@@ -221,7 +221,7 @@ class TensorRemapType(enum.Enum):
     Fwd = 2
 
 
-class CollectiveOperator(enum.Enum):
+class CollectiveOperator(NumberedEnum):
     """What collectives make of the values of replicas."""
 
     Add = 0
