@@ -17,6 +17,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     """Gives every replica of a group the data of all of them.
 
@@ -45,6 +46,7 @@ def _gathered(x: Any, factor: int) -> jax.Array:
     return ops.all_gather(as_array(x, "all_gather"), factor)
 
 
+@check.guard
 def all_to_all(
     x: Any,
     split_dimension: int,

@@ -33,6 +33,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str | None:
     """Saves a tree.
 
@@ -61,6 +62,7 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str 
     return store.save(directory, number, tree, kept)
 
 
+@check.guard
 def restore(directory: StrPath, like: Any = None, step: int | None = None) -> Any:
     """Reads what was saved.
 
@@ -87,6 +89,7 @@ def restore(directory: StrPath, like: Any = None, step: int | None = None) -> An
     return store.restore(directory, like, number).tree
 
 
+@check.guard
 def latest_step(directory: StrPath) -> int | None:
     """The last step of which there is a checkpoint; None if there is none, or no directory.
 

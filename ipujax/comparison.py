@@ -50,6 +50,7 @@ _NAMED: dict[str, Any] = {
 }
 
 
+@_check.guard
 @lists()
 @dc.dataclass(frozen=True, kw_only=True)
 class Row:
@@ -84,6 +85,7 @@ class Row:
     report: Report | None = dc.field(default=None, repr=False, compare=False)
 
 
+@_check.guard
 @lists()
 @dc.dataclass(frozen=True)
 class Comparison:
@@ -124,6 +126,7 @@ def _bar(row: Row) -> Bar:
     return Bar(label, row.seconds, row.peak_tile_bytes / row.report.memory.limit)
 
 
+@_check.guard
 @api_boundary
 def compare(
     fn: Callable[..., Any],

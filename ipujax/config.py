@@ -16,6 +16,7 @@ import collections
 import dataclasses
 from typing import cast
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
 from ipujax.system.config_enums import (
     DeviceConnectionType,
@@ -48,6 +49,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_check = Checks(ConfigTypeError, ConfigError)
+_check.guard(AttributeMetadata)
+
+
+@_check.guard
 @dataclasses.dataclass
 class KeyId:
     """A key, and the id of the first of the data that it verifies.
@@ -65,6 +71,7 @@ def _no_keys() -> collections.defaultdict[str, KeyId]:
     return collections.defaultdict(KeyId)
 
 
+@_check.guard
 @dataclasses.dataclass
 class VerificationOptions:
     """The key and first id for each kind of data of a program, for verified transfers.
@@ -93,6 +100,7 @@ class VerificationOptions:
     checkpoint_out: KeyId = dataclasses.field(default_factory=lambda: KeyId(0, 0))
 
 
+@_check.guard
 class IPUConfig(SystemOptions):
     """All that can be set about an IPU system; `print(config)` shows every option.
 
@@ -105,6 +113,7 @@ class IPUConfig(SystemOptions):
         configure_ipu_system(self, device)
 
 
+@_check.guard
 def configure_ipu_system(
     config: IPUConfig, device: str = "cpu", reset_configuration: bool = True
 ) -> None:
@@ -140,6 +149,7 @@ def configure_ipu_system(
     SYSTEM.configure(config)
 
 
+@_check.guard
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
     """The configuration in force, once for each logical device.
 

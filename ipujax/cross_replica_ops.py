@@ -17,6 +17,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def cross_replica_sum(
     x: Any, replica_group_size: int | None = None, name: str | None = None
 ) -> jax.Array:
@@ -46,6 +47,7 @@ def cross_replica_sum(
         return ops.cross_replica_sum(as_number(x, "cross_replica_sum"), group)
 
 
+@check.guard
 def cross_replica_mean(
     x: Any, replica_group_size: int | None = None, name: str | None = None
 ) -> jax.Array:
@@ -74,6 +76,7 @@ def cross_replica_mean(
         return divided(total, ops.replica_count() if group is None else group)
 
 
+@check.guard
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     """Passes on values that the program promises to be equal on all replicas.
 

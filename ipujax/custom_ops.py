@@ -25,6 +25,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> jax.Array:
     """Applies a Python expression to every element, as one fused operation.
 
@@ -53,6 +54,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
     return expression.applied(closed, vertex_expression, arrays)
 
 
+@check.guard
 def cpu_user_operation(
     inputs: Sequence[Any],
     library_path: str | Path,
@@ -103,6 +105,7 @@ def cpu_user_operation(
     return calls.call(function, arrays, on_host=True)
 
 
+@check.guard
 def precompiled_user_op(
     inputs: Sequence[Any],
     library_path: str | Path,

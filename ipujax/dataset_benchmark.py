@@ -33,6 +33,7 @@ _PREFETCH_DEPTH = 8
 _END_SECONDS = 1.0
 
 
+@_check.guard
 def dataset_benchmark(
     dataset: Any,
     number_of_epochs: int,
@@ -80,6 +81,7 @@ def dataset_benchmark(
     return _benchmark(source, epochs, count, print_stats, do_memcpy)
 
 
+@_check.guard
 def infeed_benchmark(
     infeed_queue: Any,
     number_of_epochs: int,

@@ -40,6 +40,7 @@ def __dir__() -> list[str]:
 STRATEGIES = ("TOKEN", "ENCODING")
 
 
+@check.guard
 def embedding_lookup(
     params: Any,
     ids: Any,
@@ -150,6 +151,7 @@ def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
     return jnp.asarray(numbers, jnp.int32)
 
 
+@check.guard
 class HostEmbedding:
     """A table that stays on the host; compiled code looks rows up (seed 001, 18.14.12).
 
@@ -305,6 +307,7 @@ class HostEmbedding:
             return ops.lookup(self.table, inside, scalar, site)
 
 
+@check.guard
 def create_host_embedding(
     name: str,
     shape: Sequence[int],

@@ -48,6 +48,26 @@ class ConfigNotImplementedError(ConfigError, NotImplementedError):
     """An option of the original that ipujax does not have yet."""
 
 
+class PathError(IPUError, OSError):
+    """A file or folder that cannot be read or written; `errno` and `filename` are as Python's."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, arguments, state = super().__reduce__()
+        return again, arguments, state | {"errno": self.errno, "filename": self.filename}
+
+
+class MissingPathError(PathError, FileNotFoundError):
+    """A file or folder that is not there."""
+
+
+class OutOfBoundsError(IPUError, IndexError):
+    """A place that a list or a report does not have."""
+
+
+class UnknownKeyError(IPUError, KeyError):
+    """A name or key under which there is nothing."""
+
+
 class NotConfiguredError(IPUError, RuntimeError):
     """Something asked for the configuration before there was one."""
 
@@ -339,6 +359,10 @@ class MissingExtraError(IPUError, ImportError):
 
 class ReportError(IPUError, ValueError):
     """A file that holds no report, or one that cannot be read or written as it was asked for."""
+
+
+class ReportTypeError(IPUError, TypeError):
+    """A report was asked for something of a wrong type."""
 
 
 class ReportFileError(FileNotFoundError, ReportError):

@@ -19,6 +19,11 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+from ipujax.checks.arguments import Checks
+from ipujax.errors import ConfigError, ConfigTypeError
+
+_check = Checks(ConfigTypeError, ConfigError)
+
 __all__ = ["IpuTraceEvent", "IpuTraceEventType", "Span", "record"]
 
 
@@ -42,6 +47,7 @@ class IpuTraceEventType(enum.Enum):
     EXECUTE = 5
 
 
+@_check.guard
 @dataclasses.dataclass(frozen=True)
 class IpuTraceEvent:
     """One thing that happened.
@@ -59,6 +65,7 @@ class IpuTraceEvent:
     data: str = ""
 
 
+@_check.guard
 @dataclasses.dataclass(eq=False)
 class Span:
     """Something that a thread of the host did for a while.

@@ -18,6 +18,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def outlined_function(
     func: Callable[..., Any] | None = None,
     unique_sharding: bool = False,

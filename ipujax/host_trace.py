@@ -40,6 +40,7 @@ KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "rep
 _XLA_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
+@_check.guard
 @dc.dataclass(frozen=True)
 class HostSpan:
     """Something that a thread of the host did for a while.
@@ -59,6 +60,7 @@ class HostSpan:
     thread: str
 
 
+@_check.guard
 @lists()
 class HostTrace:
     """What was recorded; it may be read while the recording goes on.
@@ -146,6 +148,7 @@ def record() -> Generator[HostTrace]:
         yield trace
 
 
+@_check.guard
 def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[events.Span]:
     """What the block does is a span of every recording that is going on.
 

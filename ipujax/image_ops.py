@@ -22,6 +22,7 @@ CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
 
 
+@check.guard
 def normalise_image(
     image: Any, channel_offsets: Any, channel_scales: Any, scale: Any = 1, name: str | None = None
 ) -> jax.Array:

@@ -17,6 +17,7 @@ def __dir__() -> list[str]:
 _Array = TypeVar("_Array")
 
 
+@check.guard
 def print_tensor(input: _Array, name: str = "") -> _Array:
     """Prints an array to standard error whenever the program gets there.
 

@@ -16,6 +16,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ipujax.estimators.checks import check
 from ipujax.estimators.estimator import Estimator
 from ipujax.estimators.function_mode import FunctionMode
 from ipujax.estimators.mode import Mode, Settings
@@ -25,6 +26,7 @@ def __dir__() -> list[str]:
 _OFFERED = "features", "labels", "mode", "params", "state", "key", "global_step", "config"
 
 
+@check.guard
 class IPUEstimator(Estimator):
     """A model function, trained, evaluated and used by device loops.
 

@@ -26,6 +26,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 @lists(
     "deleter",
     "dequeued",

@@ -19,6 +19,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class IPUMultiWorkerStrategy(WorkerStrategy):
     """Synchronous training by several workers.
 

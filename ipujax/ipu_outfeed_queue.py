@@ -34,6 +34,7 @@ class IPUOutfeedMode(enum.Enum):
     LAST = "get_last"
 
 
+@check.guard
 @lists("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
 class IPUOutfeedQueue(Queue):
     """Collects what compiled code enqueues.

@@ -26,6 +26,7 @@ def __dir__() -> list[str]:
 _OFFERED = "mode", "params", "config", "global_step"
 
 
+@check.guard
 class IPUPipelineEstimator(Estimator):
     """A model cut into stages, trained and used by pipelines on the device.
 

@@ -48,6 +48,7 @@ _COUNTS = {
 """Options that are integers or None, and the least that each may be."""
 
 
+@_check.guard
 @dc.dataclass(frozen=True)
 class IPURunConfig:
     """What an estimator needs to know of IPUs.
@@ -117,6 +118,7 @@ class IPURunConfig:
             )
 
 
+@_check.guard
 @dc.dataclass(frozen=True, eq=False)
 class RunConfig:
     """How an estimator runs, saves and logs.

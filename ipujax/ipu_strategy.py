@@ -25,6 +25,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class IPUStrategy:
     """Runs functions and Keras's models on an IPU device.
 

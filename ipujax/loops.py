@@ -30,6 +30,7 @@ def __dir__() -> list[str]:
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
 
 
+@_check.guard
 @api_boundary
 def repeat(
     n: Any,
@@ -69,6 +70,7 @@ def repeat(
     return loop.result(final)
 
 
+@_check.guard
 @api_boundary
 def while_loop(
     condition: Callable[..., Any],

@@ -27,6 +27,7 @@ _DIMENSIONS = {
 _DTYPES = ("float16", "float32", "int32")
 
 
+@check.guard
 def serialized_matmul(
     a: Any,
     b: Any,

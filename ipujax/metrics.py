@@ -39,6 +39,7 @@ def __dir__() -> list[str]:
 _Totals = dict[str, jax.Array]
 
 
+@check.guard
 @jax.tree_util.register_dataclass
 @dc.dataclass(frozen=True)
 class Metric:
@@ -56,6 +57,7 @@ class Metric:
         check.function(self.result, "the result of a Metric")
 
 
+@check.guard
 def mean(
     values: Any,
     weights: Any = None,
@@ -83,6 +85,7 @@ def mean(
         return Metric(_mean_totals(_floats(values, "the values of mean"), weights), _ratio)
 
 
+@check.guard
 def accuracy(
     labels: Any,
     predictions: Any,
@@ -114,6 +117,7 @@ def accuracy(
         return Metric(_mean_totals(equal.astype(jnp.float32), weights), _ratio)
 
 
+@check.guard
 def precision(
     labels: Any,
     predictions: Any,
@@ -142,6 +146,7 @@ def precision(
         return Metric(_hits(guess & truth, guess & ~truth, weights), _safe_share)
 
 
+@check.guard
 def recall(
     labels: Any,
     predictions: Any,
@@ -170,6 +175,7 @@ def recall(
         return Metric(_hits(guess & truth, ~guess & truth, weights), _safe_share)
 
 
+@check.guard
 def recall_at_k(
     labels: Any,
     predictions: Any,
@@ -216,6 +222,7 @@ def recall_at_k(
         return Metric(_hits(hits, misses, weights), _share)
 
 
+@check.guard
 def mean_squared_error(
     labels: Any,
     predictions: Any,
@@ -243,6 +250,7 @@ def mean_squared_error(
         return Metric(_squared_totals(labels, predictions, weights, "mean_squared_error"), _ratio)
 
 
+@check.guard
 def root_mean_squared_error(
     labels: Any,
     predictions: Any,
@@ -271,9 +279,6 @@ def root_mean_squared_error(
         return Metric(_squared_totals(labels, predictions, weights, function), _root_of_ratio)
 
 
-# --- what totals say ----------------------------------------------------------------------------
-
-
 def _ratio(totals: _Totals) -> jax.Array:
     total, count = jnp.float32(totals["total"]), jnp.float32(totals["count"])
     return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 0)
@@ -290,9 +295,6 @@ def _share(totals: _Totals) -> jax.Array:
 
 def _safe_share(totals: _Totals) -> jax.Array:
     return _ratio({"total": totals["hits"], "count": totals["hits"] + totals["misses"]})
-
-
-# --- what a batch adds --------------------------------------------------------------------------
 
 
 def _mean_totals(values: jax.Array, weights: Any) -> _Totals:

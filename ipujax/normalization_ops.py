@@ -26,6 +26,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def group_norm(
     inputs: Any,
     groups: int = 2,
@@ -86,6 +87,7 @@ def group_norm(
     return _by_groups(call, check.integer(groups, "the groups of group_norm"), strided, parameters)
 
 
+@check.guard
 def layer_norm(
     inputs: Any,
     channels_axis: int = -1,
@@ -114,6 +116,7 @@ def layer_norm(
     return _by_groups(call, 1, True, parameters)
 
 
+@check.guard
 def instance_norm(
     inputs: Any,
     channels_axis: int = -1,
@@ -142,6 +145,7 @@ def instance_norm(
     return _by_groups(call, call.channels, True, parameters)
 
 
+@check.guard
 def batch_norm(
     inputs: Any,
     *,

@@ -47,6 +47,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 @api_boundary
 def pipeline(
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
@@ -185,6 +186,7 @@ def pipeline(
     return run_pipeline(request, variables, optimizer_state, first, state)
 
 
+@check.guard
 def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:
     """Keeps values that recomputation would otherwise compute again.
 

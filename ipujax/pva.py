@@ -18,6 +18,7 @@ import functools
 from pathlib import Path
 
 from ipujax import report as _report
+from ipujax.report.checks import check
 from ipujax.report.pva.compilation import IPU as IPU
 from ipujax.report.pva.compilation import CompilationReport as CompilationReport
 from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
@@ -43,6 +44,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class Version:
     """What made a report.
@@ -54,6 +56,7 @@ class Version:
     string: str
 
 
+@check.guard
 class Report(View):
     """A report.
 
@@ -80,6 +83,7 @@ class Report(View):
         return Version(f"ipujax {__version__}")
 
 
+@check.guard
 def openReport(path: str | Path) -> Report:
     """Opens the report in a file that `Report.to_json` wrote.
 

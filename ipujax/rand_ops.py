@@ -26,6 +26,7 @@ def __dir__() -> list[str]:
 _HALVES = 1 << 16
 
 
+@check.guard
 def dropout(
     x: Any,
     rate: float = 0.5,

@@ -39,6 +39,7 @@ _OPS = (*_BY_SUM, *_BY_EXCHANGE)
 _ARITHMETIC = (*_BY_SUM, "COLLECTIVE_OP_MUL")
 
 
+@check.guard
 def reduce_scatter(
     x: Any,
     replication_factor: int,

@@ -17,6 +17,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def replication_index(name: str | None = None) -> jax.Array:
     """This replica's number, an int32 scalar; 0 with one replica and outside compiled code.
 
@@ -27,6 +28,7 @@ def replication_index(name: str | None = None) -> jax.Array:
         return ops.replication_index()
 
 
+@check.guard
 def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
     """Divides by the number of replicas.
 

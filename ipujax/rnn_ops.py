@@ -30,6 +30,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class LSTMStateTuple(NamedTuple):
     """The state of an LSTM.
 
@@ -42,6 +43,7 @@ class LSTMStateTuple(NamedTuple):
     h: Any
 
 
+@check.guard
 class PopnnLSTM(Layer):
     """A time-major LSTM: `c = f * c + i * g`, then `h = o * tanh(c)`.
 
@@ -115,6 +117,7 @@ class PopnnLSTM(Layer):
         return [batch_size, self.num_units], [batch_size, self.num_units]
 
 
+@check.guard
 @dc.dataclass(eq=False, repr=False)
 class PopnnGRU(Layer):
     """A time-major GRU: `h = z * h + (1 - z) * candidate`.
@@ -183,6 +186,7 @@ class PopnnGRU(Layer):
         return results if training else inference_only(self._name, results)
 
 
+@check.guard
 class PopnnDynamicGRU(PopnnGRU):
     """A GRU that knows how long each of its sequences is.
 
@@ -255,6 +259,7 @@ class PopnnDynamicGRU(PopnnGRU):
         return jnp.where(live, outputs, 0), state
 
 
+@check.guard
 class PopnnAUGRU(PopnnDynamicGRU):
     """A GRU with attention: its update gate is `z * (1 - score)`, with one score per step.
 

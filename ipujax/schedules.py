@@ -66,6 +66,8 @@ Schedule = _schedules.Schedule
 ScheduleError = _schedules.ScheduleError
 Simulation = _schedules.Simulation
 Task = _schedules.Task
+_check.guard(Schedule)
+_check.guard(Simulation)
 
 build = _schedules.build
 distinct_rotations = _schedules.distinct_rotations
@@ -84,6 +86,7 @@ to_text = _schedules.to_text
 zero_bubble = _schedules.zero_bubble
 
 
+@_check.guard
 def save(schedule: Schedule, path: str | Path) -> None:
     """Writes a schedule to a file, as `to_text` gives it; `load` reads it back.
 
@@ -100,6 +103,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
         ) from error
 
 
+@_check.guard
 def load(path: str | Path) -> Schedule:
     """Reads a schedule from a file and simulates it, so that what is given is known to work.
 

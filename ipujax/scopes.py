@@ -50,6 +50,7 @@ class _Open(threading.local):
 _open = _Open()
 
 
+@_check.guard
 @contextlib.contextmanager
 def ipu_shard(index: int) -> Generator[None]:
     """Places the operations of the block on one IPU (shard) of the device.
@@ -66,6 +67,7 @@ def ipu_shard(index: int) -> Generator[None]:
         yield
 
 
+@_check.guard
 @contextlib.contextmanager
 def ipu_scope(device: str) -> Generator[None]:
     """Names the device for the programs that are compiled in the block.
@@ -84,6 +86,7 @@ def current_device() -> str | None:
     return _open.devices[-1] if _open.devices else None
 
 
+@_check.guard
 @contextlib.contextmanager
 def ipu_jit_scope(ipu_scope: str | int) -> Generator[None]:
     """Names a set of operations that belong together.
@@ -100,6 +103,7 @@ def ipu_jit_scope(ipu_scope: str | int) -> Generator[None]:
         yield
 
 
+@_check.guard
 @contextlib.contextmanager
 def outside_compilation_scope(name: str = "outside") -> Generator[None]:
     """Runs the operations of the block on the host, between two segments on the device.
@@ -124,6 +128,7 @@ def outside_compilation_scope(name: str = "outside") -> Generator[None]:
         yield
 
 
+@_check.guard
 @contextlib.contextmanager
 def frontend_attribute(
     attribute_name: str, attribute_value: str, restore_to: str | None = None
@@ -150,6 +155,7 @@ def frontend_attribute(
             frame.scopes.enter_context(_attribute(attribute_name, restore_to))
 
 
+@_check.guard
 @contextlib.contextmanager
 def partials_type(override_type: Any) -> Generator[None]:
     """The type of the partial results of convolutions and matrix products of float16 in the block.
@@ -173,6 +179,7 @@ def partials_type(override_type: Any) -> Generator[None]:
         yield
 
 
+@_check.guard
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Generator[None]:
     """Rounds the float16 results of the block, and of its gradients, stochastically, or does not.

@@ -25,6 +25,7 @@ _check = Checks(ConfigTypeError, ConfigError)
 _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
 
 
+@_check.guard
 def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
     """Finds all that some equations depend on.
 
@@ -58,6 +59,7 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
     return [whole.eqns[index] for index in ancestors(whole, indices)]
 
 
+@_check.guard
 def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int | None:
     """Finds the shard of the equation that another one belongs to.
 
@@ -80,6 +82,7 @@ def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int 
     return colocated_shard(op, _opened(jaxpr))
 
 
+@_check.guard
 def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
     """Whether an equation has an attribute: a parameter of its primitive, or a mark.
 
@@ -104,6 +107,7 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
     return attr_name in attributes or scopes.get(attr_name) is not None
 
 
+@_check.guard
 def propagate_sharding(g: Any) -> Any:
     """Moves the shards of marked equations on to those that belong to them.
 

@@ -18,6 +18,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def sequence_slice(
     dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool
 ) -> jax.Array:
@@ -49,6 +50,7 @@ def sequence_slice(
     return _copied_into(dst, src, slices, zero_unused)
 
 
+@check.guard
 def sequence_slice_unpack(
     src: Any, num_elems: Any, src_offsets: Any, total_elements: int
 ) -> jax.Array:
@@ -84,6 +86,7 @@ def sequence_slice_unpack(
     return _copied(target, source, slices, True)
 
 
+@check.guard
 def sequence_slice_pack(
     dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool
 ) -> jax.Array:

@@ -18,6 +18,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
     """Evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).
 
@@ -43,6 +44,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
     return jnp.linspace(jnp.min(wide), jnp.max(wide), count).astype(values.dtype)
 
 
+@check.guard
 def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.Array:
     """Counts values between levels (seed 001, 18.14.17; fact `statistics.hist_bins`).
 
@@ -66,6 +68,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
     return _counts(*_operands(inputs, levels, absolute_of_input, "histogram"))
 
 
+@check.guard
 def histogram_update(
     hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False
 ) -> jax.Array:

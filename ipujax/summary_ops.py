@@ -39,6 +39,7 @@ _TYPES = {
 }
 
 
+@check.guard
 def ipu_compile_summary(
     name: str, op_list: Any, collections: Any = None
 ) -> Callable[..., list[IpuTraceEvent]]:
@@ -81,6 +82,7 @@ def ipu_compile_summary(
     return summary
 
 
+@check.guard
 def tensor_summary(
     name: str,
     tensor: Any,

@@ -12,6 +12,7 @@ in `lowering/machine/target.py`.
 
 from __future__ import annotations
 
+from ipujax.checks.arguments import Checks
 from ipujax.errors import TargetError
 from lowering import machine
 
@@ -22,11 +23,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_check = Checks(TargetError, TargetError)
+
 IPU1 = machine.IPU1
 IPU2 = machine.IPU2
 IPU21 = machine.IPU21
 Links = machine.Links
 Target = machine.Target
+_check.guard(Links)
+_check.guard(Target)
 
 
 def names() -> tuple[str, ...]:
@@ -34,6 +39,7 @@ def names() -> tuple[str, ...]:
     return tuple(machine.TARGETS)
 
 
+@_check.guard
 def named(name: str) -> Target:
     """The chip of a name, as `IPUConfig.ipu_model.version` takes it: "ipu1", "ipu2" or "ipu21".
 
@@ -49,6 +55,7 @@ def named(name: str) -> Target:
     return machine.TARGETS[name]
 
 
+@_check.guard
 def target_of(given: str | Target) -> Target:
     """The chip of a name, or the chip that was given.
 

@@ -81,6 +81,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ipujax.utils' has no attribute '{name}'")
 
 
+@_feeds.guard
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """How many IPUs a logical device has; one if nothing is configured.
 
@@ -94,11 +95,13 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     return SYSTEM.device(ipu_device).num_ipus
 
 
+@_feeds.guard
 def running_on_ipu_model() -> bool:
     """Whether `TF_POPLAR_FLAGS` has `--use_ipu_model`; otherwise virtual IPUs pass for hardware."""
     return poplar_flags().use_ipu_model
 
 
+@_feeds.guard
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
     """Whether data of a category is made up on the device instead of sent by the host.
 
@@ -109,6 +112,7 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
     return poplar_flags().synthetic(synthetic_data_category)
 
 
+@_feeds.guard
 def reset_ipu_seed(
     seed: int,
     device: str = "/device:IPU:0",
@@ -137,6 +141,7 @@ def reset_ipu_seed(
     SYSTEM.set_seed(number, device, experimental_identical_replicas)
 
 
+@_feeds.guard
 def move_variable_initialization_to_cpu(graph: None = None) -> None:
     """Does nothing: JAX initialises parameters wherever the program does so, outside any graph.
 
@@ -153,6 +158,7 @@ def move_variable_initialization_to_cpu(graph: None = None) -> None:
         )
 
 
+@_feeds.guard
 def extract_all_events(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEvent]:
     """The events of a trace that `ipujax.events.record` made, as a list.
 
@@ -165,16 +171,19 @@ def extract_all_events(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEvent]:
     return listed
 
 
+@_feeds.guard
 def extract_all_strings_from_event_trace(events: Iterable[IpuTraceEvent]) -> str:
     """The data of all events of a trace, one after the other."""
     return "".join(event.data for event in extract_all_events(events))
 
 
+@_feeds.guard
 def extract_all_types_from_event_trace(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEventType]:
     """The type of each event of a trace."""
     return [event.type for event in extract_all_events(events)]
 
 
+@_feeds.guard
 def export_dataset_to_file(
     dataset_or_infeed: Any,
     output_filename: str | os.PathLike[str],
@@ -222,6 +231,7 @@ def export_dataset_to_file(
             raise _ended(num_elements, count)
 
 
+@_feeds.guard
 def export_inputs_to_file(
     inputs: Sequence[Any],
     output_filename: str | os.PathLike[str],

@@ -50,7 +50,10 @@ def _named(text: str) -> str:
 
 
 def _again(kind: type[IPUError], args: tuple[Any, ...]) -> IPUError:
-    return BaseException.__new__(kind, *args)  # past the constructor
+    start = OSError if issubclass(kind, OSError) else BaseException
+    error = start.__new__(kind, *args)  # past the constructor
+    error.args = args
+    return error
 
 
 class InternalError(IPUError):

@@ -20,6 +20,7 @@ from ipujax.distribution.join import here
 from ipujax.host import files
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class Restored:
     """What a checkpoint held.

@@ -12,13 +12,21 @@ import inspect
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ipujax.checks import annotations
-from ipujax.errors import IPUError
+from ipujax.errors import (
+    ConfigNotImplementedError,
+    FailedPreconditionError,
+    IPUError,
+    MissingPathError,
+    OutOfBoundsError,
+    PathError,
+    UnknownKeyError,
+)
 
 if TYPE_CHECKING:
     from ipujax.checks.arguments import Checks
@@ -35,13 +43,20 @@ _PYTHONS_OWN = (
     NameError,
     RuntimeError,
 )
-_SPECIAL = ("__init__", "__call__")
+_KEEPING: dict[type[Exception], type[IPUError]] = {
+    IndexError: OutOfBoundsError,
+    KeyError: UnknownKeyError,
+    NotImplementedError: ConfigNotImplementedError,
+    RuntimeError: FailedPreconditionError,
+}
+"""Errors of ours that are errors of these kinds, too, as handlers expect."""
+_SPECIAL = ("__init__", "__call__", "__getitem__")
 _PACKAGES = ("ipujax", "lowering")
-_LIBRARIES = (
-    *("jax", "jaxlib", "keras", "ml_dtypes", "numpy", "onnx", "opt_einsum", "optax"),
-    *("optree", "scipy", "torch"),
-)
-"""Packages that ours call; what others raise may be a callback of the user's."""
+_CALLED = (*_PACKAGES, "jax", "jaxlib", "ml_dtypes", "numpy", "onnx", "opt_einsum", "scipy")
+"""Packages whose errors say what was wrong with what ours gave them."""
+_OURS = (*_CALLED, "keras", "optax", "optree", "torch")
+"""These, and those whose errors may be of a model, an optimizer or data that the user made."""
+_BOUNDARY = "reraise_with_filtered_traceback"
 _IS_GUARDED = "_ipujax_is_guarded"
 
 
@@ -86,6 +101,11 @@ def _guarded_member(member: Any, name: str, check: Checks) -> Any:
 def _guarded(function: Callable[..., Any], name: str, check: Checks) -> Callable[..., Any]:
     if hasattr(function, _IS_GUARDED):
         return function
+    if function.__code__.co_name == _BOUNDARY:  # JAX's stays the outermost: it hides our frames
+        from ipujax.checks import lines  # late: it needs JAX
+
+        inside = cast(Any, function).__wrapped__
+        return lines.api_boundary(_guarded(inside, name, check))
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -94,83 +114,129 @@ def _guarded(function: Callable[..., Any], name: str, check: Checks) -> Callable
         except IPUError:
             raise
         except _PYTHONS_OWN as error:
-            if _is_of_others(error):
+            if _is_of_others(error, _OURS) or _is_called_by_us():
                 raise
-            refusal, is_clear = _refusal(function, name, args, kwargs, error, check)
-            raise refusal from (None if is_clear else error)
+            if (refusal := _wrong_argument(function, name, args, kwargs, check)) is not None:
+                raise refusal from None
+            listed = annotations.listed(inspect.signature(function).bind(*args, **kwargs).arguments)
+            if not listed or _is_of_others(error, _CALLED):
+                raise
+            raise _broken(function, f"{name} cannot take {listed}", error, check) from error
+        except OSError as error:
+            if error.filename is None or _is_of_others(error, _CALLED) or _is_called_by_us():
+                raise
+            raise _refused_path(name, error, check) from error
 
     setattr(guarded, _IS_GUARDED, True)
+    if function.__name__ == "__init__":  # Keras reads constructors' parameters past `__wrapped__`
+        guarded.__signature__ = inspect.signature(function)  # pyright: ignore[reportAttributeAccessIssue]
     return guarded
 
 
-def _is_of_others(error: Exception) -> bool:
-    """Whether code of the user's, or of a package that he chose, ran when this was raised."""
+def calling_frame(above: int) -> types.FrameType | None:
+    """The frame so many calls above the function that asks, those of guards not counted."""
+    frame = inspect.currentframe()
+    for _ in range(above + 1):
+        frame = frame and frame.f_back
+        while frame is not None and _is_of_guards(frame.f_code):
+            frame = frame.f_back
+    return frame
+
+
+def _is_of_guards(code: types.CodeType) -> bool:
+    return code.co_name == _BOUNDARY or (code.co_name == "guarded" and code.co_filename == __file__)
+
+
+def _is_called_by_us() -> bool:
+    """Whether code of ours called what is guarded, and may have something of its own to say."""
+    frame = calling_frame(2)
+    return frame is not None and _is_in(frame.f_code.co_filename, _PACKAGES)
+
+
+def _is_of_others(error: Exception, packages: tuple[str, ...]) -> bool:
+    """Whether other code than Python's and that of packages ran when this was raised."""
     if type(error).__module__.partition(".")[0] not in (*_PACKAGES, *sys.stdlib_module_names):
         return True
     trace = error.__traceback__
     while trace is not None:
-        if not _is_known(trace.tb_frame.f_code.co_filename):
+        if not _is_in(trace.tb_frame.f_code.co_filename, (*packages, "")):
             return True
         trace = trace.tb_next
     return False
 
 
 @functools.cache
-def _is_known(file: str) -> bool:
-    """Whether a file is ours, Python's own, or of a library that ours call."""
+def _is_in(file: str, packages: tuple[str, ...]) -> bool:
+    """Whether a file is of one of the packages; `""` is Python itself."""
     if file.startswith("<"):  # what Python and dataclasses make themselves
-        return True
-    path = Path(file)
-    return any(folder in path.parents for folder in _known_folders()) and not (
-        "site-packages" in path.parts and not any(name in path.parts for name in _LIBRARIES)
+        return "" in packages
+    parents = Path(file).parents
+    return any(folder in parents for name in packages for folder in _folders_of(name)) and (
+        "site-packages" not in file or any(name and name in Path(file).parts for name in packages)
     )
 
 
 @functools.cache
-def _known_folders() -> tuple[Path, ...]:
-    places = (place for name in (*_PACKAGES, *_LIBRARIES) for place in _folders_of(name))
-    return (*places, *(Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")))
-
-
-def _folders_of(package: str) -> Iterator[Path]:
+def _folders_of(package: str) -> tuple[Path, ...]:
+    if not package:
+        return tuple(Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib"))
     try:
         found = find_spec(package)
     except (ImportError, ValueError):
-        return
-    if found is not None and found.origin is not None:
-        yield Path(found.origin).parent
+        return ()
+    return () if found is None or found.origin is None else (Path(found.origin).parent,)
 
 
-def _refusal(
+def _wrong_argument(
     function: Callable[..., Any],
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    error: Exception,
     check: Checks,
-) -> tuple[IPUError, bool]:
-    """What is wrong with the arguments, as an error of ours, and whether that says all."""
+) -> IPUError | None:
+    """The error for the first argument that signature and annotations say is wrong."""
     signature = inspect.signature(function)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as mismatch:
-        said = str(mismatch).replace("'self'", "the object itself")
-        return check.refuse_type(f"{name}: {said}", f"call it as {name}{_shown(signature)}"), True
+        return check.refuse_type(f"{name}: {mismatch}", f"call it as {name}{_shown(signature)}")
     for parameter, value in annotations.spread(signature, given):
         what = f"{parameter.name} of {name}"
         if annotations.is_deleted(value):
             return check.refuse(
                 f"{what} is an array that has been deleted",
                 "give an array that is still there: donated arguments are deleted by the call",
-            ), True
+            )
         wanted = annotations.misfit(value, parameter.annotation, function)
         if wanted is not None:
-            return check.other_than(wanted, value, what), True
+            return check.other_than(wanted, value, what)
+    return None
+
+
+def _broken(function: Callable[..., Any], what: str, error: Exception, check: Checks) -> IPUError:
+    """The error for arguments that annotations allow, and that broke something all the same."""
     refuse = check.refuse if isinstance(error, (ValueError, ArithmeticError)) else check.refuse_type
-    return refuse(
-        f"{name} cannot take these arguments ({annotations.listed(given)}): {error}",
-        f"call it as {name}{_shown(signature)}; the error above says what they broke",
-    ), False
+    refusal = refuse(
+        f"{what}: {error}",
+        f"call it as {function.__name__}{_shown(inspect.signature(function))}; the error above "
+        "says what they broke",
+    )
+    for builtin, kind in _KEEPING.items():
+        if isinstance(error, builtin) and not isinstance(refusal, builtin):
+            return kind(refusal.what, where=refusal.where, fix=refusal.fix)
+    return refusal
+
+
+def _refused_path(name: str, error: OSError, check: Checks) -> IPUError:
+    """An error of a file or folder as one of ours, which is the same kind of error of Python's."""
+    kind = MissingPathError if isinstance(error, FileNotFoundError) else PathError
+    said = check.refuse(
+        f"{name}: {error.filename!r}: {error.strerror}",
+        "name a file that is there, or can be written, on a disk that is not full",
+    )
+    refusal = kind(said.what, where=said.where, fix=said.fix)
+    refusal.errno, refusal.strerror, refusal.filename = error.errno, said.what, error.filename
+    return refusal
 
 
 def _shown(signature: inspect.Signature) -> str:

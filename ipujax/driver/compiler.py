@@ -48,6 +48,7 @@ def compile(
 ) -> Callable[[Callable[..., object]], CompiledFunction]: ...
 
 
+@check.guard
 def compile(
     fn: Callable[..., object] | None = None,
     *,
@@ -158,6 +159,7 @@ class _BoundFunction:
         return self._function.lower(self._instance, *args, **kwargs)
 
 
+@check.guard
 @lists("lower", "trace")
 class CompiledFunction:
     """What `ipu.compile` returns."""

@@ -9,6 +9,7 @@ from ipujax import events
 from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.meeting import connect
 from ipujax.driver import executable_cache
+from ipujax.driver.checks import check
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.running import Ready
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ipujax.targets import Target
 
 
+@check.guard
 @lists(
     "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
 )

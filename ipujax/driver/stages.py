@@ -12,6 +12,7 @@ import jax
 from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
+from ipujax.driver.checks import check
 from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.options import (
     check_queues,
@@ -57,6 +58,7 @@ def _named_float0(
     ]
 
 
+@check.guard
 @lists("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
 class Traced(BoundToProcess):
@@ -131,6 +133,7 @@ class Traced(BoundToProcess):
         return Lowered(self, device, options, program, watch)
 
 
+@check.guard
 @lists("as_text", "compile", "device", "program", "replicas", "report", "traced")
 @dc.dataclass(frozen=True, eq=False)
 class Lowered(BoundToProcess):

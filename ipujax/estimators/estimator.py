@@ -257,7 +257,7 @@ class Estimator(abc.ABC):
     ) -> str:
         """The older name of `export_saved_model`; `strip_default_attrs` has nothing to strip."""
         del strip_default_attrs
-        warnings.warn("use export_saved_model", DeprecationWarning, stacklevel=2)
+        warnings.warn("use export_saved_model", DeprecationWarning, stacklevel=3)
         return self.export_saved_model(
             export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
         )

@@ -12,6 +12,7 @@ from ipujax.training.callbacks import Callback, Run
 from ipujax.training.state import TrainState, Tree
 
 
+@check.guard
 class Session:
     """What hooks see of an estimator that runs; there is no graph of the original's kind.
 
@@ -53,6 +54,7 @@ class Session:
         )
 
 
+@check.guard
 class SessionRunContext:
     """What `before_run` and `after_run` are given first.
 
@@ -73,6 +75,7 @@ class SessionRunContext:
         self._run.request_stop()
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class SessionRunValues:
     """What a device loop gave.
@@ -85,6 +88,7 @@ class SessionRunValues:
     results: Tree
 
 
+@check.guard
 class SessionRunHook:
     """Told what an estimator does; override what is of interest. A session run is a device loop."""
 

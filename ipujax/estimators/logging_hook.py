@@ -11,6 +11,7 @@ import numpy as np
 from absl import logging
 
 from ipujax.driver import tracing
+from ipujax.errors import FailedPreconditionError
 from ipujax.estimators.checks import check
 from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -55,6 +56,7 @@ class Timer:
         self._last = None
 
 
+@check.guard
 class IPULoggingTensorHook(SessionRunHook):
     """Logs arrays every N device loops, every N seconds, or at the end (seed 001, 18.12.4).
 
@@ -124,17 +126,17 @@ class IPULoggingTensorHook(SessionRunHook):
             check.instance(value, (jax.Array, np.ndarray, np.generic), f"`{name}`", "an array")
         outfeed = self._queue()
         if outfeed.enqueued and tracing.current() is not None:
-            raise RuntimeError(
-                "log was called twice on one hook in one traced function\n  fix: log all arrays "
-                "in one call, as a dict or a list, or make another hook"
+            raise FailedPreconditionError(
+                "log was called twice on one hook in one traced function",
+                fix="log all arrays in one call, as a dict or a list, or make another hook",
             )
         outfeed.enqueue(tensors)
 
     def begin(self) -> None:
         """Checks that there is something to log, and counts from here."""
         if self._outfeed is None:
-            raise RuntimeError(
-                "a logging hook was given nothing to log\n  fix: call its log in model_fn"
+            raise FailedPreconditionError(
+                "a logging hook was given nothing to log", fix="call its log in model_fn"
             )
         self._runs = 0
 
@@ -172,7 +174,7 @@ class IPULoggingTensorHook(SessionRunHook):
 
     def _queue_of_run(self) -> IPUOutfeedQueue:
         if self._outfeed is None:
-            raise RuntimeError(
-                "a logging hook was given nothing to log\n  fix: call its log in model_fn"
+            raise FailedPreconditionError(
+                "a logging hook was given nothing to log", fix="call its log in model_fn"
             )
         return self._outfeed

@@ -18,6 +18,7 @@ from ipujax.host import files
 from ipujax.report.presentation.perfetto import host_events
 
 
+@check.guard
 class StopAtStepHook(SessionRunHook):
     """Stops after some number of steps, with the device loop in which it is reached.
 
@@ -50,6 +51,7 @@ class StopAtStepHook(SessionRunHook):
             run_context.request_stop()
 
 
+@check.guard
 class EarlyStoppingHook(SessionRunHook):
     """Stops a training whose loss does not get better.
 
@@ -84,6 +86,7 @@ class EarlyStoppingHook(SessionRunHook):
             run_context.request_stop()
 
 
+@check.guard
 class ProfilerHook(SessionRunHook):
     """Writes what the host did in a device loop, every so many steps or seconds.
 

@@ -16,6 +16,7 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+@check.guard
 @dc.dataclass(frozen=True, init=False)
 class IPUPipelineEstimatorSpec:
     """What a pipeline estimator's `model_fn` returns (seed 001, 18.12.2).

@@ -17,6 +17,7 @@ from ipujax.pipelines.arguments import is_optimizer
 from ipujax.training.state import Tree
 
 
+@check.guard
 class ModeKeys:
     """What a model is called for, as in the original."""
 
@@ -30,6 +31,7 @@ HostCall = tuple[Callable[..., Any], Any]
 """A function, and the arrays that it is called with on the host."""
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class IPUEstimatorSpec:
     """What a `model_fn` returns (seed 001, 18.12.1).

@@ -23,6 +23,7 @@ from ipujax.training.state import Tree
 _T = TypeVar("_T")
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class InputContext:
     """What `input_fn` may ask of the worker that it is called on.

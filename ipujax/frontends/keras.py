@@ -35,6 +35,7 @@ def trace_within(around: Around) -> None:
         _around.append(around)
 
 
+@check.guard
 @api_boundary
 def from_keras(model: Any, training: bool = False, *, example_args: Tree = None) -> Model:
     """A model of Keras, on its JAX backend, as functions of JAX.

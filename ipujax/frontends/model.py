@@ -20,6 +20,7 @@ Variables = dict[str, Any]
 """Arrays by name."""
 
 
+@check.guard
 class Part(NamedTuple):
     """A part of a model, such as a layer, each time that the model calls it.
 
@@ -32,6 +33,7 @@ class Part(NamedTuple):
     stage: int | None
 
 
+@check.guard
 @dc.dataclass(frozen=True, eq=False)
 class Model:
     """What a model of another library holds and computes.

@@ -102,6 +102,7 @@ def is_homogeneous() -> bool:
     return len({hosts.count(host) for host in hosts}) == 1
 
 
+@check.guard
 def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
     """The mean, or the sum, over all processes.
 
@@ -130,6 +131,7 @@ def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
     return jax.tree.map(jnp.asarray, whole(tensor))
 
 
+@check.guard
 def allgather(tensor: Any, name: str | None = None) -> jax.Array:
     """The arrays of all processes, one after the other along the first axis.
 
@@ -154,6 +156,7 @@ def allgather(tensor: Any, name: str | None = None) -> jax.Array:
     return jnp.asarray(collectives.gathered(array))
 
 
+@check.guard
 def broadcast(tensor: Tree, root_rank: int, name: str | None = None) -> Tree:
     """What one process has, on all of them.
 

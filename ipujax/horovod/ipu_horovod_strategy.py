@@ -5,6 +5,7 @@ Sources: seed 001, 18.10; fact distributed.hvd_collectives.
 
 from __future__ import annotations
 
+from ipujax.distribution.strategy import check
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
 __all__ = ["IPUHorovodStrategy", "IPUHorovodStrategyV1"]
@@ -14,6 +15,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class IPUHorovodStrategy(IPUMultiWorkerStrategy):
     """As `IPUMultiWorkerStrategy`, without a cluster resolver.
 

@@ -20,6 +20,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class IPUMultiReplicaStrategy(WorkerStrategy):
     """Training by the replicas of several workers, as `ipurun` deals them.
 

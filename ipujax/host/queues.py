@@ -25,7 +25,7 @@ def deprecated(queue: Queue, is_given: bool, argument: str, instead: str) -> Non
     """Warns, at the line that makes the queue, if it gives what does nothing any more."""
     if is_given:
         message = f"{type(queue).__name__}({argument}=...) is deprecated: {instead}"
-        warnings.warn(message, DeprecationWarning, stacklevel=3)
+        warnings.warn(message, DeprecationWarning, stacklevel=4)
 
 
 check = Checks(FeedError, FeedError)

@@ -22,6 +22,7 @@ from ipujax.keras.stages import (
 from ipujax.pipelines.values import check
 
 
+@check.guard
 class ModelLayerPipelineStageAssignment:
     """The pipeline stage of one call of a layer.
 
@@ -54,6 +55,7 @@ class FunctionalLayerPipelineStageAssignment(ModelLayerPipelineStageAssignment):
     """The pipeline stage of one call of a layer in a functional model."""
 
 
+@check.guard
 class FunctionalNestedModelPipelineStageAssignment:
     """The pipeline stages of one call of a Sequential or functional model in a functional one.
 

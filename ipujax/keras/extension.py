@@ -21,6 +21,7 @@ from ipujax.keras.assignment import (
     set_pipeline_stage_assignment,
 )
 from ipujax.keras.batches import Batches
+from ipujax.keras.checks import check
 from ipujax.keras.functions import Function, report
 from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
@@ -61,7 +62,7 @@ def extend() -> None:
         trainer._purge_model_variables = _instead(trainer._purge_model_variables, _kept)
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
-            setattr(model, method.__name__, method)
+            setattr(model, method.__name__, check.guard(method))
         whole_files.extend()
         backups.extend()
         instances.extend()

@@ -45,6 +45,7 @@ class _Current(threading.local):
 _current = _Current()
 
 
+@_check.guard
 class PipelineStage:
     """A scope whose layers run in one stage of a pipeline.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax.cross_replica_ops import cross_replica_mean
-from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
 
 __all__ = ["CrossReplicaOptimizer"]
@@ -15,6 +15,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class CrossReplicaOptimizer(IpuOptimizer):
     """Averages gradients over the replicas, then applies the wrapped optimizer.
 

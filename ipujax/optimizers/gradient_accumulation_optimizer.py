@@ -30,6 +30,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class GradientAccumulationState(NamedTuple):
     """The state of an accumulating optimizer.
 
@@ -44,6 +45,7 @@ class GradientAccumulationState(NamedTuple):
     inner_state: Any
 
 
+@check.guard
 class GradientAccumulationOptimizerV2(IpuOptimizer):
     """Adds up the gradients of several mini-batches and applies the wrapped optimizer to the sum.
 
@@ -171,6 +173,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return state.inner_state
 
 
+@check.guard
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
     """`GradientAccumulationOptimizerV2` whose accumulated gradients are averaged over replicas.
 
@@ -212,6 +215,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
         )
 
 
+@check.guard
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     """Adds up gradients for gradient descent, with or without momentum.
 
@@ -266,6 +270,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
             )
 
 
+@check.guard
 class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     """`GradientAccumulationOptimizer` whose accumulated gradients are averaged over replicas.
 

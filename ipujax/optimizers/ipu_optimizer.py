@@ -20,6 +20,7 @@ from ipujax.optimizers.trained_leaves import (
 )
 
 
+@check.guard
 class IpuOptimizer(optax.GradientTransformationExtraArgs):
     """Wraps an optax transformation, passes everything on to it, and is one itself.
 
@@ -186,6 +187,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         return list(_fields(inner))
 
 
+@check.guard
 def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
     """The first moment of a step: maps the gradients of one mini-batch.
 
@@ -217,6 +219,7 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
     return gradients
 
 
+@check.guard
 def apply_gradients(
     opt: Any, gradients: Any, state: Any, params: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
@@ -293,6 +296,7 @@ def takes_extra_args(opt: Any) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
+@check.guard
 def maps_gradients(opt: Any) -> bool:
     """Whether `compute_gradients` of this optimizer does anything.
 

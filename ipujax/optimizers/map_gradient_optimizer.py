@@ -14,6 +14,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class MapGradientOptimizer(IpuOptimizer):
     """Applies a function to each gradient, then the wrapped optimizer.
 

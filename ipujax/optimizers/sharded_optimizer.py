@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.optimizers.ipu_optimizer import IpuOptimizer
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check
 
 __all__ = ["ShardedOptimizer"]
 
@@ -13,6 +13,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class ShardedOptimizer(IpuOptimizer):
     """Passes everything on to the wrapped optimizer.
 

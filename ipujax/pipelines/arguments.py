@@ -44,6 +44,7 @@ class RecomputationMode(enum.Enum):
     RecomputeAndBackpropagateInterleaved = 2
 
 
+@check.guard
 class PipelineStageOptions:
     """Poplar options for the convolutions and matrix products of one stage.
 
@@ -85,6 +86,7 @@ def is_optimizer(value: object) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("init", "update"))
 
 
+@check.guard
 class OptimizerFunctionOutput:
     """What an `optimizer_function` returns.
 

@@ -37,6 +37,7 @@ _REFERENCE = (
 )
 
 
+@check.guard
 @api_boundary
 def check_pipeline(
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]],

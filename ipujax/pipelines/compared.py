@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
 from ipujax.host.tables import table
+from ipujax.pipelines.values import check
 from lowering import lists
 
 Pair = tuple[str, ArrayLike, ArrayLike]
@@ -32,6 +33,7 @@ KINDS = (
 )
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class Difference:
     """One array, pipelined and not.
@@ -78,6 +80,7 @@ class Difference:
         return not self.ok and self.scale != 0 and self.scaled_difference <= tolerance
 
 
+@check.guard
 @lists()
 @dc.dataclass(frozen=True)
 class PipelineCheck:

@@ -10,8 +10,10 @@ from jax import lax
 
 from ipujax.checks.structures import shown
 from ipujax.errors import PipelineError
+from ipujax.pipelines.values import check
 
 
+@check.guard
 class StageOutput(NamedTuple):
     """What a stage of a pipeline with untrained state may return in place of its outputs alone.
 

@@ -24,6 +24,7 @@ class AnchorReturnTypeId(NumberedEnum):
     Sum = 3
 
 
+@check.guard
 class AnchorReturnType:
     """Which values of a tensor a step returns.
 
@@ -137,6 +138,7 @@ class AnchorReturnType:
                 return rows.reshape(batches // self._period, accumulation, *rest)
 
 
+@check.guard
 class DataFlow:
     """Batches of a step, and the anchors: tensors whose values it returns.
 

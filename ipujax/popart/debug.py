@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import inspect
 import itertools
 import json
 import os
 import weakref
 from typing import Any
 
+from ipujax.checks.guards import calling_frame
 from ipujax.host import files
 from ipujax.popart.checks import check
 
 _ids = itertools.count(1)
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class SourceLocation:
     """A line of a script."""
@@ -30,6 +31,7 @@ class SourceLocation:
         check.integer(self.lineNumber, "lineNumber", at_least=0)
 
 
+@check.guard
 class DebugContext:
     """What a tensor, a node or a part of a script is called, and where it comes from.
 
@@ -63,6 +65,7 @@ class DebugContext:
         return "/".join(filter(None, [before, self.name]))
 
 
+@check.guard
 class DebugInfo:
     """Values that are told of something, in the file of `initializePoplarDebugInfo`.
 
@@ -145,6 +148,7 @@ class _File:
         return self._texts.setdefault(text, len(self._texts))
 
 
+@check.guard
 def initializePoplarDebugInfo(filename: str | os.PathLike[str], format: str = "json") -> None:
     """Begins a file of debug information.
 
@@ -175,9 +179,7 @@ def path_of(context: Context) -> str:
 
 def _caller() -> SourceLocation:
     """The line that calls what calls this."""
-    frame = inspect.currentframe()
-    for _ in range(2):
-        frame = frame and frame.f_back
+    frame = calling_frame(2)
     if frame is None:
         return SourceLocation("", "", 0)
     return SourceLocation(frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno)

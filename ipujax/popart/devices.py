@@ -51,6 +51,7 @@ class DeviceSelectionCriterion(NumberedEnum):
     Random = 1
 
 
+@check.guard
 class DeviceInfo:
     """A device that sessions run on.
 
@@ -111,6 +112,7 @@ class DeviceInfo:
         return f"DeviceInfo(type={self.type}, id={self.id}, numIpus={self.numIpus})"
 
 
+@check.guard
 class DeviceManager:
     """Gives devices."""
 

@@ -18,6 +18,7 @@ from ipujax.popart.checks import as_popart_errors, check
 _MOVING = ("mean", "var", "saved_mean", "saved_var")
 
 
+@check.guard
 class GraphTransformer:
     """Changes a model; the changed one is `getModelProto`'s.
 

@@ -13,6 +13,7 @@ from ipujax.popart.tensor_info import TensorInfo
 _STREAM = "__replicated_stream_mode/"
 
 
+@check.guard
 class InputSettings:
     """How an input comes to an IPU.
 
@@ -85,6 +86,7 @@ def input_of(*args: Any, **kwargs: Any) -> tuple[TensorInfo, InputSettings, Any]
     return info, check.instance(settings, InputSettings, "settings"), context
 
 
+@check.guard
 class InputShapeInfo:
     """Types and shapes of inputs, by name; those that a model does not have are ignored."""
 

@@ -23,6 +23,7 @@ _ALL = "all"
 _ROOT = "popart"
 
 
+@check.guard
 class Logger:
     """The log of a part of PopART; Python's own logger of that name gets its lines.
 
@@ -66,6 +67,7 @@ class Logger:
         self._log.critical("%s", message)
 
 
+@check.guard
 def getLogger(name: str = _ALL) -> Logger:
     """The log of a part of PopART."""
     return Logger(check.text(name, "the name of a log"))

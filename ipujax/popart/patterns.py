@@ -18,6 +18,7 @@ class PatternsLevel(NumberedEnum):
     All = 3
 
 
+@check.guard
 class Patterns:
     """Which patterns are on. Nothing depends on it: XLA rewrites the program, all the same.
 

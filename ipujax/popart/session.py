@@ -19,6 +19,7 @@ from ipujax.training import TrainState
 from ipujax.training.state import on_device
 
 
+@check.guard
 class InferenceSession(Session):
     """Runs a model.
 
@@ -48,6 +49,7 @@ class InferenceSession(Session):
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name)
 
 
+@check.guard
 class TrainingSession(Session):
     """Trains a model: its initializers of floating point that the loss depends on.
 

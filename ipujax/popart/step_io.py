@@ -14,6 +14,7 @@ from ipujax.popart.checks import check
 Array = np.ndarray[Any, Any]
 
 
+@check.guard
 class PyStepIO:
     """Arrays of all of a step.
 
@@ -113,6 +114,7 @@ class PyStepIO:
         into[...] = value.reshape(into.shape)
 
 
+@check.guard
 class PyStepIOCallback:
     """Functions that are asked for each micro-batch, and told what each returns.
 
@@ -172,6 +174,7 @@ class PyStepIOCallback:
             self._there(name)
 
 
+@check.guard
 class PyWeightsIO:
     """Arrays of weights, by tensor, that are read into or written from."""
 

@@ -18,6 +18,7 @@ NEWEST = 11
 _OWN = "ai.onnx"
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class OperatorIdentifier:
     """An operator, from a version of its domain on."""
@@ -32,6 +33,7 @@ class OperatorIdentifier:
         check.integer(self.version, "the version of an operator", at_least=1)
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class OpDefinition:
     """What an operator takes and gives, by ONNX's schema; Graphcore's own say their attributes.
@@ -60,6 +62,7 @@ class OpDefinition:
     attributes: dict[str, Attribute]
 
 
+@check.guard
 def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
     """The operators that models can have.
 
@@ -70,6 +73,7 @@ def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
     return list(getSupportedOperationsDefinition(includeInternal))
 
 
+@check.guard
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
     """The operators of a version of ONNX that models cannot have."""
     newest = check.integer(opsetVersion, "opsetVersion", at_least=1)
@@ -77,6 +81,7 @@ def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
     return [_identified(schema) for schema in latest.values() if not _is_known(schema)]
 
 
+@check.guard
 def getSupportedOperationsDefinition(
     includeInternal: bool,
 ) -> dict[OperatorIdentifier, OpDefinition]:

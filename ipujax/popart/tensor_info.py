@@ -64,6 +64,7 @@ def data_type_of(kind: Any) -> DataType:
     return names[name]
 
 
+@check.guard
 class TensorInfo:
     """Type and shape of a tensor.
 

@@ -30,6 +30,7 @@ class VariableRetrievalMode(NumberedEnum):
     AllReplicas = 2
 
 
+@check.guard
 @dc.dataclass
 class CommGroup:
     """Groups of replicas; how many there are in one does not count for `All` and `Ungrouped`."""
@@ -38,6 +39,7 @@ class CommGroup:
     replicaGroupSize: int = 0
 
 
+@check.guard
 class VariableSettings:
     """Which replicas share a weight, and which of their values are read.
 

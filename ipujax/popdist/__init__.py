@@ -75,6 +75,7 @@ def getNumIpusPerReplica() -> int:
     return _instance().ipus_per_replica
 
 
+@_check.guard
 def checkNumIpusPerReplica(ipus_per_replica: int) -> bool:
     """Whether `ipurun` says that a replica has so many IPUs.
 
@@ -90,6 +91,7 @@ def getReplicaIndexOffset() -> int:
     return _instance().share_of_replicas * getNumLocalReplicas()
 
 
+@_check.guard
 def getDeviceId(ipus_per_replica: int | None = None) -> int:
     """The id of a device with the IPUs of this instance, as `gc-info -l` shows them.
 
@@ -115,6 +117,7 @@ def getDeviceId(ipus_per_replica: int | None = None) -> int:
     return first_free(count, set()).id
 
 
+@_check.guard
 def execute_on_instances(
     instances: Iterable[int], fn: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
@@ -130,6 +133,7 @@ def execute_on_instances(
     return fn(*args, **kwargs) if getInstanceIndex() in numbers else None
 
 
+@_check.guard
 def gather(tree: Any) -> Any:
     """Gives all instances what `ipu.compile(gather=False)` has left in one of them.
 

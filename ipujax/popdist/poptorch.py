@@ -26,6 +26,7 @@ class _Distributed(_DistributedOptions):
         raise _blocked("Distributed.configureProcessId")
 
 
+@check.guard
 class Options(_Options):
     """`poptorch.Options` of an instance: what `ipurun` says can not be said again.
 

@@ -8,6 +8,7 @@ from typing import Any
 from ipujax.poptorch.checks import check
 
 
+@check.guard
 def custom_op(
     inputs: Any,
     name: str,
@@ -47,6 +48,7 @@ def _check_attribute(key: Any, value: Any) -> None:
             raise check.refuse(f"{text} contains non-ASCII characters.")
 
 
+@check.guard
 def fps(*args: Any, **kwargs: Any) -> Any:
     """Farthest points of a cloud.
 
@@ -56,6 +58,7 @@ def fps(*args: Any, **kwargs: Any) -> Any:
     raise _missing("fps")
 
 
+@check.guard
 def nearest(*args: Any, **kwargs: Any) -> Any:
     """The nearest of some points.
 
@@ -65,6 +68,7 @@ def nearest(*args: Any, **kwargs: Any) -> Any:
     raise _missing("nearest")
 
 
+@check.guard
 def autocast(*args: Any, **kwargs: Any) -> Any:
     """Dtypes that the original once chose by itself.
 

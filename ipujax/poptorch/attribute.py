@@ -8,6 +8,7 @@ from typing import Any
 from ipujax.poptorch.checks import check
 
 
+@check.guard
 class Attribute:
     """A scope whose operations have attributes; nothing here: XLA decides what code is shared.
 

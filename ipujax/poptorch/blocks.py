@@ -59,6 +59,7 @@ def _walk(trace: Trace) -> _Walk:
     return trace.notes.setdefault("blocks", _Walk())
 
 
+@check.guard
 class Block(torch.nn.Module):
     """A scope whose operators are a block: `with poptorch.Block("encoder", ipu_id=1):`.
 
@@ -144,6 +145,7 @@ class LegacyBeginBlockFn(torch.nn.Module):
         return self._layer_to_call(*args, **kwargs)
 
 
+@check.guard
 def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | None = None) -> Any:
     """Has a block begin whenever a module is called.
 
@@ -179,6 +181,7 @@ def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | Non
     return layer_to_call
 
 
+@check.guard
 def BlockFunction(
     user_id: str | None = None, ipu_id: int | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -201,6 +204,7 @@ def BlockFunction(
     return decorated
 
 
+@check.guard
 def removeBlocks(module: torch.nn.Module) -> None:
     """Takes back what `BeginBlock` has done to a module and all modules in it."""
     check.instance(module, torch.nn.Module, "the model of removeBlocks", "a torch.nn.Module")
@@ -210,6 +214,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
             del hooks[key]
 
 
+@check.guard
 def module_repr(module: torch.nn.Module) -> str:
     """A module's text with the blocks that begin in front of its modules."""
     check.instance(module, torch.nn.Module, "the model of module_repr", "a torch.nn.Module")

@@ -29,6 +29,7 @@ from lowering import InternalError
 Tensors = list[torch.Tensor]
 
 
+@check.guard
 def for_loop(count: int, body: Callable[..., Any], inputs: Tensors) -> Tensors:
     """Calls a function over and over, on the device, with what it gave before.
 
@@ -63,6 +64,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: Tensors) -> Tensors:
     return traced("loop_end", outputs, token, count)
 
 
+@check.guard
 def cond(
     condition: torch.Tensor,
     then_body: Callable[..., Any],

@@ -84,6 +84,7 @@ def _options_of(config: SystemOptions) -> dict[str, Any]:
     return {name: value for name, _, value in walk(config) if not isinstance(value, ConfigNode)}
 
 
+@check.guard
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """Whether there are physical IPUs: no, all are virtual.
 

@@ -44,6 +44,7 @@ from ipujax.poptorch.tracing import Traced, traced
 from ipujax.poptorch.weights import unwatched
 
 
+@check.guard
 class PoplarExecutor(Held):
     """A module that runs on virtual IPUs; made by `trainingModel` and `inferenceModel`.
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.hooks import RemovableHandle
 
 from ipujax.errors import PopTorchHookError
+from ipujax.poptorch.checks import check
 
 Hook = Callable[[], Any]
 
@@ -17,6 +18,7 @@ _before: OrderedDict[int, Hook] = OrderedDict()
 _after: OrderedDict[int, Hook] = OrderedDict()
 
 
+@check.guard
 def registerPreCompileHook(hook: Hook) -> RemovableHandle:
     """Has a function be called before each compilation, after those that were there before.
 
@@ -32,6 +34,7 @@ def registerPreCompileHook(hook: Hook) -> RemovableHandle:
     return _registered(_before, hook, "registerPreCompileHook")
 
 
+@check.guard
 def registerPostCompileHook(hook: Hook) -> RemovableHandle:
     """As `registerPreCompileHook`, but it is called after each compilation."""
     return _registered(_after, hook, "registerPostCompileHook")

@@ -22,6 +22,7 @@ _calls: weakref.WeakValueDictionary[int, CPU] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
+@check.guard
 class CPU:
     """A function that the host computes whenever the program gets to it; only in inference.
 

@@ -40,6 +40,7 @@ class _LowerCase(logging.Formatter):
         return super().format(record)
 
 
+@check.guard
 def setLogLevel(level: str | int) -> None:
     """Sets the least level of the lines that are logged.
 

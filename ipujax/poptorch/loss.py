@@ -15,6 +15,7 @@ from ipujax.poptorch.operators import isRunningOnIpu, operator_name, traced, tra
 _IDENTITY = operator_name("identity_loss")
 
 
+@check.guard
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Marks a value as the loss that training minimizes, or as a part of it.
 

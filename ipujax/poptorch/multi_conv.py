@@ -23,6 +23,7 @@ _PARTIALS = {
 }  # fmt: skip
 
 
+@check.guard
 class MultiConv:
     """A scope whose convolutions are one: none depends on another, and they may run in parallel.
 

@@ -11,6 +11,7 @@ MARK = "name_scope"
 """The mark of operators in such scopes: their names, outer ones first."""
 
 
+@check.guard
 class NameScope:
     """A scope whose name operators have in reports, behind that of their module.
 

@@ -32,6 +32,7 @@ from ipujax.poptorch.structures import flatten, rebuild
 _Structure = TypeVar("_Structure")
 
 
+@check.guard
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself, through an operation that nothing takes away.
 
@@ -47,6 +48,7 @@ def _nop(x: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(x)
 
 
+@check.guard
 def recomputationCheckpoint(*tensors: Any) -> Any:
     """Has values be kept that recomputation in a pipeline would compute again.
 
@@ -75,6 +77,7 @@ traced_operator("checkpoint(Tensor x) -> Tensor", torch.empty_like)(
 )
 
 
+@check.guard
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """The tensor itself; the machine model plans its operation with all of a tile's memory.
 
@@ -94,6 +97,7 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     return tensor
 
 
+@check.guard
 def set_overlap_for_input(input_tensors: _Structure, mode: OverlapMode) -> _Structure:
     """The tensors themselves; the program's schedule decides what overlaps with their transfer.
 
@@ -107,6 +111,7 @@ def set_overlap_for_input(input_tensors: _Structure, mode: OverlapMode) -> _Stru
     return _overlapping(input_tensors, mode, "set_overlap_for_input")
 
 
+@check.guard
 def set_overlap_for_output(output_tensors: _Structure, mode: OverlapMode) -> _Structure:
     """As `set_overlap_for_input`, for tensors that the model gives."""
     return _overlapping(output_tensors, mode, "set_overlap_for_output")
@@ -149,6 +154,7 @@ def check_overlaps(graph: Graph) -> None:
             )
 
 
+@check.guard
 def serializedMatMul(
     lhs: torch.Tensor,
     rhs: torch.Tensor,
@@ -195,6 +201,7 @@ def _serialized_matmul(a: jax.Array, b: jax.Array, mode: str, factor: int) -> ja
     return math_ops.serialized_matmul(a, b, factor, _SPLIT[mode])
 
 
+@check.guard
 def dynamic_slice(
     tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int
 ) -> torch.Tensor:
@@ -262,6 +269,7 @@ def _resized(shape: Sequence[int], dim: int, size: int) -> list[int]:
     return sizes
 
 
+@check.guard
 def dynamic_update(
     input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int
 ) -> torch.Tensor:
@@ -303,6 +311,7 @@ def _dynamic_update(x: jax.Array, src: jax.Array, dim: int, start: jax.Array) ->
     return jax.lax.dynamic_update_slice_in_dim(x, src, start.reshape(()), dim % x.ndim)
 
 
+@check.guard
 def ctc_beam_search_decoder(
     probs: torch.Tensor,
     lengths: torch.Tensor,

@@ -98,6 +98,7 @@ class Style:
         return f"{number:.{max(self.digits - whole, 0)}f}"
 
 
+@check.guard
 def ipu_print_tensor(
     tensor: torch.Tensor,
     title: str = "",

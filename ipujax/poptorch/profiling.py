@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from ipujax.poptorch.checks import check
+
 __all__ = ["Channel"]
 
 
@@ -16,6 +18,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@check.guard
 class Channel:
     """A group of trace points, which a trace of `jax.profiler` shows as `name.point`.
 

@@ -14,6 +14,7 @@ from ipujax.poptorch.operators import OPERATORS
 from ipujax.poptorch.weights import unwatched
 
 
+@check.guard
 def splitOverIpus(model: torch.nn.Module, ipus: int, *args: Any, **kwargs: Any) -> torch.nn.Module:
     """Has a block begin in front of some of a module's parts, one for each IPU, in order.
 

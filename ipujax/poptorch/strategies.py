@@ -14,6 +14,7 @@ from ipujax.poptorch.enums import AutoStage
 BlockId = str
 
 
+@check.guard
 class Stage:
     """One or several blocks that run on one IPU as one step of a pipeline."""
 
@@ -133,6 +134,7 @@ class _ExecutionStrategy:
         return {}
 
 
+@check.guard
 class PipelinedExecution(_ExecutionStrategy):
     """Each stage works at another micro-batch: stages of one replica run at the same time.
 
@@ -173,6 +175,7 @@ class PipelinedExecution(_ExecutionStrategy):
         return f"{type(self).__name__}({stages})"
 
 
+@check.guard
 class ShardedExecution(PipelinedExecution):
     """One stage after the other works at each micro-batch: IPUs share memory out, not time."""
 
@@ -202,6 +205,7 @@ class _Phased(_ExecutionStrategy):
         )
 
 
+@check.guard
 class Phase(_Phased):
     """Stages that run at the same time in phased execution.
 
@@ -210,6 +214,7 @@ class Phase(_Phased):
     """
 
 
+@check.guard
 class ParallelPhasedExecution(_Phased):
     """Phases on two groups of IPUs in turn.
 
@@ -218,6 +223,7 @@ class ParallelPhasedExecution(_Phased):
     """
 
 
+@check.guard
 class SerialPhasedExecution(_Phased):
     """Phases one after the other on one group of IPUs.
 

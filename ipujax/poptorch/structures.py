@@ -11,6 +11,7 @@ import torch
 from ipujax.poptorch.checks import check
 
 
+@check.guard
 class ICustomArgParser(abc.ABC):
     """How the tensors of a type of the user's are taken out of it, and put into a new one."""
 
@@ -26,6 +27,7 @@ class ICustomArgParser(abc.ABC):
 _parsers: dict[type, ICustomArgParser] = {}
 
 
+@check.guard
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser | None) -> None:
     """Has objects of a type, and of those derived from it, be taken as structures of tensors.
 

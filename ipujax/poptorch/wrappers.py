@@ -18,6 +18,7 @@ from ipujax.poptorch.options.switches import log_options
 from ipujax.poptorch.saving import Saved, editable
 
 
+@check.guard
 def trainingModel(
     model: torch.nn.Module | PoplarExecutor,
     options: Options | None = None,
@@ -61,6 +62,7 @@ def trainingModel(
     )
 
 
+@check.guard
 def inferenceModel(
     model: torch.nn.Module | PoplarExecutor, options: Options | None = None
 ) -> PoplarExecutor:
@@ -88,6 +90,7 @@ def inferenceModel(
     return PoplarExecutor(module, own)
 
 
+@check.guard
 def load(
     filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any] | None = None
 ) -> PoplarExecutor:

@@ -27,6 +27,7 @@ from ipujax.host.json_text import LARGE, Bounds
 from ipujax.host_trace import HostTrace
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
+from ipujax.report.checks import check
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation import file, html, perfetto
 from ipujax.report.presentation.document import read, report_dict
@@ -37,6 +38,7 @@ KINDS = trace.KINDS
 """What a step can be."""
 
 
+@check.guard
 @lists()
 @dc.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report:
@@ -233,6 +235,7 @@ class Report:
         return f"<Report of {summary(self)}>"
 
 
+@check.guard
 def load(path: str | Path) -> Report:
     """The report that `to_json` wrote to a file.
 

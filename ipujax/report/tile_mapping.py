@@ -9,6 +9,7 @@ import numpy as np
 
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.errors import TileMappingError
+from ipujax.report.checks import check
 from ipujax.targets import Target
 from lowering import ir, machine
 
@@ -16,6 +17,7 @@ _NUMBER = re.compile(r"%(\d+)")
 _SHOWN = 8
 
 
+@check.guard
 @dc.dataclass(frozen=True, kw_only=True, repr=False)
 class TileMapping:
     """Where the elements of one value lie on the tiles of one IPU.
@@ -84,6 +86,7 @@ class TileMapping:
         return "\n".join(lines)
 
 
+@check.guard
 def tile_mapping(
     compiled: Executable | Lowered,
     value: int | str,

@@ -126,6 +126,7 @@ class LoadedExecutable:
         return memory_analysis(self._machine.compiled_kernels())
 
 
+@_check.guard
 def load_executable(
     path: str | os.PathLike[str], queues: Mapping[str, Queue] = MappingProxyType({})
 ) -> LoadedExecutable:

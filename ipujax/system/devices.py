@@ -15,9 +15,16 @@ import threading
 
 import numpy as np
 
+from ipujax.checks.arguments import Checks
 from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import instance
-from ipujax.errors import ConnectionTypeError, DeviceError, NotConfiguredError
+from ipujax.errors import (
+    ConfigError,
+    ConfigTypeError,
+    ConnectionTypeError,
+    DeviceError,
+    NotConfiguredError,
+)
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_schema import assigned_names, snapshot
@@ -27,10 +34,13 @@ from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, check_consistency, config_key
 from lowering import lists
 
+_check = Checks(ConfigTypeError, ConfigError)
+
 _NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
 _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
 
 
+@_check.guard
 @lists()
 @dataclasses.dataclass(frozen=True)
 class LogicalDevice:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from ipujax.training.checks import check
 from ipujax.training.state import TrainState, Tree
 
 
+@check.guard
 class Run:
     """A `fit`, `evaluate` or `predict` under way: what callbacks see and may stop.
 
@@ -36,6 +38,7 @@ class Run:
         return self.stopped or self.exhausted or self.done == self.steps
 
 
+@check.guard
 class Callback:
     """Told what a run does; override what is of interest."""
 
@@ -66,6 +69,7 @@ class Callback:
         return type(self).result is not Callback.result
 
 
+@check.guard
 class History(Callback):
     """Keeps what the device loops of a run have sent; for an outfeed that keeps all."""
 

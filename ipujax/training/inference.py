@@ -23,6 +23,7 @@ from ipujax.training.step import SelfDifferentiating
 from lowering import lists
 
 
+@check.guard
 @lists(
     "compile", "evaluate", "executable", "predict", "trace",
     *(each.name for each in dc.fields(DeviceLoop)),

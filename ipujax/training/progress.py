@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ipujax.training.callbacks import Callback, Run
+from ipujax.training.checks import check
 from ipujax.training.state import Tree
 
 
@@ -56,6 +57,7 @@ def loss_note(result: Tree) -> str:
     return f"loss {np.mean(result):.4f}"
 
 
+@check.guard
 class Progress(Callback):
     """Shows how far a run is on standard error, result by result, while the device loop runs.
 

@@ -23,6 +23,7 @@ _GIVEN = frozenset({
 })  # fmt: skip
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class Pipeline:
     """Stages in place of a model that is one function.

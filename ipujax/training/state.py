@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.training.checks import check
+
 Tree: TypeAlias = Any
 """A pytree of arrays."""
 
 
+@check.guard
 @jax.tree_util.register_dataclass
 @dc.dataclass(frozen=True)
 class TrainState:
@@ -31,6 +34,7 @@ class TrainState:
     step: int = 0
 
 
+@check.guard
 class StepOutput(NamedTuple):
     """What a model may return in place of a loss, or of what an `Inference` sends, alone.
 

@@ -60,6 +60,7 @@ def averaged_state(state: Tree) -> Tree:
     return jax.tree.map(mean, state)
 
 
+@check.guard
 @dc.dataclass(frozen=True)
 class SelfDifferentiating:
     """A model that computes its gradients itself.

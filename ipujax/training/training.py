@@ -31,6 +31,7 @@ from ipujax.training.step import Carried, ReplicaReduction, Step, averaged_state
 from lowering import lists
 
 
+@check.guard
 @lists(
     "accumulation_dtype", "compile", "executable", "fit", "init", "optimizer", "reduction_method",
     "replica_reduction", "trace", *(each.name for each in dc.fields(DeviceLoop)),

@@ -23,6 +23,14 @@ class ScheduleError(LoweringError):
         self.summary, self.grid = what, grid
 
 
+def shown(value: Any) -> str:
+    """A value as Python shows it; its type where it cannot, as that of a deleted array."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"an object of type {type(value).__name__}"
+
+
 def check_is(value: Any, kind: type, what: str) -> None:
     """Refuses what is no instance of a class.
 
@@ -30,5 +38,5 @@ def check_is(value: Any, kind: type, what: str) -> None:
       ScheduleError: it says `what` the value should have been.
     """
     if not isinstance(value, kind):
-        wanted = f"{what} is a {kind.__name__}, not a {type(value).__name__}: {value!r}"
+        wanted = f"{what} is a {kind.__name__}, not a {type(value).__name__}: {shown(value)}"
         raise ScheduleError(wanted, fix=f"give a {kind.__name__}")

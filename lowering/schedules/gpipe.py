@@ -22,7 +22,7 @@ def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
       training: whether there are backward tasks.
       ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     placed = place(stages, ipus)
     orders: dict[int, list[Run]] = {ipu: [] for group in placed for ipu in group}
     for stage, phase in passed_stages(stages, training):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.rotations import check_multiple, offsets, rotate
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.schedule import Ipus, Schedule, check_flag, check_sizes, place
 
 
 def grouped(
@@ -32,7 +32,8 @@ def grouped(
     Raises:
       ScheduleError: a number of micro-batches that does not fit.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
+    check_flag(io_tiles, "io_tiles")
     placed = place(stages, ipus)
     starts = offsets("grouped", stages, training=training)
     length = len(starts)

@@ -25,7 +25,7 @@ def interleaved(
       ScheduleError: a number of micro-batches that does not fit, or training with two stages on
         one IPU.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     placed = place(stages, ipus)
     if training:
         check_apart(

@@ -31,7 +31,7 @@ def interleaved_one_f_one_b(
     Raises:
       ScheduleError: numbers that are not multiples, or IPUs that do not repeat.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     placed = place(stages, _two_each(stages) if ipus is None else ipus)
     period = len(set(placed))
     if stages % period or placed != placed[:period] * (stages // period):

@@ -26,7 +26,7 @@ def one_f_one_b(
     Raises:
       ScheduleError: two stages on one IPU.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     placed = place(stages, ipus)
     check_own_ipus("1f1b", placed)
     orders: dict[int, list[Run]] = {}

@@ -46,7 +46,7 @@ def from_orders(
         in which IPUs wait for one another.
     """
     check_is(name, str, "the name of a schedule")
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     placed = place(stages, ipus)
     phases = tuple(Phase) if training else (Phase.FORWARD,)
     runs: dict[int, Sequence[Run]] = {}

@@ -56,7 +56,8 @@ def offsets(name: str, stages: int, *, training: bool = True, ipus: Ipus = None)
     Raises:
       ScheduleError: another name.
     """
-    check_sizes(stages, 1)
+    check_is(name, str, "the name of a schedule")
+    check_sizes(stages, 1, training)
     placed = place(stages, ipus)
     word = passed_stages(stages, training)
     if name == "grouped":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.public import lists
-from lowering.schedules.errors import ScheduleError, check_is
+from lowering.schedules.errors import ScheduleError, check_is, shown
 from lowering.schedules.grid import grid
 from lowering.schedules.picture import picture
 from lowering.schedules.task import Groups, Phase
@@ -59,7 +59,7 @@ class Schedule:
             raise ScheduleError(
                 f"{name!r} as the name of a schedule", fix="use one printable line, without `#`"
             )
-        check_sizes(self.stages, self.micro_batches)
+        check_sizes(self.stages, self.micro_batches, self.training)
         if place(self.stages, self.ipus) != self.ipus:
             raise ScheduleError(f"ipus={self.ipus!r}", fix="give a tuple of IPUs for every stage")
         if not isinstance(self.ticks, (tuple, Ticks)):
@@ -97,14 +97,26 @@ class Schedule:
         )
 
 
-def check_sizes(stages: int, micro_batches: int) -> None:
+def check_sizes(stages: int, micro_batches: int, training: bool) -> None:
     """Refuses numbers of stages and micro-batches that no pipeline has.
 
     Raises:
-      ScheduleError: what is no int, below one, or above `MAX_STAGES` or `MAX_MICRO_BATCHES`.
+      ScheduleError: what is no int, below one, or above `MAX_STAGES` or `MAX_MICRO_BATCHES`; or it
+        is not said whether there are backward tasks.
     """
+    check_flag(training, "training")
     check_number(stages, "a schedule of {} stages", MAX_STAGES)
     check_number(micro_batches, "a schedule of {} micro-batches", MAX_MICRO_BATCHES)
+
+
+def check_flag(value: Any, what: str) -> None:
+    """Refuses what is neither True nor False, of Python or NumPy.
+
+    Raises:
+      ScheduleError: it says `what` the value was given as.
+    """
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ScheduleError(f"{what}={shown(value)} for a schedule", fix="give True or False")
 
 
 def check_number(number: Any, what: str, most: int) -> None:
@@ -117,7 +129,7 @@ def check_number(number: Any, what: str, most: int) -> None:
     if value is not None and 1 <= value <= most:
         return
     if value is None:
-        said = repr(number)
+        said = shown(number)
     elif value.bit_length() > 256:  # Python does not print ints with thousands of digits
         said = f"2^{value.bit_length() - 1} and more"
     else:
@@ -135,7 +147,7 @@ def place(stages: int, ipus: Ipus) -> Groups:
         return tuple((stage,) for stage in range(stages))
     entries = _entries(ipus)
     if entries is None or len(entries) != stages:
-        said = repr(ipus) if entries is None else f"{len(entries)} entries of"
+        said = shown(ipus) if entries is None else f"{len(entries)} entries of"
         raise ScheduleError(
             f"{said} `ipus` for {stages} stages", fix="give one entry for every forward stage"
         )
@@ -159,7 +171,7 @@ def _index(value: Any) -> int | None:
     """An int, of Python or NumPy; None for what is none."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
+    except Exception:  # a deleted array raises another error than what is none
         return None
 
 
@@ -167,7 +179,7 @@ def _entries(ipus: Any) -> tuple[Any, ...] | None:
     """What is iterated, but for what is longer than anything can be; None for what cannot."""
     try:
         return tuple(itertools.islice(ipus, MAX_STAGES + 1))
-    except TypeError:
+    except (TypeError, RuntimeError):  # the latter of a deleted array
         return None
 
 

@@ -36,7 +36,7 @@ def sequential(
     Raises:
       ScheduleError: a number of micro-batches that does not fit.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     check_number(batch_serialization, "batch_serialization={}", MAX_MICRO_BATCHES)
     check_multiple("sequential", micro_batches, batch_serialization)
     serial, sets = batch_serialization, micro_batches // batch_serialization

@@ -28,7 +28,7 @@ def zero_bubble(
     Raises:
       ScheduleError: inference, or two stages on one IPU.
     """
-    check_sizes(stages, micro_batches)
+    check_sizes(stages, micro_batches, training)
     if not training:
         raise ScheduleError(
             "inference with the zero-bubble schedule: without a backward pass it has nothing to "

@@ -10,6 +10,8 @@ from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError
 from ipujax.host.elements import iterate
 
+_check = Checks(ConfigTypeError, FeedError)
+
 __all__ = ["BufferDataset"]
 
 
@@ -17,6 +19,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@_check.guard
 class BufferDataset:
     """A data set with a multiple of `buffer_size` elements: those of another, the rest dropped.
 
@@ -41,7 +44,7 @@ class BufferDataset:
                 "callable that gives one"
             )
         self._input = input_dataset
-        self._size = Checks(ConfigTypeError, FeedError).integer(buffer_size, "buffer_size", 1)
+        self._size = _check.integer(buffer_size, "buffer_size", 1)
 
     def __iter__(self) -> Iterator[Any]:
         elements = iterate(self._input)

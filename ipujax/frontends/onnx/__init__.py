@@ -9,9 +9,11 @@ from typing import Any
 
 from ipujax.checks.lines import api_boundary
 from ipujax.errors import MissingExtraError
+from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model
 
 
+@check.guard
 @api_boundary
 def from_onnx(
     model: Any,

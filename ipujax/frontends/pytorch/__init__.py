@@ -8,9 +8,11 @@ from typing import Any
 
 from ipujax.checks.lines import api_boundary
 from ipujax.errors import MissingExtraError
+from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model
 
 
+@check.guard
 @api_boundary
 def from_torch(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:
     """A module of PyTorch as functions of JAX, traced by `torch.export`.

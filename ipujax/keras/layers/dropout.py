@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax import rand_ops
+from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, plain, seed_generator, serializable
 from ipujax.operators.dropout_rate import checked_rate
 
 
+@check.guard
 @serializable
 class Dropout(Layer):
     """Zeroes inputs at random in training, and scales the others so that sums are expected to stay.

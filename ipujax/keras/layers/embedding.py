@@ -26,6 +26,7 @@ _UNSUPPORTED = {
 }
 
 
+@check.guard
 @serializable
 class Embedding(Layer):
     """Looks up rows of a table: `[batch, length]` to `[batch, length, output_dim]`.

@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from ipujax import rnn_ops
+from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
 from ipujax.keras.layers.shared import serializable
 
 
+@check.guard
 @serializable
 class PopnnGRU(Recurrent):
     """A layer of gated recurrent units: `h = z * h + (1 - z) * candidate`.

@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from ipujax import rnn_ops
+from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
 from ipujax.keras.layers.shared import array, serializable
 
 
+@check.guard
 @serializable
 class PopnnLSTM(Recurrent):
     """A layer of long short-term memory: `c = f * c + i * g`, then `h = o * tanh(c)`.

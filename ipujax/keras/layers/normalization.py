@@ -93,6 +93,7 @@ class _ByChannels(_Normalization):
         return super().get_config() | {"channels_axis": self.channels_axis}
 
 
+@check.guard
 @serializable
 class GroupNormalization(_ByChannels):
     """Normalises each example over groups of channels.
@@ -158,6 +159,7 @@ class GroupNormalization(_ByChannels):
         return super().get_config() | own
 
 
+@check.guard
 @serializable
 class InstanceNormalization(_ByChannels):
     """Normalises each channel of each example.
@@ -189,6 +191,7 @@ class InstanceNormalization(_ByChannels):
         return normalization_ops.instance_norm(inputs, self.channels_axis, **self._arguments())
 
 
+@check.guard
 @serializable
 class LayerNormalization(_Normalization):
     """Normalises over the given axes, for each index along the others.

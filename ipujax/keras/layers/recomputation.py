@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax import pipelining_ops
+from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, serializable
 
 
+@check.guard
 @serializable
 class RecomputationCheckpoint(Layer):
     """Gives its inputs, and has recomputation start from them.

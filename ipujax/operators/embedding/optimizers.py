@@ -11,6 +11,7 @@ SGD = "SGD"
 SGD_ACCUMULATED = "SGD+GA"
 
 
+@check.guard
 class HostEmbeddingOptimizerSpec:
     """Stochastic gradient descent, applied at once (seed 001, 18.14.12).
 
@@ -48,6 +49,7 @@ class HostEmbeddingOptimizerSpec:
         return 1
 
 
+@check.guard
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     """Stochastic gradient descent with the summed gradients of several batches.
 

@@ -11,6 +11,7 @@ from jax import lax
 from ipujax.checks.arrays import check
 
 
+@check.guard
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
     """The Gaussian error linear unit (seed 001, 18.14.7; facts nn.gelu_tanh and nn.gelu_erf).
 
@@ -36,6 +37,7 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array
         return jax.nn.gelu(wide, is_approximate).astype(array.dtype)
 
 
+@check.guard
 def swish(x: Any, name: str | None = None) -> jax.Array:
     """The product x sigmoid(x) (seed 001, 18.14.7; fact nn.swish).
 
@@ -54,6 +56,7 @@ def swish(x: Any, name: str | None = None) -> jax.Array:
         return array * jax.nn.sigmoid(array)
 
 
+@check.guard
 def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
     """0.2 x + 0.5, kept between 0 and 1 (seed 001, 18.14.7; the slope is that of Popnn).
 

@@ -16,6 +16,7 @@ from ipujax.operators.random_keys import draw_key
 Candidates = tuple[jax.Array, jax.Array, jax.Array]
 
 
+@check.guard
 def log_uniform_candidate_sampler(
     true_classes: Any,
     num_true: int,

@@ -15,6 +15,7 @@ _NAME = "ctc_beam_search"
 Decoded = tuple[jax.Array, jax.Array, jax.Array]
 
 
+@check.guard
 def ctc_beam_search_decoder(
     logits: Any,
     logits_lengths: Any,
@@ -58,6 +59,7 @@ def ctc_beam_search_decoder(
         return _decoded(what, log_probs, lengths, width, top_paths, blank_index, array.dtype)
 
 
+@check.guard
 def ctc_beam_search_decoder_with_log_probs(
     log_probs: Any,
     input_lengths: Any,

@@ -20,6 +20,7 @@ _NAME = "ctc_loss"
 _Arguments = ParamSpec("_Arguments")
 
 
+@check.guard
 def ctc_loss_v2(
     labels: Any,
     logits: Any,
@@ -64,6 +65,7 @@ def ctc_loss_v2(
         return losses.astype(dtype)
 
 
+@check.guard
 def ctc_loss_with_log_probs(
     labels: Any,
     data: Any,

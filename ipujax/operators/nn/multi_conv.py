@@ -17,6 +17,7 @@ _ATTRIBUTE = marks.MULTI_CONV
 _PLAN_TYPES = ("parallel", "serial")
 
 
+@check.guard
 def multi_conv(
     func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None
 ) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from ipujax.operators.nn.candidates import Candidates, sample
 from ipujax.operators.random_keys import draw_key
 
 
+@check.guard
 def sampled_softmax_loss(
     weights: Any,
     biases: Any,
@@ -69,6 +70,7 @@ def sampled_softmax_loss(
         return -jnp.mean(log_probs[:, : true.shape[1]], axis=1).astype(layer.inputs.dtype)
 
 
+@check.guard
 def nce_loss(
     weights: Any,
     biases: Any,

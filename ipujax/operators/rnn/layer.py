@@ -18,6 +18,7 @@ Initializer = Callable[..., jax.Array]
 Parameters = Mapping[str, jax.Array]
 
 
+@check.guard
 @dc.dataclass(eq=False, repr=False)
 class Layer:
     """What the layers share: their specification, checked, their parameters and their inputs.

@@ -12,7 +12,7 @@ import onnx
 import onnx.helper
 
 from ipujax.checks.lines import api_boundary
-from ipujax.errors import FrontendError, FrontendTypeError, PopARTError
+from ipujax.errors import FrontendError, FrontendTypeError, MissingAttributeError, PopARTError
 from ipujax.frontends.onnx.model import Converted, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
@@ -39,6 +39,7 @@ _LONGEST = 60
 """How much is shown of what is no model."""
 
 
+@check.guard
 class Builder(Attributes, Tensors):
     """Builds a model for a session.
 
@@ -97,7 +98,7 @@ class Builder(Attributes, Tensors):
     def __getattr__(self, name: str) -> Opset:
         number = name.removeprefix("aiOnnxOpset")
         if number == name or not number.isdecimal():
-            raise AttributeError(f"Builder has no attribute {name!r}")
+            raise MissingAttributeError(f"Builder has no attribute {name!r}")
         return self._onnx(name, int(number))
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipujax.errors import MissingAttributeError
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.signatures import Operation, onnx_operations
 from ipujax.popart.checks import check
@@ -35,7 +36,7 @@ class Opset:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operation = self._operations.get(name)
         if operation is None:
-            raise AttributeError(
+            raise MissingAttributeError(
                 f"there is no operator {name!r} in version {self.version} of this domain"
             )
 
@@ -51,7 +52,7 @@ class Opset:
 
         method.__name__ = name
         method.__signature__ = operation.signature  # pyright: ignore[reportFunctionMemberAccess]
-        return method
+        return check.guard(method)
 
     def __str__(self) -> str:
         return f"{self._name}{self.version}"

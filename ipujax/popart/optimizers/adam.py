@@ -21,6 +21,7 @@ _LAMB = (AdamMode.Lamb, AdamMode.LambNoBias)
 _BIASED = (AdamMode.AdamNoBias, AdamMode.LambNoBias)
 
 
+@check.guard
 class Adam(Optimizer):
     """Adam and its kin, with moments `m` and `v` in slots of their own.
 

@@ -19,6 +19,7 @@ _WITH_SECOND = (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta)
 _RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
 
 
+@check.guard
 class Adaptive(Optimizer):
     """Optimizers that divide by what gradients were like so far.
 

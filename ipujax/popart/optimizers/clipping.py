@@ -12,6 +12,7 @@ from ipujax.popart.checks import check
 Named = Mapping[str, jax.Array]
 
 
+@check.guard
 class ClipNormSettings:
     """Clips the gradients of some weights to a norm.
 

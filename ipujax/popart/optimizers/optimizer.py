@@ -60,6 +60,7 @@ class Hyper:
         return not value.constant or value.value != 0
 
 
+@check.guard
 class Optimizer(abc.ABC):
     """An optimizer; its state has the hyperparameters that may change, as data of the program.
 

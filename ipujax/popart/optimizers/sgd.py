@@ -18,6 +18,7 @@ from ipujax.popart.tensor_info import DataType
 _COMBINED, _SEPARATE = "Accl___", "Accl1___"
 
 
+@check.guard
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum `mm`, dampening `dm`, weight decay `wd`.
 
@@ -155,6 +156,7 @@ def _decayed(hyper: Hyper, velocity: Array, weight: Array) -> Any:
     return velocity * hyper("momentum") + pull * weight
 
 
+@check.guard
 class ConstSGD(SGD):
     """`SGD` with values that never change.
 

@@ -11,6 +11,7 @@ Given = Mapping[str, tuple[float, bool]]
 """Values by name, each with whether it is constant."""
 
 
+@check.guard
 class OptimizerValue(NamedTuple):
     """A hyperparameter.
 
@@ -31,6 +32,7 @@ class OptimizerValue(NamedTuple):
         return self.constant
 
 
+@check.guard
 class OptimizerValueMap:
     """A hyperparameter of all weights.
 

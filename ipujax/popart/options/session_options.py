@@ -7,6 +7,7 @@ import difflib
 from typing import Any
 
 from ipujax.distribution.join import here, instance_count
+from ipujax.errors import MissingAttributeError
 from ipujax.popart.checks import check
 from ipujax.popart.options import settings
 from ipujax.popart.options.kinds import (
@@ -151,6 +152,7 @@ _REFUSED: dict[str, Any] = {
 }
 
 
+@check.guard
 class SessionOptions:
     """Options of a session, attributes with the original's names and defaults.
 
@@ -183,11 +185,11 @@ class SessionOptions:
         if name not in self.__dict__:
             near = difflib.get_close_matches(name, self.__dict__, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"SessionOptions has no option {name!r}{hint}")
+            raise MissingAttributeError(f"SessionOptions has no option {name!r}{hint}")
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"SessionOptions has no option {name!r}")
+        raise MissingAttributeError(f"SessionOptions has no option {name!r}")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SessionOptions:
         copied = SessionOptions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from typing import Any
 
+from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
@@ -20,6 +21,7 @@ from ipujax.popart.options.kinds import (
 )
 
 
+@check.guard
 @dc.dataclass
 class TensorLocation:
     """Where tensors are kept; here in the memory of the host's process, whatever it says."""
@@ -48,6 +50,7 @@ class TensorLocation:
         self.replicatedTensorSharding, self.shardingDomain = [*rest, *given[len(rest) :]]
 
 
+@check.guard
 @dc.dataclass
 class TensorLocationSettings:
     """Where a kind of tensors is kept; see `TensorLocation`."""
@@ -61,6 +64,7 @@ class TensorLocationSettings:
             self.location = TensorLocation(self.location)
 
 
+@check.guard
 @dc.dataclass
 class AutomaticLossScalingSettings:
     """Loss scaling that follows the gradients in FLOAT16; the optimizer's must not be constant.
@@ -82,6 +86,7 @@ class AutomaticLossScalingSettings:
     )
 
 
+@check.guard
 @dc.dataclass
 class ExecutionPhaseSettings:
     """Phases that are loaded one after the other; only without them, `phases` below 2, runs."""
@@ -95,6 +100,7 @@ class ExecutionPhaseSettings:
     schedule: ExecutionPhaseSchedule = ExecutionPhaseSchedule.Interleaving
 
 
+@check.guard
 @dc.dataclass
 class BatchSerializationSettings:
     """Splitting along the batch, whose results are the same; it changes nothing."""
@@ -108,6 +114,7 @@ class BatchSerializationSettings:
     batchSchedule: BatchSerializationBatchSchedule = BatchSerializationBatchSchedule.Isomorphic
 
 
+@check.guard
 @dc.dataclass
 class AccumulateOuterFragmentSettings:
     """The order of weight updates; it changes nothing."""
@@ -116,6 +123,7 @@ class AccumulateOuterFragmentSettings:
     excludedVirtualGraphs: list[int] = dc.field(default_factory=list[int])
 
 
+@check.guard
 @dc.dataclass
 class AutodiffSettings:
     """Where the backward pass takes values from; it changes nothing."""
@@ -123,6 +131,7 @@ class AutodiffSettings:
     stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs
 
 
+@check.guard
 @dc.dataclass
 class ReplicatedCollectivesSettings:
     """Which collectives become one; it changes nothing."""
@@ -133,6 +142,7 @@ class ReplicatedCollectivesSettings:
     mergeAllGatherCollectives: bool = False
 
 
+@check.guard
 @dc.dataclass
 class ExperimentalSettings:
     """The original's experiments; `customTransformApplierSettings` must stay empty."""

@@ -22,6 +22,7 @@ from ipujax.poptorch.log import logger
 _MEND = "mend the data set; torch.utils.data.DataLoader alone shows the same"
 
 
+@check.guard
 class AsynchronousDataAccessor:
     """Reads a data set ahead in a thread, while the device works on earlier elements.
 

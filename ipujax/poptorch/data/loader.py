@@ -23,6 +23,7 @@ from ipujax.poptorch.options import Options
 _FORKED = r"os\.fork\(\) was called"  # how JAX begins its warning
 
 
+@check.guard
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch's loader of data, whose batches are what one call of a wrapped model takes.
 

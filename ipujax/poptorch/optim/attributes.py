@@ -15,6 +15,7 @@ from ipujax.poptorch.checks import check
 _IPU = ("ipu_state", "ipu_param")
 
 
+@check.guard
 class VariableAttributes:
     """Which attributes of an optimizer may change while a program is in use.
 
@@ -85,6 +86,7 @@ def taken_by(kind: type[torch.optim.Optimizer], arguments: Mapping[str, Any]) ->
     return given(arguments, inspect.signature(kind).parameters)
 
 
+@check.guard
 class Optimizer(torch.optim.Optimizer):
     """What all optimizers of `poptorch.optim` are, beside being one of torch's.
 

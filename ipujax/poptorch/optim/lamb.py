@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, given
 from ipujax.poptorch.optim.host import direction, stepped
 from ipujax.poptorch.optim.optimizers import MOMENTS
@@ -17,6 +18,7 @@ _DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@check.guard
 class LAMB(Optimizer):
     """Adam with a step as long, for each parameter, as the parameter (You et al., 1904.00962).
 

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, taken_by
 from ipujax.poptorch.optim.host import direction, stepped
@@ -38,6 +39,7 @@ MOMENTS = {
 """What PopTorch adds to optimizers that keep two moments."""
 
 
+@check.guard
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent with momentum, as `torch.optim.SGD`.
 
@@ -100,6 +102,7 @@ class SGD(Optimizer, torch.optim.SGD):
         self._set_own(arguments, self.defaults)
 
 
+@check.guard
 class Adam(Optimizer, torch.optim.Adam):
     """As `torch.optim.Adam`.
 
@@ -148,6 +151,7 @@ class Adam(Optimizer, torch.optim.Adam):
         self._set_own(arguments, self.defaults)
 
 
+@check.guard
 class AdamW(Optimizer, torch.optim.AdamW):
     """As `torch.optim.AdamW`, whose weight decay goes around the moments.
 
@@ -217,6 +221,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         parameter.sub_(group["lr"] * change)
 
 
+@check.guard
 class RMSprop(Optimizer, torch.optim.RMSprop):
     """As `torch.optim.RMSprop`; or as TensorFlow computes it.
 

@@ -18,6 +18,7 @@ from ipujax.poptorch.options.store import OptionsDict
 _REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
 
 
+@check.guard
 class JitOptions(OptionsDict):
     """`Options.Jit`, of the time when PopTorch traced models by TorchScript."""
 
@@ -33,6 +34,7 @@ class JitOptions(OptionsDict):
         return self
 
 
+@check.guard
 class PrecisionOptions(OptionsDict):
     """`Options.Precision`: how numbers are rounded, and which of them are errors."""
 
@@ -105,6 +107,7 @@ class PrecisionOptions(OptionsDict):
         return self
 
 
+@check.guard
 class TrainingOptions(OptionsDict):
     """`Options.Training`: what only a model that trains reads.
 
@@ -177,6 +180,7 @@ class TrainingOptions(OptionsDict):
         return self
 
 
+@check.guard
 class DistributedOptions(OptionsDict):
     """`Options.Distributed`: the part of this process in a run of several.
 

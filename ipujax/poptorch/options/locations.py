@@ -10,6 +10,7 @@ from ipujax.poptorch.options.store import OptionsDict
 _TILES = range(32, 193, 2)
 
 
+@check.guard
 class TensorLocationSettings(OptionsDict):
     """Where one kind of tensors is kept.
 
@@ -53,6 +54,7 @@ class TensorLocationSettings(OptionsDict):
         return self
 
 
+@check.guard
 class TensorLocationOptions(OptionsDict):
     """`Options.TensorLocations`: the places of each kind of tensors.
 

@@ -34,6 +34,7 @@ from ipujax.poptorch.options.system import SystemOptions
 from ipujax.poptorch.strategies import PipelinedExecution
 
 
+@check.guard
 class Options(SystemOptions, HostOptions):
     """How a wrapped model is compiled and run, and how a `DataLoader` puts batches together.
 

@@ -8,6 +8,7 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.options.store import Freezable
 
 
+@check.guard
 class PopartOptions(Freezable):
     """The compiler's switches by name, for those who know them.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses as dc
 
+from ipujax.report.checks import check
 from lowering import machine
 
 
+@check.guard
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Something that takes time.
@@ -32,6 +34,7 @@ class Cost:
     name: str = ""
 
 
+@check.guard
 @dc.dataclass(frozen=True, slots=True)
 class Advice:
     """Something to change.

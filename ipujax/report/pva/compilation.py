@@ -8,7 +8,8 @@ import enum
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from ipujax.errors import UnmodelledError
+from ipujax.errors import OutOfBoundsError, UnmodelledError
+from ipujax.report.checks import check
 from ipujax.report.pva.held import CATEGORIES, LoweredVariable, Variable
 from ipujax.report.pva.programs import Program, below
 from ipujax.report.pva.view import Lazy, View, told
@@ -123,6 +124,7 @@ class Tile(View):
     """What it holds."""
 
 
+@check.guard
 class IPU(View):
     """An IPU of one replica."""
 
@@ -248,7 +250,9 @@ class LivenessProgramStep(View):
         """
         count = len(self._held.report.liveness)
         if not 0 <= ipu < count:
-            raise IndexError(f"there is no IPU {ipu}: the replica has {count}, counted from 0")
+            raise OutOfBoundsError(
+                f"there is no IPU {ipu}: the replica has {count}, counted from 0"
+            )
         return self.notAlwaysLiveMemory if ipu == self.ipu else LiveMemory(self._held)
 
 
@@ -263,6 +267,7 @@ class LoweredVariables(View):
         return list(self._held.lowered(tile))
 
 
+@check.guard
 class CompilationReport(View):
     """One replica's program."""
 

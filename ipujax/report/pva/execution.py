@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+from ipujax.report.checks import check
 from ipujax.report.pva.held import Held
 from ipujax.report.pva.programs import Program, program_of
 from ipujax.report.pva.view import Lazy, View, told
@@ -90,6 +91,7 @@ class Run(View):
         return Lazy(held.report.steps, lambda step: ExecutionStep(held, step), "step")
 
 
+@check.guard
 class ExecutionReport(View):
     """One call, modelled."""
 

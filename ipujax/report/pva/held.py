@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ipujax.errors import OutOfBoundsError
+
 if TYPE_CHECKING:
     from ipujax.report.report import Report
     from lowering import machine
@@ -147,7 +149,7 @@ class Held:
         """
         shape = self.report.memory.tile_peak_bytes.shape
         if not 0 <= tile < shape[0] * shape[1]:
-            raise IndexError(f"tile {tile} of {shape[0] * shape[1]}")
+            raise OutOfBoundsError(f"tile {tile} of {shape[0] * shape[1]}")
         return divmod(tile, shape[1])
 
     def _interval(self, ipu: int, tensor: machine.Lifetime) -> Interval:

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from ipujax.report.checks import check
 from ipujax.report.pva.view import View
 from lowering import machine
 
@@ -34,6 +35,7 @@ _TYPES = {
 """Of nodes of the program tree and of steps, by their kinds."""
 
 
+@check.guard
 class ProgramVisitor:
     """Base of visitors: `program.accept(visitor)` calls `visitor.visit<type>(program)`.
 
@@ -42,6 +44,7 @@ class ProgramVisitor:
     """
 
 
+@check.guard
 @dc.dataclass(frozen=True, kw_only=True)
 class Program(View):
     """A part of the program, or what a step of its execution runs.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ipujax.errors import UnmodelledError
+from ipujax.errors import OutOfBoundsError, UnmodelledError
+from ipujax.report.checks import check
 from ipujax.report.pva.held import Held
 
 S = TypeVar("S")
@@ -17,6 +18,7 @@ def told(find: Callable[[Any], T]) -> T:
     return cast(T, property(find))
 
 
+@check.guard
 class View:
     """A part of a report.
 
@@ -29,6 +31,10 @@ class View:
     """
 
     instead: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check.guard(cls)
 
     def __init__(self, held: Held, *place: int) -> None:
         self._held, self._place = held, place
@@ -58,6 +64,7 @@ class View:
         )
 
 
+@check.guard
 class Lazy(Sequence[T], Generic[S, T]):
     """The entries of another sequence, seen through a function when they are looked at.
 
@@ -83,7 +90,7 @@ class Lazy(Sequence[T], Generic[S, T]):
         if isinstance(index, slice):
             return list(map(self._make, self._source[index]))
         if not -len(self) <= index < len(self):
-            raise IndexError(
+            raise OutOfBoundsError(
                 f"there is no {self._what} {index}: there are {len(self):,}, from 0 on"
             )
         return self._make(self._source[index])
