@@ -149,7 +149,7 @@ def _is_of_guards(code: types.CodeType) -> bool:
 
 def _is_called_by_us() -> bool:
     """Whether code of ours called what is guarded, and may have something of its own to say."""
-    frame = calling_frame(2)
+    frame = calling_frame(1)
     return frame is not None and _is_in(frame.f_code.co_filename, _PACKAGES)
 
 
