@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ipujax.errors import PopTorchError, PopTorchFileError
-from ipujax.host.files import replacing
+from ipujax.host.files import UnfitFileError, reading, replacing
 from ipujax.poptorch.arguments import Arguments
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType
@@ -85,7 +85,10 @@ class Saved:
         check.path(path, "the name of the file")
         try:
             # The file is the user's own, and holds a module of any class.
-            fields = torch.load(path, weights_only=False)
+            with reading(path) as stream:
+                fields = torch.load(stream, weights_only=False)
+        except UnfitFileError as error:
+            raise _foreign(path, str(error)) from error
         except FileNotFoundError as error:
             raise PopTorchFileError(f"there is no file {os.fspath(path)}") from error
         except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError) as error:

@@ -16,6 +16,7 @@ import torch
 
 from ipujax.distribution.join import instance
 from ipujax.errors import PopTorchConfigFileError
+from ipujax.host import files
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
@@ -32,6 +33,8 @@ from ipujax.poptorch.options.popart import PopartOptions
 from ipujax.poptorch.options.switches import check_switches
 from ipujax.poptorch.options.system import SystemOptions
 from ipujax.poptorch.strategies import PipelinedExecution
+
+_MOST_FILE_BYTES = 2**20  # of a file with a call on each line
 
 
 @check.guard
@@ -256,13 +259,12 @@ class Options(SystemOptions, HostOptions):
         Lines that are empty or begin with # are passed over. The name `poptorch` may be used.
 
         Raises:
-          poptorch.options.ConfigFileError: a line is no Python.
+          poptorch.options.ConfigFileError: a line is no Python, or what is there is no text file.
         """
         poptorch = sys.modules["ipujax.poptorch"]  # whose names the file's lines use
 
         check.path(filepath, "filepath")
-        with open(filepath, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        lines = _read_lines(filepath)
         calls = [
             _compiled(line.strip(), number, filepath)
             for number, line in enumerate(lines, 1)
@@ -324,4 +326,14 @@ def _compiled(call: str, number: int, file: Any) -> Any:
         raise PopTorchConfigFileError(
             f"SyntaxError at line {number} of {os.path.basename(file)}: {error.msg}\n> {call}",
             fix="write a method of poptorch.Options and its arguments, as in deviceIterations(4)",
+        ) from None
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        return files.read_bytes(path, _MOST_FILE_BYTES).decode("utf-8").splitlines()
+    except ValueError as error:  # a pipe, a device, a file that is too long, or no text
+        raise PopTorchConfigFileError(
+            f"{path} {error}" if isinstance(error, files.UnfitFileError) else f"{path}: {error}",
+            fix="give a text file with a call of poptorch.Options on each line",
         ) from None

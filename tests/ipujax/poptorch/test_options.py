@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("torch")
 import torch
 
 from ipujax import poptorch
+from ipujax.errors import PopTorchFileError
 from ipujax.poptorch import options as options_module
 from ipujax.poptorch.poptorch_core import _validateOptions
 
@@ -221,6 +223,29 @@ def test_a_file_sets_options(tmp_path) -> None:
         options.loadFromFile(str(file))
     assert "> replicationFactor(2" in str(caught.value)
     assert options.device_iterations == 3  # nothing was set of a file with a wrong line
+
+
+def test_what_is_no_file_of_options_is_refused_at_once(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "long").write_bytes(b"#" * (2**20 + 1))
+    for name, what in (
+        ("pipe", "is a pipe, no regular file"),
+        ("zeros", "is a device, no regular file"),
+        ("bytes", "can't decode"),
+        ("long", "has more than"),
+    ):
+        with pytest.raises(options_module.ConfigFileError, match=what):
+            poptorch.Options().loadFromFile(str(tmp_path / name))
+
+
+def test_what_is_no_file_of_a_model_is_refused_at_once(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name, what in (("pipe", "a pipe"), ("zeros", "a device")):
+        with pytest.raises(PopTorchFileError, match=f"Invalid file .*: it is {what}, no regular"):
+            poptorch.load(str(tmp_path / name))
 
 
 def test_options_as_one_dictionary() -> None:
