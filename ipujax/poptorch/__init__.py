@@ -16,7 +16,7 @@ from ipujax.errors import RecoverableError, UnrecoverableError
 from ipujax.poptorch import _impl as _impl
 from ipujax.poptorch import _logging as _logging
 from ipujax.poptorch import optim, poptorch_core, profiling
-from ipujax.poptorch.absent import autocast, custom_op, fps, nearest
+from ipujax.poptorch.absent import autocast, fps, nearest
 from ipujax.poptorch.attribute import Attribute
 from ipujax.poptorch.blocks import (
     BeginBlock,
@@ -26,6 +26,7 @@ from ipujax.poptorch.blocks import (
     removeBlocks,
 )
 from ipujax.poptorch.control_flow import cond, for_loop
+from ipujax.poptorch.custom_operators import custom_op
 from ipujax.poptorch.data import AsynchronousDataAccessor, DataLoader
 from ipujax.poptorch.devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ipujax.poptorch.enums import (

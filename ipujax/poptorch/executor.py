@@ -22,6 +22,7 @@ from ipujax.poptorch.buffers import check_updatable, own_buffers
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.compilation_bar import compilation_bar
 from ipujax.poptorch.counters import Run, moved_steps
+from ipujax.poptorch.custom_operators import with_replicas
 from ipujax.poptorch.devices import provide
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import as_poptorch
@@ -87,9 +88,10 @@ class PoplarExecutor(Held):
         strategy = self._options._execution_strategy  # pyright: ignore[reportPrivateUsage]
         is_shown = self._options._show_compilation_progress_bar  # pyright: ignore[reportPrivateUsage]
         with compilation_bar(is_shown) as advance, as_poptorch():
-            self._traced = found = traced(
-                self._model, args, kwargs, strategy, training=self.training
-            )
+            with with_replicas(shares.replicas * self._together):
+                self._traced = found = traced(
+                    self._model, args, kwargs, strategy, training=self.training
+                )
             advance()
             provide(shares.replicas, found.staged.ipu_count, self._options, self.training)
             program = self._program_of()

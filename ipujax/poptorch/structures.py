@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from ipujax.poptorch.checks import check
@@ -63,6 +65,30 @@ def flatten(value: Any) -> list[torch.Tensor]:
     elif not isinstance(value, (list, tuple)):
         return []
     return [tensor for entry in value for tensor in flatten(entry)]
+
+
+def strangers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What is in a structure beside tensors and constants, with its place in it.
+
+    Constants are `None`, numbers, texts, dtypes, devices and members of enumerations.
+    """
+    if _parser_of(value) is not None or isinstance(value, _LEAVES):
+        return
+    if isinstance(value, dict):
+        entries: Iterable[tuple[Any, Any]] = cast(dict[Any, Any], value).items()
+    elif isinstance(value, (list, tuple)):
+        entries = enumerate(cast(Iterable[Any], value))
+    else:
+        yield path, value
+        return
+    for key, entry in entries:
+        yield from strangers(entry, f"{path}[{key!r}]")
+
+
+_LEAVES = (
+    torch.Tensor, torch.dtype, torch.device, torch.Size, enum.Enum, type(None), bool, int, float,
+    complex, str, bytes, np.generic,
+)  # fmt: skip
 
 
 def rebuild(structure: Any, tensors: Iterable[Any]) -> Any:

@@ -13,7 +13,7 @@ import torch
 from ipujax.errors import FrontendError, PopTorchError
 from ipujax.frontends.pytorch.backward import BackwardUse
 from ipujax.frontends.pytorch.capture import Captured, captured
-from ipujax.frontends.pytorch.errors import is_users
+from ipujax.frontends.pytorch.errors import is_users, line_of
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.poptorch.buffers import kept_tensors
 from ipujax.poptorch.control_flow import folded
@@ -25,7 +25,7 @@ from ipujax.poptorch.operators import OPERATORS
 from ipujax.poptorch.ops import check_overlaps
 from ipujax.poptorch.stages import Staged, log_places, staged
 from ipujax.poptorch.strategies import PipelinedExecution
-from ipujax.poptorch.structures import flatten, rebuild
+from ipujax.poptorch.structures import flatten, rebuild, strangers
 from ipujax.poptorch.weights import unwatched
 
 
@@ -91,6 +91,7 @@ def traced(
             if _is_of_forward(error.__cause__):
                 raise _of_tensors(error.__cause__) from None
             raise
+    _check_outputs(given[-1], module, forward)
     if not tensors:
         found = dc.replace(found, inputs=(), examples=())
     check_multi_convs(found.graph)
@@ -104,6 +105,20 @@ def traced(
         return Traced(found, placed, given[-1], None)
     loss = loss_of(found.graph, module)
     return Traced(dc.replace(found, trainable=trained_by(found, [loss])), placed, given[-1], loss)
+
+
+def _check_outputs(outputs: Any, module: torch.nn.Module, forward: Any) -> None:
+    """Refuses outputs that would be for ever as they were when the module was traced."""
+    for path, value in strangers(outputs):
+        name, kind = type(module).__name__, type(value).__name__
+        raise PopTorchError(
+            f"output{path} of module {name} is of type {kind}, which is neither a tensor nor a "
+            "constant: forward is called once, to trace it, so that all calls would give the same "
+            "object",
+            where=line_of(forward),
+            fix="return tensors, None, numbers, texts, and lists, tuples and dictionaries of "
+            "these; poptorch.registerCustomArgParser takes types of your own",
+        )
 
 
 _LOGGED = {torch.float16: "Half", torch.float32: "Float", torch.int32: "Int", torch.int64: "Long"}

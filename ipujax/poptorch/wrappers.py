@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from ipujax.distribution.join import instance_count
+from ipujax.frontends.pytorch.errors import scripted
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import OutputMode
+from ipujax.poptorch.errors import as_poptorch
 from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.held import is_trained
 from ipujax.poptorch.options import Options
@@ -126,7 +128,12 @@ def load(
 def _module_of(model: torch.nn.Module | PoplarExecutor) -> torch.nn.Module:
     if isinstance(model, PoplarExecutor):
         return model.model
-    return check.instance(model, torch.nn.Module, "the model", "a torch.nn.Module")
+    module = check.instance(model, torch.nn.Module, "the model", "a torch.nn.Module")
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            with as_poptorch():
+                raise scripted(name, part)
+    return module
 
 
 def _frozen(options: Options | None, usual: OutputMode) -> Options:

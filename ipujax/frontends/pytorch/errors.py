@@ -49,6 +49,18 @@ def untraceable(module: torch.nn.Module, error: Exception) -> FrontendError:
     )
 
 
+def scripted(name: str, part: torch.nn.Module, where: str | None = None) -> FrontendError:
+    """The error of a module, or a part of one, that is TorchScript."""
+    whose = f"module {name!r}" if name else "the module"
+    return FrontendError(
+        f"{whose} ({type(part).__name__}) is TorchScript, of torch.jit.trace, script or load, "
+        "which torch.export cannot trace",
+        where=where,
+        fix="give the torch.nn.Module that it was made of; weights come from a file by "
+        "module.load_state_dict(torch.jit.load(path).state_dict())",
+    )
+
+
 def untraceable_backward(what: str, where: str | None, error: Exception) -> FrontendError:
     """The error of a backward pass of the user's that cannot be traced.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 from torch.utils import _pytree as pytree
 
@@ -16,9 +17,11 @@ from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.frontends.pytorch.capture import Captured, captured_for_any_use
+from ipujax.frontends.pytorch.errors import scripted
 from ipujax.frontends.pytorch.gradients import trained_by
 from ipujax.frontends.pytorch.operators import ATEN
 from ipujax.frontends.pytorch.operators.backward import refuse_derivatives
+from ipujax.frontends.pytorch.schema import is_traced_script
 from ipujax.frontends.pytorch.structures import leaves_of, plain
 from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
@@ -27,6 +30,7 @@ from ipujax.pipelines.places import stage_scope
 def model_of(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:
     """As `from_torch`."""
     check.instance(module, torch.nn.Module, "the module", "a torch.nn.Module")
+    _refuse_scripts(module)
     args = check.sequence(example_args, "example_args")
     check.instance(example_kwargs or {}, Mapping, "example_kwargs")
     args, kwargs = pytree.tree_map(_tensor, (tuple(args), dict(example_kwargs or {})))
@@ -58,6 +62,14 @@ def model_of(module: Any, example_args: Any, example_kwargs: Any = None) -> Mode
     return Model(variables, trainable, function, find_parts)
 
 
+def _refuse_scripts(module: torch.nn.Module) -> None:
+    """Refuses TorchScript; parts that torch.jit.trace has made can be traced again."""
+    for name, part in module.named_modules():
+        is_part = bool(name) and is_traced_script(part)
+        if isinstance(part, torch.jit.ScriptModule) and not is_part:
+            raise scripted(name, part)
+
+
 def named_values(
     found: Captured,
     evaluation: Evaluation,
@@ -78,7 +90,9 @@ def named_values(
     for variable, names in found.names.items():
         values |= dict.fromkeys(names, variables[variable])
     given = zip(found.inputs, leaves, strict=True)
-    return evaluation(found.graph, values | {n: leaf for n, leaf in given if n is not None}, key)
+    values |= {n: leaf for n, leaf in given if n is not None}
+    # Operators promote arrays of JAX, and write to them; those of NumPy know neither.
+    return evaluation(found.graph, {n: jnp.asarray(value) for n, value in values.items()}, key)
 
 
 def variables_after(

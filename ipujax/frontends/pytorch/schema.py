@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 import torch
+from torch.jit._trace import TracedModule
 
 _CONVERSIONS = ("aten.to.", "aten._to_copy.", "aten.type_as.", "aten.view.dtype", "aten.copy_.")
 _DROPOUTS = tuple(
@@ -65,3 +66,8 @@ def is_autocast(node: torch.fx.Node) -> bool:
 def converts(target: Any) -> bool:
     """Whether an operator gives its operand in another dtype."""
     return str(target).startswith(_CONVERSIONS)
+
+
+def is_traced_script(module: torch.nn.Module) -> bool:
+    """Whether `torch.jit.trace` has made a module."""
+    return isinstance(module, TracedModule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -130,3 +131,63 @@ def test_autocast_computes_products_in_the_lower_dtype() -> None:
         assert result.dtype == jnp.float32
         np.testing.assert_allclose(result, wanted.detach(), rtol=1e-2, atol=1e-2)
     np.testing.assert_array_equal(results[0], results[0].astype(jnp.bfloat16))
+
+
+UNARY = (
+    "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad erf erfc exp exp2 expm1 floor "
+    "isfinite isnan lgamma log log10 log1p log2 logical_not neg rad2deg reciprocal round rsqrt sgn "
+    "sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc special.entr special.erfcx "
+    "special.i0 special.i0e special.i1 special.ndtr special.log_ndtr special.xlog1py"
+).split()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_numbers_of_numpy_are_promoted_as_pytorch_promotes(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0, 1, 2], [3, 1, 0]]).to(dtype)
+    functions = []
+    for name in UNARY:
+        function = functools.reduce(getattr, name.split("."), torch)
+        try:
+            function(x)
+        except (RuntimeError, TypeError):  # which PyTorch does not compute of this dtype
+            continue
+        functions.append(function)
+    assert len(functions) > 35
+    model = from_torch(Functions(*functions), (x,))
+    results, _ = model.apply(model.variables, x.numpy())
+    for function, mine in zip(functions, results, strict=True):
+        wanted = function(x)
+        assert mine.dtype == dtype_of(wanted.dtype), function
+        np.testing.assert_allclose(mine, wanted, 1e-5, 1e-6, err_msg=str(function))
+
+
+WRITES: dict[str, Any] = {
+    "index_put": lambda x, i: x.index_put((i,), x.new_ones(3)),
+    "accumulated": lambda x, i: x.index_put((i,), x.new_ones(3), accumulate=True),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:3] * 2),
+    "index_add": lambda x, i: x.index_add(0, i, x[:3]),
+    "index_fill": lambda x, i: x.index_fill(0, i, 7),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x[:3], "amax"),
+    "put": lambda x, i: x.put(i, x[:3, 0]),
+    "scatter": lambda x, i: x.scatter(0, i[:, None], x[:3]),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x[:3]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x[:3], "prod"),
+    "slice_scatter": lambda x, i: x.slice_scatter(x[:2], 0, 1, 3),
+    "select_scatter": lambda x, i: x.select_scatter(x[0], 0, 2),
+    "diagonal_scatter": lambda x, i: x.diagonal_scatter(x[0, :3]),
+    "masked_scatter": lambda x, i: x.masked_scatter(x > 3, x),
+    "masked_fill": lambda x, i: x.masked_fill(x > 3, 1),
+    "take": lambda x, i: x.take(i),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+    "unpool": lambda x, i: torch.diag_embed(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", WRITES)
+def test_arrays_of_numpy_are_written_to(name: str) -> None:
+    x, index = torch.arange(12.0).reshape(4, 3) + 1, torch.tensor([3, 0, 2])
+    model = from_torch(Functions(WRITES[name]), (x, index))
+    results, _ = model.apply(model.variables, x.numpy(), index.numpy().astype(np.int32))
+    np.testing.assert_allclose(results[0], WRITES[name](x, index))

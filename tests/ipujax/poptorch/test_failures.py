@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -122,3 +123,38 @@ def test_what_must_fit_and_does_not_is_not_compiled() -> None:
     expected = module(*batch())[1].item()
     assert training(*batch())[1].item() == pytest.approx(expected)
     assert not torch.equal(module.first.weight, before["first.weight"])
+
+
+class Returning(torch.nn.Module):
+    """Returns something beside its result."""
+
+    def __init__(self, beside: Any) -> None:
+        super().__init__()
+        self.beside = beside
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"out": x + 1, "beside": [self.beside]}
+
+
+@pytest.mark.parametrize("beside", [None, 3, 2.5, True, "a text", torch.float32])
+def test_outputs_that_are_constants_come_back(beside: Any) -> None:
+    out = poptorch.inferenceModel(Returning(beside))(torch.ones(2))
+    assert out["beside"] == [beside]
+
+
+@pytest.mark.parametrize("beside", [object(), {1}, len, np.zeros(2)], ids=str)
+def test_outputs_that_are_neither_tensors_nor_constants_are_refused(beside: Any) -> None:
+    message = r"(?s)output\['beside'\]\[0\] of module Returning.*test_failures.py:\d+"
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.inferenceModel(Returning(beside))(torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_modules_of_torchscript_are_refused() -> None:
+    layer = torch.nn.Linear(2, 2)
+    traced = torch.jit.trace(layer, torch.ones(1, 2))
+    scripted = torch.jit.script(layer)
+    for module in (traced, scripted, torch.nn.Sequential(scripted), torch.nn.Sequential(traced)):
+        for wrap in (poptorch.inferenceModel, poptorch.trainingModel):
+            with pytest.raises(poptorch.Error, match="TorchScript"):
+                wrap(module)

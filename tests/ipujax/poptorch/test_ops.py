@@ -216,3 +216,57 @@ def test_the_decoder_finds_the_most_likely_labels() -> None:
     assert found[2][0, 0, :2].tolist() == [1, 2]
     with pytest.raises(poptorch.Error, match="outside of a wrapped model"):
         Decoder()(likely, torch.tensor([4]))
+
+
+class Collective(torch.nn.Module):
+    """A collective of PopART's of what a replica is given."""
+
+    def __init__(self, name: str, shape: list[int], attributes: Any) -> None:
+        super().__init__()
+        self.arguments = name, shape, attributes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        name, shape, attributes = self.arguments
+        example = [torch.zeros(shape)]
+        return poptorch.custom_op([x], name, "ai.graphcore", 1, example, attributes)[0]
+
+
+ROWS = torch.arange(16.0).reshape(4, 4)
+GROUPING = "__collectiveReplicaGrouping"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "attributes", "wanted"),
+    [
+        ("ReplicatedAllReduce", [1, 4], None, ROWS.sum(0, keepdim=True).expand(4, 4)),
+        ("ReplicatedAllReduce", [1, 4], {"__collectiveOperator": 4}, ROWS[3:].expand(4, 4)),
+        ("ReplicatedAllReduce", [1, 4], {GROUPING: [4, 2, 2]}, (ROWS + ROWS.roll(2, 0))),
+        ("ReplicatedAllGather", [4, 1, 4], None, ROWS[None, :, None].expand(4, 4, 1, 4)),
+        ("ReplicatedAllGather", [2, 4], {GROUPING: [4, 1, 2]}, ROWS[[0, 1, 0, 1, 2, 3, 2, 3]]),
+        ("ReplicatedReduceScatter", [1], None, ROWS.sum(0)),
+        ("ReplicatedReduceScatter", [2], {"__collectiveCommGroup": [2, 2]},
+         torch.cat([ROWS[0, :2] + ROWS[2, :2], ROWS[1, :2] + ROWS[3, :2],
+                    ROWS[0, 2:] + ROWS[2, 2:], ROWS[1, 2:] + ROWS[3, 2:]])),
+    ],
+)  # fmt: skip
+def test_collectives_of_popart_run(name: str, shape: Any, attributes: Any, wanted: Any) -> None:
+    options = poptorch.Options().replicationFactor(4)
+    got = poptorch.inferenceModel(Collective(name, shape, attributes), options)(ROWS)
+    torch.testing.assert_close(got, wanted.reshape(got.shape))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "attributes", "message"),
+    [
+        ("ReplicatedAllGather", [3, 4], None, "its example output has 12"),
+        ("ReplicatedAllReduce", [1, 4], {GROUPING: [4, 3, 2]}, "stride x size divides"),
+        ("ReplicatedAllReduce", [1, 4], {"axis": 1}, "has no attribute 'axis'"),
+        ("ReplicatedAllReduce", [1, 4], {"__collectiveOperator": 11}, "__collectiveOperator is 11"),
+    ],
+)
+def test_wrong_collectives_are_refused(
+    name: str, shape: Any, attributes: Any, message: str
+) -> None:
+    options = poptorch.Options().replicationFactor(4)
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.inferenceModel(Collective(name, shape, attributes), options)(ROWS)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from ipujax.frontends.graphs import Call, Operators
 
@@ -24,7 +25,7 @@ def promoted(function: Callable[..., Any]) -> Callable[..., Any]:
         dtype = call.aval.dtype
 
         def cast(value: Any) -> Any:
-            return value.astype(dtype) if isinstance(value, jax.Array) else value
+            return value.astype(dtype) if isinstance(value, jax.Array | np.ndarray) else value
 
         return function(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
 

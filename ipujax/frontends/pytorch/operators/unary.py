@@ -26,7 +26,7 @@ def absolute(x: jax.Array) -> jax.Array:
     """The absolute value, whose derivative at 0 is 0."""
     if jnp.issubdtype(x.dtype, jnp.floating):
         return x * lax.sign(x)
-    return x if x.dtype == jnp.bool_ else lax.abs(x)
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) or x.dtype == jnp.bool_ else lax.abs(x)
 
 
 # In the dtype of the result, by names that the library has for them.
@@ -56,7 +56,7 @@ _PROMOTED: dict[str, Any] = {
     "log10": jnp.log10,
     "log1p special_log1p": lax.log1p,
     "log2": jnp.log2,
-    "neg negative _neg_view": lax.neg,
+    "neg negative _neg_view": lambda x: x if x.dtype == jnp.bool_ else lax.neg(x),
     "positive": lambda x: x,
     "rad2deg": lambda x: x * (180 / math.pi),
     "reciprocal": lambda x: 1 / x,
