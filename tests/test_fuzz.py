@@ -13,10 +13,13 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
+from ipujax.driver.arguments import Static
 from lowering import compiler
 from tests.fuzz.__main__ import main
 from tests.fuzz.generate import generate
 from tests.fuzz.run import check
+from tests.fuzz.settings import CONTEXTS
+from tests.fuzz.source import Program
 from tests.fuzz.values import FEATURES
 from tests.harness import ROOT
 
@@ -35,7 +38,7 @@ def test_few_programs_from_the_command_line() -> None:
         [sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout
-    assert "4 programs" in ended.stdout.splitlines()
+    assert ended.stdout.splitlines() == ["2 programs", "2 programs"]  # on one device, and on four
 
 
 @pytest.mark.sampled(0, 8)
@@ -74,7 +77,7 @@ def test_a_result_that_is_off_by_a_bit_is_reported(monkeypatch, capsys):
     found = re.search(r"^FAILED: program (\d+) of seed 0, engine fused: difference$", said, re.M)
     assert found
     number = int(found.group(1))
-    assert f"again: python -m tests.fuzz --seed 0 --program {number} --size 4 --without" in said
+    assert f"again: python -m tests.fuzz --seed 0 --program {number} --size 4 --devices 1" in said
     assert "def program(" in said
     assert f"{number + 1} programs" in said.splitlines()  # it stops at the first failure
 
@@ -107,3 +110,27 @@ def test_a_crash_is_reported(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "FAILED: program 0 of seed 0, engine fused: ValueError" in said
     assert "no compiler today" in said
+
+
+def test_what_stands_around_a_program_varies() -> None:
+    programs = [generate(5, index, size=3) for index in range(60)]
+    names = {name for program in programs for name, _ in program.contexts}
+    assert names == set(CONTEXTS)
+    assert {program.copies for program in programs} == {1, 2}
+    assert any(program.cached for program in programs)
+    statics = [program for program in programs if program.statics]
+    assert any(len({*program.statics}) > 2 for program in statics)
+    assert any("replication_index" in program.text() for program in programs)
+
+
+def test_a_static_argument_of_another_type_is_told_apart(monkeypatch) -> None:
+    """A key of equal values alone is found."""
+    monkeypatch.setattr(Static, "key", lambda self, args, kwargs: self.split(args, kwargs)[0])
+    programs = (generate(5, index, size=3) for index in range(60))
+    found = [check(program, ("replay",)) for program in programs if _mixes_ones(program)]
+    assert any(failure is not None and "knob" in failure.message for failure in found)
+
+
+def _mixes_ones(program: Program) -> bool:
+    """Whether a program is called with equal static arguments of several types."""
+    return len({*program.statics} & {"1", "1.0", "True", "np.int8(1)"}) > 1

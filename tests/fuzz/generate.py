@@ -9,6 +9,7 @@ from tests.fuzz import control_flow, effects, queues, refs, transforms
 from tests.fuzz.blocks import fill
 from tests.fuzz.marks import outside, sprinkled
 from tests.fuzz.operations import CONSTANTS
+from tests.fuzz.settings import surround
 from tests.fuzz.source import Line, Program, printed
 from tests.fuzz.values import FEATURES, FLOATS, SHAPES, Context, Draft, Scope, Value, type_of
 
@@ -31,8 +32,10 @@ def generate(
     features = frozenset(FEATURES) - frozenset(without)
     title = f"program {index} of seed {seed}"
     if "queues" in features and chance.random() < 0.08:
-        return queues.generate(title, chance, features)
-    return _function(title, chance, features, size)
+        program = queues.generate(title, chance, features)
+    else:
+        program = _function(title, chance, features, size)
+    return surround(program, random.Random(f"around {seed} {index}"), features)
 
 
 def _function(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses as dc
 import functools
 import linecache
+import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 import ipujax as ipu
+from ipujax.driver import executable_cache
 from tests.fuzz.compare import Outcome, difference
 from tests.fuzz.source import Program
 from tests.numbers import use_ipus
@@ -48,48 +52,82 @@ def check(
       engines: those to run.
       compared: whether `jax.jit` runs it, too, and the outcomes are compared.
     """
-    use_ipus(program.ipus)
-    text = program.text()
+    use_ipus(program.ipus * program.copies)
     wanted: Any = None
     if compared or "jit" in engines:
-        wanted = _attempt("jit", lambda: _run(program.title, text, jax.jit))
+        wanted = _attempt("jit", lambda: _run(program, None))
+    others = [engine for engine in engines if engine != "jit"]
     if isinstance(wanted, Failure):
-        return wanted
-    for engine in (engine for engine in engines if engine != "jit"):
-        compiler = functools.partial(_compiled, engine=engine, donated=program.donated)
-        got = _attempt(engine, functools.partial(_run, program.title, text, compiler))
-        if isinstance(got, Failure):
-            return got
-        found = _compared(program, text, got, wanted) if wanted is not None else None
-        if found:
-            return Failure(engine, "difference", found)
-        if program.inspected:
-            broken = _attempt(engine, functools.partial(_inspect, program.title, text, engine))
-            if isinstance(broken, Failure):
-                return broken
+        if not program.contexts:
+            return wanted
+        for engine in others:  # what JAX refuses in a context, the engines do as well
+            if not isinstance(_attempt(engine, functools.partial(_run, program, engine)), Failure):
+                return Failure(engine, "accepted", wanted.message)
+        return check(dc.replace(program, contexts=()), engines, compared=compared)
+    for engine in others:
+        failure = _checked(program, engine, wanted)
+        if failure is not None:
+            return failure
     return None
 
 
-def _compiled(fn: Any, engine: str, donated: tuple[int, ...]) -> Any:
+def _checked(program: Program, engine: str, wanted: Sequence[Outcome] | None) -> Failure | None:
+    """What is wrong with one engine."""
+    with _cache() if program.cached else contextlib.nullcontext():
+        for _ in range(2 if program.cached else 1):  # then it is loaded
+            got = _attempt(engine, functools.partial(_run, program, engine))
+            if isinstance(got, Failure):
+                return got
+            found = _compared(program, got, wanted) if wanted is not None else None
+            if found:
+                return Failure(engine, "difference", found)
+    if program.inspected:
+        broken = _attempt(engine, functools.partial(_inspect, program, engine))
+        if isinstance(broken, Failure):
+            return broken
+    return None
+
+
+@contextlib.contextmanager
+def _cache() -> Iterator[None]:
+    """In the block, kernels are kept in a folder of its own, as `--executable_cache_path` asks."""
+    names = [f"jax_{name}" for name in ("compilation_cache_dir", *_CACHE_LIMITS)]
+    before = {name: getattr(jax.config, name) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        executable_cache.keep_in(folder)
+        try:
+            yield
+        finally:
+            executable_cache.keep_in(None)
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+
+
+_CACHE_LIMITS = (
+    "persistent_cache_min_compile_time_secs",
+    "persistent_cache_min_entry_size_bytes",
+)
+
+
+def _compiled(program: Program, fn: Any, engine: str | None) -> Any:
+    static: Any = {"static_argnums": program.static} if program.statics else {}
+    if engine is None:
+        return jax.jit(fn, **static)
     # Looked up here and now: whoever replaces the compiler is caught.
-    if donated:
-        return ipu.compile(fn, engine=engine, donate_argnums=donated)
-    return ipu.compile(fn, engine=engine)
+    if program.donated:
+        return ipu.compile(fn, engine=engine, donate_argnums=program.donated, **static)
+    return ipu.compile(fn, engine=engine, **static)
 
 
-def _compared(
-    program: Program, text: str, got: Sequence[Outcome], wanted: Sequence[Outcome]
-) -> str | None:
+def _compared(program: Program, got: Sequence[Outcome], wanted: Sequence[Outcome]) -> str | None:
     noise: list[list[Outcome]] = []
     for number, (mine, right) in enumerate(zip(got, wanted, strict=True)):
         found = difference(mine, right, program.precision)
         if found is None:
             continue
         if not noise:
-            noise = [
-                _run(program.title, text, jax.jit, nudge=(sign, program.precision))
-                for sign in range(1, 5)
-            ]
+            noise = [_run(program, None, nudge=(sign, program.precision)) for sign in range(1, 5)]
         found = difference(mine, right, program.precision, [each[number] for each in noise])
         if found:
             return f"call {number}: {found}"
@@ -114,22 +152,28 @@ def _module(title: str, text: str) -> dict[str, Any]:
 
 
 def _run(
-    title: str,
-    text: str,
-    compiler: Callable[[Any], Any],
-    *,
-    nudge: tuple[int, str] | None = None,
+    program: Program, engine: str | None, *, nudge: tuple[int, str] | None = None
 ) -> list[Outcome]:
-    module = _module(title, text)
+    """What each call of the program does; without an engine, `jax.jit`'s."""
+    module = _module(program.title, program.text())
+    with module["context"]():
+        return _called(program, module, engine, nudge)
+
+
+def _called(
+    program: Program, module: dict[str, Any], engine: str | None, nudge: tuple[int, str] | None
+) -> list[Outcome]:
     fn = module["program"]
-    if compiler is jax.jit:
+    if engine is None:
         fn = module.get("reference", fn)
-    compiled = compiler(fn)
+    compiled = _compiled(program, fn, engine)
     outcomes: list[Outcome] = []
-    for draw in DRAWS:
+    for draw in range(len(program.statics)) if program.statics else DRAWS:
         arguments = module["arguments"](draw)
         if nudge is not None:
-            arguments = jax.tree.map(lambda x: _nudged(x, *nudge), arguments)
+            count = len(program.parameters)
+            nudged = jax.tree.map(lambda x: _nudged(x, *nudge), arguments[:count])
+            arguments = [*nudged, *arguments[count:]]
         with warnings.catch_warnings():  # a program that is random has no use for some arguments
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             results = compiled(*arguments)
@@ -155,12 +199,14 @@ def _nudged(value: Any, sign: int, precision: str) -> Any:
     return (value * factor).astype(value.dtype)
 
 
-def _inspect(title: str, text: str, engine: str) -> None:
+def _inspect(program: Program, engine: str) -> None:
     """What reads a program must not fail on it."""
-    module = _module(title, text)
-    lowered = _compiled(module["program"], engine, ()).lower(*module["arguments"](0))
-    lowered.as_text()
-    executable = lowered.compile()
-    str(executable.report())
-    executable.cost_analysis()
-    executable.memory_analysis()
+    module = _module(program.title, program.text())
+    with module["context"]():
+        kept = dc.replace(program, donated=())
+        lowered = _compiled(kept, module["program"], engine).lower(*module["arguments"](0))
+        lowered.as_text()
+        executable = lowered.compile()
+        str(executable.report())
+        executable.cost_analysis()
+        executable.memory_analysis()

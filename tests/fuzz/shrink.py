@@ -35,6 +35,10 @@ def shrunk(program: Program, failure: Failure, seconds: float) -> Program:
 
 def candidates(program: Program) -> Iterator[Program]:
     """Programs that are a little smaller; many of them do not run."""
+    plain = {"contexts": (), "statics": (), "copies": 1, "cached": False}
+    for name, value in plain.items():
+        if getattr(program, name) != value:
+            yield dc.replace(program, **{name: value})  # pyright: ignore[reportArgumentType]
     for size in (8, 4, 2, 1):
         for start in range(0, len(program.results), size):
             rest = program.results[:start] + program.results[start + size :]

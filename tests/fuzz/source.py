@@ -8,6 +8,7 @@ from textwrap import indent
 from typing import TypeAlias
 
 PRELUDE = """\
+import contextlib
 import functools
 from typing import Any, NamedTuple
 
@@ -116,6 +117,10 @@ class Program:
       precision: the coarsest dtype that the program rounds to.
       replicated: whether a device of more IPUs than the marks use may run replicas.
       inspected: whether its report, text and costs are asked for.
+      contexts: functions of JAX whose contexts it is called in, and their arguments.
+      statics: of each call the value of a static argument, `knob`, the last one; () without.
+      copies: how many times `ipus` its device has.
+      cached: whether what is compiled is kept in a folder, and loaded from there.
     """
 
     title: str
@@ -130,10 +135,22 @@ class Program:
     precision: str = "float32"
     replicated: bool = True
     inspected: bool = False
+    contexts: tuple[tuple[str, str], ...] = ()
+    statics: tuple[str, ...] = ()
+    copies: int = 1
+    cached: bool = False
+
+    @property
+    def static(self) -> tuple[int, ...]:
+        """Which arguments are compile-time constants."""
+        return (len(self.parameters),) if self.statics else ()
 
     def text(self) -> str:
         """The program as a Python module."""
-        lines = [f'"""{self.title}: {self.ipus} IPUs."""\n', PRELUDE]
+        lines = [f'"""{self.title}: {self.ipus * self.copies} IPUs."""\n', PRELUDE]
+        opened = [f"stack.enter_context(jax.{name}({value}))" for name, value in self.contexts]
+        body = "\n".join(["stack = contextlib.ExitStack()", *opened, "return stack"])
+        lines.append(f"\n\ndef context():\n{indent(body, _STEP)}\n\n")
         lines.append(printed(self.constants) if self.constants else "")
         lines.append(f"\n\ndef arguments(draw):\n{indent(self._arguments(), _STEP)}\n")
         body, results = self.body, self.results
@@ -143,7 +160,8 @@ class Program:
             body = (*body, Marked(f"ipu_shard({self.ipus - 1})", (last,)))
             results = (*results, ("last", "last"))
         result = "{" + ", ".join(f'"{name}": {text}' for name, text in results) + "}"
-        head = f"def program({', '.join(self.parameters)}):"
+        knob = ["knob"] if self.statics else []
+        head = f"def program({', '.join([*self.parameters, *knob])}):"
         lines.append("\n" + printed([Define(head, body, result)]))
         if self.reference:
             lines.append("\n\n" + self.reference)
@@ -152,9 +170,11 @@ class Program:
     def script(self) -> str:
         """The module, and what compares it when it is run."""
         return self.text() + _FOOTER.format(
-            ipus=self.ipus,
+            ipus=self.ipus * self.copies,
             reference="reference" if self.reference else "program",
             donated=f", donate_argnums={self.donated}" if self.donated else "",
+            static=f", static_argnums={self.static}" if self.statics else "",
+            calls=max(1, len(self.statics)),
         )
 
     def _arguments(self) -> str:
@@ -163,6 +183,7 @@ class Program:
                 "rng = np.random.default_rng(draw)",
                 "return [",
                 *(f"{_STEP}{text}," for text in self.arguments),
+                *([f"{_STEP}[{', '.join(self.statics)}][draw],"] if self.statics else []),
                 "]",
             ]
         )
@@ -176,9 +197,13 @@ if __name__ == "__main__":
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = {ipus}
     config.configure_ipu_system()
-    print("jit:   ", jax.jit({reference})(*arguments(0)))
-    for engine in ("fused", "replay"):
-        print(f"{{engine + ':':7}}", ipu.compile(program, engine=engine{donated})(*arguments(0)))
+    with context():
+        runs = {{"jit": jax.jit({reference}{static})}}
+        for engine in ("fused", "replay"):
+            runs[engine] = ipu.compile(program, engine=engine{donated}{static})
+        for draw in range({calls}):
+            for name, run in runs.items():
+                print(f"{{name + ':':7}}", run(*arguments(draw)))
     print(seen, noted, heard)
 """
 

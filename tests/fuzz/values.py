@@ -29,6 +29,7 @@ LARGEST = 32  # elements that operations which enlarge may give
 FEATURES = (
     "shards", "replicas", "loops", "transforms", "random", "solves", "callbacks", "refs", "queues",
     "reports", "constants", "replicated-callbacks", "structures", "outside", "donation",
+    "contexts", "static", "cache",
 )  # fmt: skip
 """What `--without` can leave out."""
 
