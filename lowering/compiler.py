@@ -31,6 +31,7 @@ from lowering.passes.keep_stored import keep_stored
 from lowering.passes.load_late import load_late
 from lowering.passes.merge_copies import merge_copies
 from lowering.passes.number_formats import number_formats
+from lowering.passes.open_single_meshes import open_single_meshes
 from lowering.passes.partition import partition
 from lowering.passes.place import line_of_shard, place, shards_used
 from lowering.passes.plan_pipelines import plan_pipelines
@@ -74,7 +75,8 @@ def _lowered(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("discharge_refs", discharge_refs(closed))
     closed = show("drop_idle_loops", drop_idle_loops(closed))
     # Before anything asks on which devices something is: that of JAX's own is no answer.
-    closed = show("drop_shardings", drop_shardings(closed, replicas))
+    closed = show("open_single_meshes", open_single_meshes(closed))
+    closed = show("drop_shardings", drop_shardings(closed))
     # Marks and queues must be at the top level of their bodies before anything looks for them.
     closed = show("inline_calls", inline_calls(closed))
     # Before loops are rebuilt or split: both know conditions of one boolean only.

@@ -14,7 +14,6 @@ from lowering.fusion.flatten_loops import flatten_loops
 from lowering.jaxpr import trace_flat
 from lowering.ops.collectives import axis_of
 from lowering.passes.insert_copies import insert_copies
-from lowering.passes.rewrite import Anywhere
 from lowering.units import IpuId, ValueId
 
 _ONE = IpuId(0)
@@ -113,12 +112,6 @@ class _Fuser:
 
 
 def is_one_kernel(program: ir.Program) -> bool:
-    """Whether a fused program is a single kernel between its copies (or none at all).
-
-    One with a map over a device does not count: it must not run where its arguments happen to be.
-    """
+    """Whether a fused program is a single kernel between its copies (or none at all)."""
     steps = [node for node in program.body.steps if not isinstance(node, ir.Copy)]
-    maps = Anywhere(lambda eqn: eqn.primitive.name == "shard_map")
-    return len(steps) <= 1 and all(
-        isinstance(node, ir.Execute) and not maps(node.kernel.jaxpr.jaxpr) for node in steps
-    )
+    return len(steps) <= 1 and all(isinstance(node, ir.Execute) for node in steps)

@@ -11,26 +11,21 @@ from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
 _PLACES = (jax.sharding.Sharding, jax.Device)
 
 
-def drop_shardings(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
+def drop_shardings(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Removes what says on which JAX devices arrays are, at any depth.
 
-    Before: any jaxpr.
+    Before: no `shard_map` is over a single device.
     After:  no sharding constraint, no transfer to a device, no jit with shardings: none of them
-            changes a number. A `shard_map` over one device is over whichever computes it.
-    Raises: DeviceMeshError: a `shard_map` (as `pmap` is one) over several devices, or on several
-            replicas; values whose types name devices (meshes with axes of type Explicit).
+            changes a number.
+    Raises: DeviceMeshError: a `shard_map` (as `pmap` is one); values whose types name devices
+            (meshes with axes of type Explicit).
     """
     where = Anywhere(_names_devices)
-    _check(closed.jaxpr, where, replicas, "")
+    _check(closed.jaxpr, where, "")
     return rewritten(closed, where, _drop)
 
 
 def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-    if eqn.primitive.name == "shard_map":
-        mesh = eqn.params["mesh"]
-        anywhere = getattr(mesh, "abstract_mesh", mesh)
-        rewriter.keep(eqn.replace(params={**eqn.params, "mesh": anywhere}))
-        return
     body = call_body(eqn)
     if body is None:
         rewriter.trace(eqn, lambda *arrays: arrays)
@@ -58,13 +53,13 @@ def _is_explicit(aval: Aval) -> bool:
     return mesh is not None and jax.sharding.AxisType.Explicit in mesh.axis_types
 
 
-def _check(jaxpr: Jaxpr, where: Anywhere, replicas: int, outer: str) -> None:
+def _check(jaxpr: Jaxpr, where: Anywhere, outer: str) -> None:
     """Refuses what cannot be dropped; `outer` is the line of the equation around the jaxpr."""
     for eqn in jaxpr.eqns:
         line = user_line(eqn) or outer
         if where.inside(eqn):
             for inner in sub_jaxprs(eqn):
-                _check(inner, where, replicas, line)
+                _check(inner, where, line)
         if any(_is_explicit(var.aval) for var in eqn.outvars):
             raise _error(
                 f"`{eqn.primitive.name}` makes a value that is spread over JAX devices by its "
@@ -74,10 +69,7 @@ def _check(jaxpr: Jaxpr, where: Anywhere, replicas: int, outer: str) -> None:
             )
         if eqn.primitive.name == "shard_map":
             size = eqn.params["mesh"].size
-            if size > 1:
-                raise _error(f"`shard_map` (or `pmap`) over a mesh of {size} JAX devices", line)
-            if replicas > 1:
-                raise _error(f"`shard_map` (or `pmap`) on each of {replicas} replicas", line)
+            raise _error(f"`shard_map` (or `pmap`) over a mesh of {size} JAX devices", line)
 
 
 def _error(what: str, line: str, fix: str = "") -> DeviceMeshError:

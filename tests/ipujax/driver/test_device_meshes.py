@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import ipujax as ipu
-from ipujax.errors import DeviceMeshError
 from tests.conftest import RunWithDevices
 from tests.ipujax.feeding import configure
 
@@ -183,8 +182,10 @@ def test_a_map_over_one_device_works(engine: str) -> None:
         np.testing.assert_allclose(ipu.compile(fn, engine=engine)(x), jax.jit(fn)(x), rtol=1e-5)
 
 
-def test_a_map_over_one_device_is_refused_on_several_replicas() -> None:
+@pytest.mark.parametrize("engine", ["auto", "replay"])
+def test_a_map_over_one_device_works_on_several_replicas(engine: str) -> None:
     configure(2)
-    fn = over_one_device(lambda y: y * 2)
-    with pytest.raises(DeviceMeshError, match="each of 2 replicas"):
-        ipu.compile(fn).lower(jnp.arange(4.0))
+    double = over_one_device(lambda y: y * 2)
+    for fn in (double, lambda x: double(x) + ipu.replication_ops.replication_index()):
+        run = ipu.compile(fn, engine=engine)
+        np.testing.assert_array_equal(run(jnp.arange(4.0)), 2 * np.arange(4.0))
