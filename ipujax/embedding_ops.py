@@ -337,7 +337,7 @@ def create_host_embedding(
     what = f"the shape of host embedding `{name}`"
     if not isinstance(shape, Iterable):
         raise check.other_than("a list of two lengths", shape, what)
-    lengths = [check.integer(length, what) for length in shape]
+    lengths = [check.integer(length, what) for length in check.entries(shape, what, most=64)]
     if any(length < 0 for length in lengths):
         raise check.refuse(f"{what} is {lengths}", "give lengths of axes")
     nothing = np.broadcast_to(np.zeros((), _dtype(dtype, name)), lengths)

@@ -89,10 +89,12 @@ class IPUStrategy:
           kwargs: of the function, by name.
         """
         check.function(fn, "fn of IPUStrategy.run")
+        positional = check.sequence(args, "args of IPUStrategy.run")
+        check.instance(kwargs, Mapping, "kwargs of IPUStrategy.run", optional=True)
         key = _identity(fn)
         if key not in self._compiled:
             self._compiled[key] = compile(fn, device=self._strategy.device)
-        return self._compiled[key](*args, **dict(kwargs or {}))
+        return self._compiled[key](*positional, **dict(kwargs or {}))
 
     experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 import inspect
+import itertools
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -121,6 +122,15 @@ class Checks:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise self.other_than(f"an iterable of {of}", value, what)
         return value
+
+    def entries(self, value: Iterable[Any], what: str, most: int = 10_000) -> list[Any]:
+        """The entries of an iterable that may be endless."""
+        entries = list(itertools.islice(value, most + 1))
+        if len(entries) > most:
+            raise self.refuse(
+                f"{what} has more than {most:,} entries", "give a list of those meant"
+            )
+        return entries
 
     def one_of(self, value: Any, choices: Iterable[str], what: str) -> Any:
         """One of several names."""

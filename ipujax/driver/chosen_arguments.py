@@ -77,7 +77,7 @@ def _listed(given: Any) -> list[Any]:
     if given is None:
         return []
     several = isinstance(given, Iterable) and not isinstance(given, str)
-    return list(given) if several else [given]
+    return check.entries(given, "a choice of ipu.compile's arguments") if several else [given]
 
 
 def _check_numbers(parameters: _Parameters, numbers: tuple[int, ...], what: str) -> None:

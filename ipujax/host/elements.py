@@ -186,7 +186,7 @@ class Elements:
         element = next(iterator)
         self._has_keys = any(map(is_key, jax.tree.leaves(element)))
         leaves, structure = jax.tree.flatten(keys_to_words(element))
-        arrays = [np.array(self._array(number, leaf)) for number, leaf in enumerate(leaves)]
+        arrays = [self._copy(number, leaf) for number, leaf in enumerate(leaves)]
         for number, array in enumerate(arrays):
             if not is_number(array.dtype):
                 raise FeedError(
@@ -198,6 +198,17 @@ class Elements:
         avals = [jaxpr.ShapedArray(array.shape, array.dtype) for array in narrow]
         self.form = Form(structure, [array.dtype for array in arrays], avals)
         self._read += 1
+
+    def _copy(self, number: int, leaf: Any) -> np.ndarray:
+        array = self._array(number, leaf)
+        try:
+            return np.array(array)
+        except MemoryError as error:  # a small array that is broadcast to a large shape, say
+            raise FeedError(
+                f"infeed `{self.name}`: leaf {number} of element {self._read} has shape "
+                f"{array.shape} and takes {array.nbytes:,} bytes, more than this machine has",
+                fix="yield the small array, and broadcast it in the loop",
+            ) from error
 
     def _read_rows(self, iterator: Iterator[Any], target: Target, count: int) -> None:
         form = self._known
