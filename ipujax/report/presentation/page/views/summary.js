@@ -166,7 +166,7 @@ function advicePanel(report) {
   );
   const head = element("span", {
     class: "faint",
-    text: "What each takes off the IPU with the fullest tile; of what was not modelled, at most.",
+    text: "What each takes off the IPU with the fullest tile, as modelled.",
   });
   return panel("What would make it fit", [head], element("ul", { class: "advice" }, entries));
 }
