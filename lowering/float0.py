@@ -59,11 +59,11 @@ class _Exchange:
         if not self._has_some(old) and not any(map(is_float0, ends)):
             return closed
         if id(old) not in self._known:
-            self._known[id(old)] = old, self._exchanged(old)
+            self._known[id(old)] = old, self._rewrite_jaxpr(old)
         consts = [_zeros(value) if is_float0(value) else value for value in closed.consts]
         return ClosedJaxpr(self._known[id(old)][1], consts)
 
-    def _exchanged(self, jaxpr: Jaxpr) -> Jaxpr:
+    def _rewrite_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
         names: dict[Var, Var] = {}
 
         def other(atom: Atom) -> Atom:
@@ -75,16 +75,18 @@ class _Exchange:
                 names[atom] = fresh_var(_boolean(atom.aval))
             return names[atom]
 
-        def exchanged(eqn: JaxprEqn) -> JaxprEqn:
-            inner = map_sub_jaxprs(eqn, self)
+        def rewrite_equation(eqn: JaxprEqn) -> JaxprEqn:
+            rewritten = map_sub_jaxprs(eqn, self)
             invars, outvars = list(map(other, eqn.invars)), list(map(other, eqn.outvars))
-            return inner.replace(invars=invars, outvars=outvars, params=_params(inner.params))
+            return rewritten.replace(
+                invars=invars, outvars=outvars, params=_params(rewritten.params)
+            )
 
         return jaxpr.replace(
             constvars=list(map(other, jaxpr.constvars)),
             invars=list(map(other, jaxpr.invars)),
             outvars=list(map(other, jaxpr.outvars)),
-            eqns=list(map(exchanged, jaxpr.eqns)),
+            eqns=list(map(rewrite_equation, jaxpr.eqns)),
         )
 
 

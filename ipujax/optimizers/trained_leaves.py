@@ -199,11 +199,11 @@ def _dtype(leaf: Any) -> Any:
 # --- gradients that belong to variables -----------------------------------------------------------
 
 
-def check_gradients(who: str, gradients: Any, variables: Any) -> None:
+def check_gradients(caller: str, gradients: Any, variables: Any) -> None:
     """Refuses gradients that do not belong to the variables.
 
     Args:
-      who: the optimizer's method, for messages.
+      caller: the optimizer's method, for messages.
       gradients: a pytree; leaves may be None.
       variables: a pytree; None where nobody gave any, which checks nothing.
 
@@ -217,21 +217,21 @@ def check_gradients(who: str, gradients: Any, variables: Any) -> None:
     missing = [name for name in wanted if name not in given]
     foreign = [name for name in given if name not in wanted]
     if missing or foreign:
-        lacks = [f"there is none for {_listed(missing)}"] if missing else []
-        has = [f"there is one for {_listed(foreign)}, which is no variable"] if foreign else []
+        lacks = [f"there is none for {_join_names(missing)}"] if missing else []
+        has = [f"there is one for {_join_names(foreign)}, which is no variable"] if foreign else []
         raise check.refuse(
-            f"{who} was given gradients that do not belong to the variables: "
+            f"{caller} was given gradients that do not belong to the variables: "
             + ", and ".join([*lacks, *has]),
             _BELONG,
         )
     for name, variable in wanted.items():
         if (wrong := _mismatch(given[name], variable)) is not None:
-            raise check.refuse(f"{who} was given {wrong} for variable {name}", _BELONG)
+            raise check.refuse(f"{caller} was given {wrong} for variable {name}", _BELONG)
     if jax.tree.structure(gradients, is_leaf=_is_none) != jax.tree.structure(
         variables, is_leaf=_is_none
     ):
         raise check.refuse(
-            f"{who} was given gradients in containers of other types than the variables': "
+            f"{caller} was given gradients in containers of other types than the variables': "
             f"{jax.tree.structure(gradients)} for {jax.tree.structure(variables)}",
             _BELONG,
         )
@@ -247,12 +247,12 @@ def _by_name(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path) or "the only one": leaf for path, leaf in leaves}
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _mismatch(gradient: Any, variable: Any) -> str | None:
-    """What is wrong with a gradient for a variable; None if nothing is."""
+    """Returns what is wrong with a gradient for a variable; None if nothing is."""
     if gradient is None or variable is None:
         return None
     try:

@@ -25,10 +25,10 @@ def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """
     if replicas == 1:
         return closed
-    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _exchanged)
+    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _put_others)
 
 
-def _exchanged(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+def _put_others(rewriter: Rewriter, eqn: JaxprEqn) -> None:
     if eqn.primitive is lax.clamp_p:
         rewriter.trace(eqn, _clamp)
     else:
