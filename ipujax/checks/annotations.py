@@ -19,7 +19,7 @@ _KINDS_OF_ARRAYS = ("Array", "ndarray", "Tensor")
 
 def misfit(value: Any, annotation: Any, function: Callable[..., Any]) -> str | None:
     """What the value must be by the annotation of a function; None if it may be that."""
-    wanted = _read(annotation, function)
+    wanted = read(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
     return None if fits(value, wanted) else said(wanted)
 
 
@@ -189,13 +189,12 @@ def _same(value: Any, wanted: Any) -> bool:
     return type(value) is type(wanted) and value == wanted
 
 
-def _read(annotation: Any, function: Callable[..., Any]) -> Any:
+def read(annotation: Any, names: dict[str, Any]) -> Any:
     """The type that an annotation names; Any where it names nothing that is there at run time."""
     if annotation is inspect.Parameter.empty:
         return Any
     if not isinstance(annotation, str):
         return annotation
-    names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         return eval(annotation, names)
     except Exception:  # imported for type checkers only

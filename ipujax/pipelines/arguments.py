@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import optax
 from jax.typing import ArrayLike
 
@@ -115,11 +116,22 @@ class OptimizerFunctionOutput:
         if not is_optimizer(opt):
             wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
             raise check.other_than(wanted, opt, "the optimizer of an OptimizerFunctionOutput")
+        if not _is_array(loss):
+            what = "the loss of an OptimizerFunctionOutput"
+            raise check.other_than("a floating-point scalar", loss, what)
         self.opt, self.loss = opt, loss
         self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
         self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
         self.apply_gradients_args = _positional(apply_gradients_args, "apply_gradients")
         self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
+
+
+def _is_array(value: object) -> bool:
+    try:
+        jax.typeof(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _positional(args: Sequence[object] | None, function: str) -> tuple[object, ...]:

@@ -167,6 +167,7 @@ class DataFlow:
         if isinstance(given, Mapping):
             self._anchors = dict(given)
         else:
+            check.instance(anchorReturnType, AnchorReturnType, "anchorReturnType", optional=True)
             kind = anchorReturnType or AnchorReturnType("All")
             names = () if given is None else check.iterable(given, "anchorTensors", "names")
             self._anchors = {check.text(name, "an anchor"): kind for name in names}

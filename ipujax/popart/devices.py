@@ -225,13 +225,18 @@ class DeviceManager:
     def _made(self, kind: DeviceType, options: Mapping[str, Any]) -> DeviceInfo:
         check.instance(options, Mapping, "the options of a device")
         counts = {
-            name: check.integer(int(options[name]), name, at_least=at_least)
+            name: check.integer(_written(options[name]), name, at_least=at_least)
             for name, at_least in (("numIPUs", 1), ("tilesPerIPU", 0))
             if name in options
         }
         never = DeviceConnectionType.Never
         connection = never if kind is DeviceType.OfflineIpu else DeviceConnectionType.Always
         return DeviceInfo(kind, counts.get("numIPUs", 1), connection, counts.get("tilesPerIPU", 0))
+
+
+def _written(count: Any) -> Any:
+    """A count, which the options of devices may have as a text."""
+    return int(count) if isinstance(count, str) and count.isdecimal() else count
 
 
 def provide(

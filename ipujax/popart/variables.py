@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 
+from ipujax.checks.attributes import check_attributes
 from ipujax.popart.checks import check
 from ipujax.popart.numbered import NumberedEnum
 
@@ -31,6 +32,7 @@ class VariableRetrievalMode(NumberedEnum):
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class CommGroup:
     """Groups of replicas; how many there are in one does not count for `All` and `Ungrouped`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -90,5 +91,7 @@ def value_of(given: Any, what: str) -> OptimizerValue:
             float(given[0]) if isinstance(given[0], bool) else given[0]
         )  # nesterov: (True, True)
         number = check.number(first, what, "give a number")
+        if not math.isfinite(number):
+            raise check.refuse(f"{what} is {number}", "give a finite number")
         return OptimizerValue(number, check.flag(given[1], f"{what}: constant"))
     raise check.other_than("a pair of a number and whether it is constant", given, what)

@@ -6,6 +6,7 @@ import copy
 import difflib
 from typing import Any
 
+from ipujax.checks.attributes import checked, kind_of
 from ipujax.distribution.join import here, instance_count
 from ipujax.errors import MissingAttributeError
 from ipujax.popart.checks import check
@@ -152,6 +153,9 @@ _REFUSED: dict[str, Any] = {
 }
 
 
+_DEFAULTS = _ACTING | _WITHOUT_MEANING | _REFUSED
+
+
 @check.guard
 class SessionOptions:
     """Options of a session, attributes with the original's names and defaults.
@@ -178,7 +182,7 @@ class SessionOptions:
     """
 
     def __init__(self) -> None:
-        for name, value in copy.deepcopy(_ACTING | _WITHOUT_MEANING | _REFUSED).items():
+        for name, value in copy.deepcopy(_DEFAULTS).items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -186,7 +190,8 @@ class SessionOptions:
             near = difflib.get_close_matches(name, self.__dict__, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise MissingAttributeError(f"SessionOptions has no option {name!r}{hint}")
-        object.__setattr__(self, name, value)
+        wanted = kind_of(_DEFAULTS[name])
+        object.__setattr__(self, name, checked(value, wanted, f"SessionOptions.{name}", check))
 
     def __getattr__(self, name: str) -> Any:
         raise MissingAttributeError(f"SessionOptions has no option {name!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from typing import Any
 
+from ipujax.checks.attributes import check_attributes
 from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import (
     AccumulateOuterFragmentSchedule,
@@ -22,6 +23,7 @@ from ipujax.popart.options.kinds import (
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class TensorLocation:
     """Where tensors are kept; here in the memory of the host's process, whatever it says."""
@@ -51,6 +53,7 @@ class TensorLocation:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class TensorLocationSettings:
     """Where a kind of tensors is kept; see `TensorLocation`."""
@@ -65,6 +68,7 @@ class TensorLocationSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class AutomaticLossScalingSettings:
     """Loss scaling that follows the gradients in FLOAT16; the optimizer's must not be constant.
@@ -87,6 +91,7 @@ class AutomaticLossScalingSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class ExecutionPhaseSettings:
     """Phases that are loaded one after the other; only without them, `phases` below 2, runs."""
@@ -101,6 +106,7 @@ class ExecutionPhaseSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class BatchSerializationSettings:
     """Splitting along the batch, whose results are the same; it changes nothing."""
@@ -115,6 +121,7 @@ class BatchSerializationSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class AccumulateOuterFragmentSettings:
     """The order of weight updates; it changes nothing."""
@@ -124,6 +131,7 @@ class AccumulateOuterFragmentSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class AutodiffSettings:
     """Where the backward pass takes values from; it changes nothing."""
@@ -132,6 +140,7 @@ class AutodiffSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class ReplicatedCollectivesSettings:
     """Which collectives become one; it changes nothing."""
@@ -143,6 +152,7 @@ class ReplicatedCollectivesSettings:
 
 
 @check.guard
+@check_attributes(check)
 @dc.dataclass
 class ExperimentalSettings:
     """The original's experiments; `customTransformApplierSettings` must stay empty."""

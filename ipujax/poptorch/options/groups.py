@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import torch
 
 from ipujax.distribution.instance import Instance
 from ipujax.distribution.join import instance
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
+from ipujax.poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options.popart import PopartOptions
 from ipujax.poptorch.options.store import OptionsDict
@@ -55,11 +54,13 @@ class PrecisionOptions(OptionsDict):
             )
         return self
 
-    def halfFloatCasting(self, half_float_casting: Any) -> PrecisionOptions:
+    def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> PrecisionOptions:
         """Nothing: float16 beside float32 becomes float32, as in PyTorch.
 
         But products have the dtype of what they are applied to, whatever that of the weights is.
         """
+        kind = HalfFloatCastingBehavior
+        check.instance(half_float_casting, kind, "halfFloatCasting", f"a poptorch.{kind.__name__}")
         logger.warning("[Deprecated] options.Precision.halfFloatCasting() changes nothing.")
         return self
 
