@@ -17,6 +17,7 @@ import dataclasses
 from typing import cast
 
 from ipujax.checks.arguments import Checks
+from ipujax.checks.attributes import check_attributes
 from ipujax.errors import ConfigError, ConfigTypeError
 from ipujax.system.config_enums import (
     DeviceConnectionType,
@@ -72,6 +73,7 @@ def _no_keys() -> collections.defaultdict[str, KeyId]:
 
 
 @_check.guard
+@check_attributes(_check)
 @dataclasses.dataclass
 class VerificationOptions:
     """The key and first id for each kind of data of a program, for verified transfers.

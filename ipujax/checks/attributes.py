@@ -27,9 +27,7 @@ def checked(value: Any, wanted: Any, what: str, check: Checks) -> Any:
     """
     if wanted is bool and type(value) is int and value in (0, 1):
         return bool(value)  # as the original's options took them
-    is_member = isinstance(value, enum.Enum) and wanted in (int, float)
-    is_bool = wanted in (int, float) and type(value).__name__ in ("bool", "bool_")
-    if is_member or is_bool or not annotations.fits(value, wanted):
+    if not annotations.fits(value, wanted) or (wanted in (int, float) and _is_no_number(value)):
         raise check.other_than(annotations.said(wanted), value, what)
     if wanted is int and value < 0:
         raise check.refuse(f"{what} is {value}", "give 0 or more")
@@ -64,13 +62,17 @@ def check_attributes(check: Checks) -> Callable[[type[Owner]], type[Owner]]:
     return decorate
 
 
+def _is_no_number(value: Any) -> bool:
+    return isinstance(value, enum.Enum) or type(value).__name__ in ("bool", "bool_")
+
+
 def _annotated(owner: type) -> list[tuple[str, Any]]:
     return [*inspect.get_annotations(owner).items()]
 
 
 _ALIKE: dict[type, Any] = {
-    str: str | os.PathLike,
+    str: str | os.PathLike[str],
     dict: collections.abc.Mapping,
     list: collections.abc.Sequence,
-    set: collections.abc.Set | collections.abc.Sequence,
+    set: collections.abc.Set[Any] | collections.abc.Sequence[Any],
 }

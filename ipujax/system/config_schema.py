@@ -31,6 +31,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
+from ipujax.checks.annotations import shown
 from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
 from ipujax.system.log import get_logger
 
@@ -145,7 +146,7 @@ class AttributeMetadata:
             raise ConfigTypeError(f"'{self.name}' is a category: it takes no value")
         if not is_instance(value, self._hint):
             raise ConfigTypeError(
-                f"'{self.name}' was given {value!r}, of type {type(value).__name__}, but it must "
+                f"'{self.name}' was given {shown(value)}, of type {type(value).__name__}, but it must "
                 f"be of type {self.type}"
             )
         return True
