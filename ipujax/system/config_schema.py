@@ -146,8 +146,8 @@ class AttributeMetadata:
             raise ConfigTypeError(f"'{self.name}' is a category: it takes no value")
         if not is_instance(value, self._hint):
             raise ConfigTypeError(
-                f"'{self.name}' was given {shown(value)}, of type {type(value).__name__}, but it must "
-                f"be of type {self.type}"
+                f"'{self.name}' was given {shown(value)}, of type {type(value).__name__}, but it "
+                f"must be of type {self.type}"
             )
         return True
 
