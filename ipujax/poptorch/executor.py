@@ -38,7 +38,7 @@ from ipujax.poptorch.programs import (
     training_program,
 )
 from ipujax.poptorch.reductions import reductions_of
-from ipujax.poptorch.saving import Saved
+from ipujax.poptorch.saving import Saved, SavedData
 from ipujax.poptorch.shares import Shares
 from ipujax.poptorch.structures import rebuild
 from ipujax.poptorch.tracing import Traced, traced
@@ -327,11 +327,13 @@ class PoplarExecutor(Held):
     def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
         """Compiles for the arguments that a saved model was compiled for.
 
+        Nothing that the file names is run.
+
         Raises:
           PopTorchFileError: (an `OSError`) no file, or one that holds no model.
         """
         if self._program is None:
-            self._compile(Saved.read(filename).arguments)
+            self._compile(SavedData.read(filename).arguments)
 
 
 def _warn_of_gradients(inputs: Sequence[torch.Tensor]) -> None:

@@ -1,5 +1,8 @@
 """Compiled models in files: what `compileAndExport` writes and `load` reads.
 
+The file is a pickle, as the original's was: `Saved.read` runs what it names, `SavedData.read` does
+not.
+
 A file holds what the program is made of: the module with its weights, the optimizer with its state,
 the options, the forms of the arguments and the state of random numbers. The program itself is made
 of these again; with `enableExecutableCaching`, or `POPTORCH_CACHE_DIR`, nothing is compiled then.
@@ -20,6 +23,7 @@ from ipujax.errors import PopTorchError, PopTorchFileError
 from ipujax.host.files import UnfitFileError, reading, replacing
 from ipujax.poptorch.arguments import Arguments
 from ipujax.poptorch.checks import check
+from ipujax.poptorch.data_only import read_data, weights_of
 from ipujax.poptorch.enums import ConnectionType
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
@@ -101,6 +105,72 @@ class Saved:
             raise _foreign(path, f"has version {version}, and this ipujax reads {_VERSION}")
         fields["arguments"] = Arguments(*fields["arguments"])
         return cls(**fields)
+
+
+@dc.dataclass(frozen=True)
+class SavedData:
+    """What a file holds beside its code: nothing that it names has run.
+
+    Attributes:
+      training, rng_state, mode, arguments: as of `Saved`.
+      weights: of its module, by name; empty if that was not saved.
+    """
+
+    training: bool
+    arguments: Arguments
+    rng_state: list[int] | None
+    mode: bool
+    weights: dict[str, torch.Tensor]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> SavedData:
+        """Reads a file without running anything that it names.
+
+        Raises:
+          PopTorchFileError: (an `OSError`) no file, one that holds no model of PopTorch, or
+            arguments of classes of somebody's.
+        """
+        check.path(path, "the name of the file")
+        try:
+            fields = read_data(path)
+        except FileNotFoundError as error:
+            raise PopTorchFileError(f"there is no file {os.fspath(path)}") from error
+        except (OSError, ValueError) as error:
+            raise _foreign(path, f"cannot be read: {error}") from error
+        if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
+            raise _foreign(path, "holds no model of PopTorch")
+        if fields.get("version") != _VERSION:
+            raise _foreign(path, f"has version {fields.get('version')!r:.50}, not {_VERSION}")
+        try:
+            arguments = Arguments(*fields["arguments"])
+            _check_plain(arguments)
+            state, flags = fields["rng_state"], (fields["training"], fields["mode"])
+            is_state = state is None or isinstance(state, list)
+            if not is_state or not all(type(number) is int for number in state or ()):  # pyright: ignore
+                raise TypeError("its state of random numbers is none")
+            if not all(type(flag) is bool for flag in flags):
+                raise TypeError("its flags are none")
+            weights = dict(weights_of(fields["module"]))
+        except (TypeError, KeyError, ValueError, RecursionError) as error:
+            raise _foreign(path, f"is not understood without its code: {error}") from error
+        return cls(flags[0], arguments, state, flags[1], weights)
+
+
+def _check_plain(value: Any) -> None:
+    """Refuses values of classes that are not looked for.
+
+    Raises:
+      TypeError: such a value.
+    """
+    if isinstance(value, list | tuple):
+        for each in value:  # pyright: ignore[reportUnknownVariableType]
+            _check_plain(each)
+    elif isinstance(value, dict):
+        for key, each in value.items():  # pyright: ignore[reportUnknownVariableType]
+            _check_plain(key)
+            _check_plain(each)
+    elif not isinstance(value, torch.Tensor | int | float | complex | str | None):
+        raise TypeError("its arguments are objects of other classes than tensors and containers")
 
 
 def editable(options: Options, edit: Callable[[Options], Any] | None) -> Options:

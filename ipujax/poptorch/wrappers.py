@@ -17,7 +17,7 @@ from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.held import is_trained
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.switches import log_options
-from ipujax.poptorch.saving import Saved, editable
+from ipujax.poptorch.saving import Saved, SavedData, editable
 
 
 @check.guard
@@ -94,18 +94,33 @@ def inferenceModel(
 
 @check.guard
 def load(
-    filename: str | os.PathLike[str], edit_opts_fn: Callable[[Options], Any] | None = None
+    filename: str | os.PathLike[str],
+    edit_opts_fn: Callable[[Options], Any] | None = None,
+    *,
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> PoplarExecutor:
     """A model that `compileAndExport` or `save` wrote, compiled again.
 
+    The file is a pickle, as the original's: reading it runs whatever code it names, with your
+    rights. For a file that you do not trust, give the `model` yourself: then nothing that the file
+    names is run, only weights, arguments and the state of random numbers are read from it.
+
     Args:
-      filename: the file. It is unpickled, so that it must come from somebody you trust.
-      edit_opts_fn: changes the options before that.
+      filename: the file.
+      edit_opts_fn: changes the options before the model is compiled.
+      model: a module like the one that was saved, which gets the weights of the file; the options
+        are then new ones, for `edit_opts_fn` to change.
+      optimizer: with `model`, what trains it; its state begins anew.
 
     Raises:
       PopTorchFileError: (an `OSError`) no file, or one that holds no model of PopTorch.
       PopTorchError: (a `ValueError`) the file holds no module.
     """
+    if model is not None:
+        return _load_into(model, optimizer, filename, edit_opts_fn)
+    if optimizer is not None:
+        raise check.refuse("load was given an optimizer without a model", "give the model as well")
     saved = Saved.read(filename)
     if saved.module is None:
         wrapper = "trainingModel" if saved.training else "inferenceModel"
@@ -147,3 +162,37 @@ def _frozen(options: Options | None, usual: OutputMode) -> Options:
     own._freeze()  # pyright: ignore[reportPrivateUsage]
     log_options(own.toDict())
     return own
+
+
+def _load_into(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    filename: str | os.PathLike[str],
+    edit_opts_fn: Callable[[Options], Any] | None,
+) -> PoplarExecutor:
+    """A module of the user's with the weights of a file, compiled; nothing of the file runs."""
+    check.instance(model, torch.nn.Module, "model")
+    saved = SavedData.read(filename)
+    if not saved.weights and model.state_dict():
+        raise check.refuse(
+            f"{os.fspath(filename)} holds no weights: it was saved with export_model=False",
+            "wrap the model, then call its loadExecutable(filename)",
+        )
+    try:
+        kept = model.state_dict().keys()
+        model.load_state_dict({name: saved.weights[name] for name in kept if name in saved.weights})
+    except RuntimeError as error:
+        raise check.refuse(
+            f"the weights of {os.fspath(filename)} do not fit the model: {error}",
+            "give a module like the one that was saved",
+        ) from error
+    model.training = saved.mode
+    options = editable(Options(), edit_opts_fn)
+    if saved.training:
+        executor = trainingModel(model, options, optimizer)
+    else:
+        executor = inferenceModel(model, options)
+    executor.loadExecutable(filename)
+    if saved.rng_state is not None:
+        executor.rng_state = saved.rng_state
+    return executor

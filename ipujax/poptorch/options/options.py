@@ -21,6 +21,7 @@ from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 from ipujax.poptorch.log import logger
+from ipujax.poptorch.options.calls import find_method, run_call
 from ipujax.poptorch.options.groups import (
     DistributedOptions,
     JitOptions,
@@ -243,28 +244,42 @@ class Options(SystemOptions, HostOptions):
         """
         try:
             entries = json.loads(string)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise check.refuse(f"options that are no JSON: {error}: {string!r}") from None
         for name, value in check.instance(entries, dict, "JSON options", "an object").items():
-            method: Any = self
-            for part in name.split("."):
-                method = getattr(method, part)
+            method: Any = find_method(self, name.split("."))
+            if method is None:
+                raise check.refuse(f"there is no option {name!r:.100}", "name a method of Options")
             arguments = value if isinstance(value, list) else [value]
             method(*map(_choice, arguments))
         return self
 
-    def loadFromFile(self, filepath: str) -> Self:
+    def loadFromFile(self, filepath: str, *, literals_only: bool = False) -> Self:
         """Sets options from a file with a call on each line, as in `deviceIterations(4)`.
 
         Lines that are empty or begin with # are passed over. The name `poptorch` may be used.
 
+        The lines are run as Python, as in the original: such a file can do whatever you can. For a
+        file that you do not trust, say `literals_only=True`.
+
+        Args:
+          filepath: the file.
+          literals_only: run no Python. Each line must be a call of a method of the options, or of
+            one of their groups, with numbers, texts, lists, dictionaries and PopTorch's enums.
+
         Raises:
+          Error: with `literals_only`, a line is something else.
           poptorch.options.ConfigFileError: a line is no Python, or what is there is no text file.
         """
         poptorch = sys.modules["ipujax.poptorch"]  # whose names the file's lines use
 
         check.path(filepath, "filepath")
         lines = _read_lines(filepath)
+        if check.flag(literals_only, "literals_only"):
+            for number, line in enumerate(map(str.strip, lines), 1):
+                if line and not line.startswith("#"):
+                    run_call(self, line, f"{filepath}:{number}")
+            return self
         calls = [
             _compiled(line.strip(), number, filepath)
             for number, line in enumerate(lines, 1)
