@@ -1,4 +1,4 @@
-"""Regular files that are read: no pipe is waited for, no device asked, and no more taken than fits."""
+"""Regular files that are read: no pipe is waited for, no device asked, no more taken than fits."""
 
 from __future__ import annotations
 
