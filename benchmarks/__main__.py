@@ -19,6 +19,7 @@ MODULES = (
     "pytorch",
     "onnx",
     "engines",
+    "several_ipus",
     "pipeline",
     "processes",
     "modelling",

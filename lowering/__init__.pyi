@@ -64,6 +64,7 @@ from lowering.refs import Ref as Ref
 from lowering.refs import closed_over_refs as closed_over_refs
 from lowering.refs import is_ref as is_ref
 from lowering.structure import structure_key as structure_key
+from lowering.structure import write_contexts as write_contexts
 from lowering.units import HOST as HOST
 from lowering.wide import any_wide as any_wide
 from lowering.wide import has_wide_values as has_wide_values

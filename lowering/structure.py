@@ -77,6 +77,11 @@ def _parameter_key(value: Any) -> Any:
     return type(value), value  # True is not 1
 
 
+def write_contexts(closed: ClosedJaxpr) -> str:
+    """How the equations are configured: what JAX keeps beside their parameters, and prints not."""
+    return " ".join(dict.fromkeys(f"{eqn.primitive.name}:{eqn.ctx}" for eqn in walk(closed)))
+
+
 def may_be_seen(jaxpr: Jaxpr) -> bool:
     """Whether somebody could tell how often a jaxpr runs: effects, callbacks, endless loops."""
     return any(

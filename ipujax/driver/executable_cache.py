@@ -27,7 +27,7 @@ from ipujax.host import files
 from ipujax.system.flags import VARIABLE, flags_key, poplar_flags
 from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, config_key
-from lowering import ir
+from lowering import ir, write_contexts
 
 _lock = threading.Lock()
 _chosen: Path | None = None
@@ -113,7 +113,8 @@ def whole_text(program: ir.Program) -> str:
     kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
     constants = [hashlib.sha256(np.asarray(data).tobytes()) for _, data in program.constants]
     digests = (f"constant {n}: {each.hexdigest()}" for n, each in enumerate(constants))
-    return "\n".join([ir.to_text(program), *(str(each.jaxpr) for each in kernels), *digests])
+    codes = (f"{each.jaxpr}\n{write_contexts(each.jaxpr)}" for each in kernels)
+    return "\n".join([ir.to_text(program), *codes, *digests])
 
 
 def activate() -> bool:

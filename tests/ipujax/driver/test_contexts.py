@@ -226,3 +226,12 @@ for twice in range(2):
             np.testing.assert_array_equal(got, wanted)
 """,
     )
+
+
+def test_fingerprints_of_programs_tell_contexts_apart() -> None:
+    use_ipus(1)
+    run, prints = ipu.compile(normal), []
+    for partitionable in (True, False, True):
+        with jax.threefry_partitionable(partitionable):
+            prints.append(run.lower(X).fingerprint())
+    assert prints[0] == prints[2] != prints[1]
