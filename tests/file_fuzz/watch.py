@@ -24,7 +24,6 @@ _FORBIDDEN = (
     "socket.connect",
     "socket.bind",
     "pickle.find_class",
-    "marshal.loads",
     "ctypes.dlopen",
     "webbrowser.open",
 )
@@ -83,7 +82,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
         _heard.append(f"{event}{arguments!r:.200}")
     elif event == "import" and str(arguments[0]).partition(".")[0] in _IMPORTS:
         _heard.append(f"imported {arguments[0]}")
-    elif event in _CHANGING and not _is_inside(arguments[0]):
+    elif event in _CHANGING and not (_is_below_descriptor(arguments) or _is_inside(arguments[0])):
         _heard.append(f"{event}{arguments!r:.200}")
     elif event == "open" and _opens_for_writing(arguments) and not _is_inside(arguments[0]):
         _heard.append(f"wrote {arguments[0]!r:.200}")
@@ -93,6 +92,11 @@ def _opens_for_writing(arguments: tuple[Any, ...]) -> bool:
     _, mode, flags = arguments
     has_flags = isinstance(flags, int) and bool(flags & _WRITES)
     return has_flags or any(letter in "wax+" for letter in mode or "")
+
+
+def _is_below_descriptor(arguments: tuple[Any, ...]) -> bool:
+    """Whether a name is one in a folder that was opened before."""
+    return type(arguments[-1]) is int and arguments[-1] >= 0
 
 
 def _is_inside(path: Any) -> bool:

@@ -6,13 +6,21 @@ import importlib
 
 from tests.file_fuzz.readers.reader import Reader
 
-_MODULES = {
-    "executable": "executables",
+_PLACES = {
+    "executable": ("executables", "READER"),
+    "checkpoint": ("checkpoints", "READER"),
+    "orbax": ("checkpoints", "ORBAX"),
+    "report": ("texts", "REPORT"),
+    "schedule": ("texts", "SCHEDULE"),
+    "attachment": ("texts", "PROCESS"),
+    "onnx": ("models", "ONNX"),
+    "poptorch": ("models", "POPTORCH"),
 }
-NAMES = tuple(_MODULES)
+NAMES = tuple(_PLACES)
 """All readers."""
 
 
 def reader(name: str) -> Reader:
     """The reader of a name."""
-    return importlib.import_module(f"tests.file_fuzz.readers.{_MODULES[name]}").READER
+    module, variable = _PLACES[name]
+    return getattr(importlib.import_module(f"tests.file_fuzz.readers.{module}"), variable)
