@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from ipujax.errors import IPUError
@@ -22,6 +24,12 @@ OF_A_PROCESS = re.compile(r" at 0x[0-9a-f]+|PyTreeDef\(")
 """What tells a reader nothing: addresses, and how JAX shows structures."""
 
 
+def _deleted() -> jax.Array:
+    array = jax.numpy.ones(3)
+    array.delete()
+    return array
+
+
 BAD: dict[str, Any] = {
     "None": None,
     "text": "x",
@@ -32,6 +40,8 @@ BAD: dict[str, Any] = {
     "list": [],
     "dict": {},
     "list of None": [None],
+    "array": np.ones(2),
+    "deleted array": _deleted(),
 }
 EXCEPTIONS = {
     ("optimizers.apply_gradients", "gradients"): "optax's own functions read them",
@@ -73,6 +83,11 @@ def check(name: str, parameter: str, bad: Any) -> None:
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS[::5])
 def test_an_object_is_refused_with_an_error_of_ours(name: str, parameter: str) -> None:
     check(name, parameter, BAD["object"])
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS[2::9])
+def test_a_deleted_array_is_refused_with_an_error_of_ours(name: str, parameter: str) -> None:
+    check(name, parameter, BAD["deleted array"])
 
 
 @pytest.mark.exhaustive
