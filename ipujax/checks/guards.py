@@ -99,13 +99,15 @@ def _guarded_member(member: Any, name: str, check: Checks) -> Any:
 
 
 def _guarded(function: Callable[..., Any], name: str, check: Checks) -> Callable[..., Any]:
-    if hasattr(function, _IS_GUARDED):
+    if getattr(function, _IS_GUARDED, None) is function:
         return function
     if function.__code__.co_name == _BOUNDARY:  # JAX's stays the outermost: it hides our frames
         from ipujax.checks import lines  # late: it needs JAX
 
         inside = cast(Any, function).__wrapped__
-        return lines.api_boundary(_guarded(inside, name, check))
+        bounded = lines.api_boundary(_guarded(inside, name, check))
+        setattr(bounded, _IS_GUARDED, bounded)
+        return bounded
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +129,7 @@ def _guarded(function: Callable[..., Any], name: str, check: Checks) -> Callable
                 raise
             raise _refused_path(name, error, check) from error
 
-    setattr(guarded, _IS_GUARDED, True)
+    setattr(guarded, _IS_GUARDED, guarded)  # what copies its attributes is not guarded
     if function.__name__ == "__init__":  # Keras reads constructors' parameters past `__wrapped__`
         guarded.__signature__ = inspect.signature(function)  # pyright: ignore[reportAttributeAccessIssue]
     return guarded

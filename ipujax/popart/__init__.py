@@ -17,6 +17,7 @@ from ipujax.errors import MissingAttributeError
 from ipujax.errors import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
+from ipujax.popart.checks import check as _check
 from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
 from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
 from ipujax.popart.data_flow import DataFlow as DataFlow
@@ -365,6 +366,7 @@ defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]
 defaultAiGraphcoreOpset = DEFAULT_OPSETS["ai.graphcore"]
 
 
+@_check.guard
 def getTensorInfo(array: Any) -> TensorInfo:
     """Type and shape of an array."""
     return TensorInfo(array)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 from lowering.places import line_of_file
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.errors import ScheduleError, shown
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, place
 from lowering.schedules.simulate import simulate
@@ -62,7 +62,7 @@ def build(
         return _checked(spec, pipeline)
     if not callable(spec):
         raise ScheduleError(
-            f"{spec!r} as a schedule",
+            f"{shown(spec)} as a schedule",
             fix="give a Schedule or a function of the numbers of stages and micro-batches",
         )
     keywords = {"training": training, "ipus": pipeline.get("ipus"), "io_tiles": io_tiles}
@@ -120,7 +120,7 @@ def _as_schedule(made: Any, name: str, pipeline: _Pipeline) -> Schedule:
     elif isinstance(made, Iterable):
         orders = map(_tasks, cast(Iterable[Any], made))
     else:
-        raise ScheduleError(f"it gave {made!r}", fix=f"give {_RESULTS}")
+        raise ScheduleError(f"it gave {shown(made)}", fix=f"give {_RESULTS}")
     return from_orders(name, orders, **pipeline)
 
 
@@ -128,7 +128,9 @@ def _tasks(order: Any) -> Iterable[Any]:
     if isinstance(order, str):  # labels apart by spaces
         return order.split()
     if isinstance(order, Task) or not isinstance(order, Iterable):
-        raise ScheduleError(f"it gave {order!r} as the order of an IPU", fix=f"give {_RESULTS}")
+        raise ScheduleError(
+            f"it gave {shown(order)} as the order of an IPU", fix=f"give {_RESULTS}"
+        )
     return cast(Iterable[Any], order)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lowering.schedules.errors import ScheduleError, check_is
+from lowering.schedules.errors import ScheduleError, check_is, shown
 from lowering.schedules.task import Groups, Task
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
     stages, the stage comes first: `2F3`. What is too wide or too high is left out in the middle.
     """
     if not hasattr(schedule, "ticks"):
-        raise ScheduleError(f"{schedule!r} as a schedule to draw", fix="give a Schedule")
+        raise ScheduleError(f"{shown(schedule)} as a schedule to draw", fix="give a Schedule")
     check_is(first, int, "the first tick")
     if last is not None:
         check_is(last, int, "the last tick")

@@ -104,7 +104,10 @@ def _by_ipu(name: str, orders: Orders, ipus: Groups) -> dict[int, Iterable[Any]]
             )
         return {ipu: by_ipu[ipu] for ipu in used}
     check_is(orders, Iterable, "what gives the orders")
-    listed = list(itertools.islice(orders, len(used) + 1))
+    try:
+        listed = list(itertools.islice(orders, len(used) + 1))
+    except RuntimeError as error:  # of a deleted array
+        raise ScheduleError(f"{name}: no orders can be read: {error}", fix="give lists") from None
     for order in listed:
         check_is(order, Iterable, "the order of an IPU")
     if len(listed) != len(used):

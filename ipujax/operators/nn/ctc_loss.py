@@ -114,10 +114,11 @@ def _deprecated(
 ) -> Callable[_Arguments, jax.Array]:
     """What the original had under another name: it warns, and does what its successor does."""
 
+    @check.guard
     @functools.wraps(successor)
     def loss(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> jax.Array:
         instead = f"nn_ops.{name} is deprecated; use nn_ops.{successor.__name__}"
-        warnings.warn(instead, DeprecationWarning, stacklevel=2)
+        warnings.warn(instead, DeprecationWarning, stacklevel=3)
         return successor(*args, **kwargs)
 
     loss.__name__ = loss.__qualname__ = name
