@@ -24,12 +24,15 @@ from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check
 from ipujax.keras.functions import Function, report
 from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options
+from ipujax.keras.queue_options import set_infeed_queue_options, set_outfeed_queue_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
 from ipujax.keras.strategy import current
 
 METHODS = (
     set_gradient_accumulation_options,
     set_pipelining_options,
+    set_infeed_queue_options,
+    set_outfeed_queue_options,
     get_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,

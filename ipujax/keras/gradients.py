@@ -11,6 +11,7 @@ import optax
 
 from ipujax.keras.checks import check
 from ipujax.training.state import Tree
+from lowering import ops
 
 Arrays = list[jax.Array]
 
@@ -77,6 +78,26 @@ class Update:
             return [variable.value for variable in own.variables]
 
         return optax.GradientTransformation(init, update)
+
+
+def keep_state_between_updates(
+    optimizer: optax.GradientTransformation, storage: ops.Storage, name: str | None
+) -> optax.GradientTransformation:
+    """Has an optimizer's state wait somewhere else while gradients are accumulated.
+
+    Args:
+      optimizer: of the model.
+      storage: where its state is between two updates.
+      name: a named scope for what an update computes.
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        with jax.named_scope(name) if name else contextlib.nullcontext():
+            loaded = jax.tree.map(lambda leaf: ops.load(leaf, storage), state)
+            news, state = optimizer.update(updates, loaded, params)
+            return news, jax.tree.map(lambda leaf: ops.store(leaf, storage), state)
+
+    return optax.GradientTransformation(optimizer.init, update)
 
 
 @contextlib.contextmanager

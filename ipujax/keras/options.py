@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import optax
 
 from ipujax import pipelining_ops
+from ipujax.errors import OptimizerError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.gradient_accumulation import parse_reduction_method
 from ipujax.keras.stages import recompile
+from ipujax.optimizers import GradientAccumulationOptimizerV2
+from ipujax.optimizers.accumulation import storage_of
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.values import check
+from lowering import ops
 
 _PIPELINING = "_ipu_pipelining_options"
 _ACCUMULATION = "_ipu_gradient_accumulation_options"
@@ -39,10 +44,30 @@ class GradientAccumulationOptions:
     Attributes:
       gradient_accumulation_steps_per_replica: batches of one replica per weight update.
       reduction_method: of their gradients.
+      arguments: further arguments of `GradientAccumulationOptimizerV2`, by name.
     """
 
     gradient_accumulation_steps_per_replica: int = 1
     reduction_method: Reduction = Reduction.MEAN
+    arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+
+    @property
+    def storage(self) -> ops.Storage:
+        """Where the optimizer's variables are between two updates."""
+        offload = self.arguments.get("offload_weight_update_variables")
+        is_sharded = self.arguments.get("replicated_optimizer_state_sharding", False)
+        sharded = bool(offload if is_sharded is None else is_sharded)
+        return storage_of(offload, sharded, OptimizerError)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the accumulators, or a function from a variable to one."""
+        return self.arguments.get("dtype")
+
+    @property
+    def name(self) -> str | None:
+        """A named scope for what an update computes."""
+        return self.arguments.get("name")
 
 
 @dc.dataclass(frozen=True)
@@ -82,13 +107,6 @@ def check_options(model: Any, *, is_pipelined: bool) -> None:
       PipelineError: (a `ValueError`) there are such.
     """
     pipelining = pipelining_options(model)
-    if not is_pipelined and pipelining != PipeliningOptions():
-        raise check.refuse(
-            f"set_pipelining_options was called for model {model.name!r}, which has no pipeline "
-            "stages",
-            "give its layers stages by PipelineStage or set_pipeline_stage_assignment; without "
-            "a pipeline, gradients are accumulated by set_gradient_accumulation_options",
-        )
     if not is_pipelined:
         return
     if gradient_accumulation_options(model) != GradientAccumulationOptions():
@@ -110,8 +128,12 @@ def set_gradient_accumulation_options(
     model: Any,
     gradient_accumulation_steps_per_replica: int | None = None,
     gradient_accumulation_reduction_method: Any = "mean",
+    **gradient_accumulation_optimizer_kwargs: Any,
 ) -> None:
     """Has a model that is no pipeline update its weights once in several batches.
+
+    Meanwhile the optimizer's variables wait in remote memory, unless
+    `offload_weight_update_variables=False`.
 
     Args:
       model: the model.
@@ -119,17 +141,24 @@ def set_gradient_accumulation_options(
         what was set before, 1 at first.
       gradient_accumulation_reduction_method: what becomes of their gradients: a
         `GradientAccumulationReductionMethod` or its name.
+      gradient_accumulation_optimizer_kwargs: further arguments of
+        `GradientAccumulationOptimizerV2`: `offload_weight_update_variables`,
+        `replicated_optimizer_state_sharding`, `dtype` and `name`; they take the place of those
+        given before.
 
     Raises:
-      PipelineError: (a `ValueError`) a number below 1.
-      PipelineTypeError: (a `TypeError`) no integer.
-      OptimizerError: (a `ValueError`) an unknown method; `OptimizerTypeError` for another type.
+      PipelineError: (a `ValueError`) a number below 1, or an argument that Keras sets.
+      PipelineTypeError: (a `TypeError`) no integer, or an argument that the optimizer does not
+        have.
+      OptimizerError: (a `ValueError`) an unknown method, state sharded but not offloaded;
+        `OptimizerTypeError` for arguments of a wrong type.
     """
     before = gradient_accumulation_options(model)
     steps = _steps(gradient_accumulation_steps_per_replica)
     changed = GradientAccumulationOptions(
         before.gradient_accumulation_steps_per_replica if steps is None else steps,
         parse_reduction_method(gradient_accumulation_reduction_method),
+        _check_optimizer_arguments(gradient_accumulation_optimizer_kwargs),
     )
     object.__setattr__(model, _ACCUMULATION, changed)
     recompile(model)
@@ -143,7 +172,7 @@ def set_pipelining_options(
     gradient_accumulation_reduction_method: Any = "mean",
     **pipelining_kwargs: Any,
 ) -> None:
-    """Says how a pipelined model runs.
+    """Says how a model runs once it is pipelined; without stages nothing of it acts.
 
     Args:
       model: the model.
@@ -192,6 +221,32 @@ def _mapping(mapping: Any) -> tuple[int, ...] | None:
         return None
     entries = check.sequence(mapping, "device_mapping", "integers")
     return tuple(check.integer(entry, "an entry of device_mapping", -1) for entry in entries)
+
+
+def _check_optimizer_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuses what a gradient accumulation optimizer does not take, or does not take from here."""
+    optimizer = GradientAccumulationOptimizerV2
+    renamed = {**_RENAMED, "num_mini_batches": _RENAMED["gradient_accumulation_count"]}
+    known = inspect.signature(optimizer).parameters
+    for name in arguments:
+        if name in renamed:
+            raise check.refuse(
+                f"{name} is an argument of {optimizer.__name__} that Keras sets",
+                f"give {renamed[name]} instead",
+            )
+        if name == "opt":
+            raise check.refuse(
+                f"opt is an argument of {optimizer.__name__} that Keras sets by itself",
+                "give the optimizer to compile",
+            )
+        if name not in known:
+            raise check.refuse_type(
+                f"set_gradient_accumulation_options and {optimizer.__name__} have no argument "
+                f"{name}",
+                "see the arguments of ipu.optimizers.GradientAccumulationOptimizerV2",
+            )
+    optimizer(optax.identity(), 1, **arguments)
+    return dict(arguments)
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:

@@ -20,9 +20,11 @@ from ipujax.frontends.keras_backend import keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_share, check_shares
-from ipujax.keras.gradients import Update
+from ipujax.keras.gradients import Update, keep_state_between_updates
 from ipujax.keras.instances import agree_on_batches, of_the_chief
 from ipujax.keras.mode import Arrays, Mode, State
+from ipujax.keras.options import gradient_accumulation_options
+from ipujax.keras.queue_options import prefetch_depth
 from ipujax.system.log import get_logger
 from ipujax.training import (
     Inference,
@@ -178,6 +180,7 @@ class Program(abc.ABC):
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
             "state_reduction": self.reduced if mode.all_replicas > 1 else None,
             "device": mode.device,
+            "prefetch_depth": prefetch_depth(mode.model),
             "alone": mode.is_alone,
             "name": f"{mode.model.name}_{mode.kind}",
             "names": self.carried(mode.names_of_state),
@@ -258,8 +261,17 @@ class SharedUpdates(Program):
             kept, (gradients, said, metrics) = apart(state[0], trained, optimizer, state[1], batch)
             return gradients, StepOutput(send=said, state=(kept, metrics))
 
-        model, options = SelfDifferentiating(gradients), self.training_options
-        return Training(model, update.optimizer(), accumulation=micro_batches, **options)
+        accumulates = gradient_accumulation_options(self.mode.model)
+        optimizer = update.optimizer()
+        if self.mode.accumulation > 1:
+            optimizer = keep_state_between_updates(optimizer, accumulates.storage, accumulates.name)
+        return Training(
+            SelfDifferentiating(gradients),
+            optimizer,
+            accumulation=micro_batches,
+            accumulation_dtype=accumulates.dtype,
+            **self.training_options,
+        )
 
     def carried(self, state: State) -> TrainState:
         """As `Program.carried`."""
