@@ -34,12 +34,14 @@ class IPUEstimator(Estimator):
     compiled once. The state is in checkpoints of `model_dir`: the three methods begin with the
     newest, `train` writes them.
 
-    * `train(input_fn, hooks=None, steps=None, max_steps=None)` calls `input_fn` anew and begins
-      with its first element. Only where the newest checkpoint was written inside a training whose
-      process died does it go on with the element after those that the checkpoint has seen. It
-      makes `steps` more steps, or trains until there are `max_steps` (rounded up to whole device
-      loops), or until the data ends. The mean loss of a device loop is logged by absl with INFO
-      severity, and written for TensorBoard where the extra `tensorboard` is installed.
+    * `train(input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None)` calls
+      `input_fn` anew and begins with its first element. Only where the newest checkpoint was
+      written inside a training whose process died does it go on with the element after those that
+      the checkpoint has seen. It makes `steps` more steps, or trains until there are `max_steps`
+      (rounded up to whole device loops), or until the data ends. `saving_listeners` are told of
+      each checkpoint, as `ipu_session_run_hooks.CheckpointSaverListener` says. The mean
+      loss of a device loop is logged by absl with INFO severity, and written for TensorBoard where
+      the extra `tensorboard` is installed.
     * `evaluate(input_fn, steps=None, hooks=None, checkpoint_path=None, name=None)` gives the
       metrics, `loss` and `global_step`, NumPy scalars.
     * `predict(input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
@@ -66,7 +68,8 @@ class IPUEstimator(Estimator):
       params: a dict for the user's functions.
       warm_start_from: the path of a checkpoint whose variables to begin with, as long as there is
         none in `model_dir`.
-      train_batch_size: over all replicas and workers; the part of one is `params["batch_size"]`.
+      train_batch_size: over all replicas and workers; the part of one is `params["batch_size"]`,
+        for which `input_fn` must take `params`.
       eval_batch_size: the same, to evaluate.
       predict_batch_size: the same, to predict.
       init_fn: `init_fn(key, features)` gives the variables, a pytree, or `(variables, state)`; for
@@ -91,6 +94,13 @@ class IPUEstimator(Estimator):
         *,
         init_fn: Callable[..., Any] | None = None,
     ):
+        for name, size in {
+            "train_batch_size": train_batch_size,
+            "eval_batch_size": eval_batch_size,
+            "predict_batch_size": predict_batch_size,
+        }.items():
+            if size is not None:
+                check.integer(size, name, at_least=1)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,

@@ -16,6 +16,7 @@ Source: TensorFlow API, Run configs.
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 import os
 from typing import Any
 
@@ -278,6 +279,11 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None:
                 _check.integer(value, name, at_least=least)
+        if not -(2**63) <= (self.tf_random_seed or 0) < 2**63:
+            raise _check.refuse(
+                f"tf_random_seed is {self.tf_random_seed}, which has more than 64 bits",
+                "give a smaller number",
+            )
         if self.save_checkpoints_secs is not None:
             _seconds(self.save_checkpoints_secs, "save_checkpoints_secs")
             if self.save_checkpoints_steps is not None:
@@ -308,6 +314,6 @@ def _seconds(value: Any, what: str) -> float:
     """A number of seconds or hours, from 0 on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _check.other_than("a number", value, what)
-    if not value >= 0:
-        raise _check.refuse(f"{what} is {value}", "give 0 or more")
+    if not 0 <= value < math.inf:
+        raise _check.refuse(f"{what} is {value}", "give a finite number, 0 or more")
     return value

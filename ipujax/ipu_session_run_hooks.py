@@ -4,12 +4,14 @@ from ipujax.estimators.hooks import Session as Session
 from ipujax.estimators.hooks import SessionRunContext as SessionRunContext
 from ipujax.estimators.hooks import SessionRunHook as SessionRunHook
 from ipujax.estimators.hooks import SessionRunValues as SessionRunValues
+from ipujax.estimators.listeners import CheckpointSaverListener as CheckpointSaverListener
 from ipujax.estimators.logging_hook import IPULoggingTensorHook as IPULoggingTensorHook
 from ipujax.estimators.more_hooks import EarlyStoppingHook as EarlyStoppingHook
 from ipujax.estimators.more_hooks import ProfilerHook as ProfilerHook
 from ipujax.estimators.more_hooks import StopAtStepHook as StopAtStepHook
 
 __all__ = [
+    "CheckpointSaverListener",
     "EarlyStoppingHook",
     "IPULoggingTensorHook",
     "ProfilerHook",

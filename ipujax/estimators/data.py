@@ -21,7 +21,16 @@ def elements_of(input_fn: Any, mode: str, settings: Settings) -> Iterator[Any]:
         "config": settings.config,
         "input_context": settings.workers_of(mode).context,
     }
-    data = ByName(input_fn, "input_fn", offered)(**offered)
+    function = ByName(input_fn, "input_fn", offered)
+    size = settings.batch_sizes.get(mode)
+    if size is not None and not function.takes("params"):
+        raise check.refuse(
+            f"the batch size of mode {mode!r} is {size}, and input_fn takes no params, which would "
+            "tell it: the batch size acts on nothing",
+            "take `params` in input_fn and batch by params['batch_size'], or leave the batch size "
+            "out",
+        )
+    data = function(**offered)
     if data is None or isinstance(data, (tuple, int, float, str, bytes)):
         raise check.refuse(
             f"input_fn returns {data!r:.60}, which is no data set",

@@ -20,6 +20,11 @@ from ipujax.estimators.export import receivers_of, write, zeros
 from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.hooks import HookCallback, SessionRunHook
 from ipujax.estimators.journal import Journal, write_scores
+from ipujax.estimators.listeners import (
+    CheckpointSaverListener,
+    check_saves,
+    checked_listeners,
+)
 from ipujax.estimators.mode import Mode, Settings
 from ipujax.estimators.predictions import examples, features_of, of_keys
 from ipujax.estimators.saver import Saver
@@ -137,16 +142,11 @@ class Estimator(abc.ABC):
         hooks: Sequence[SessionRunHook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
     ) -> Any:
         """Trains from the newest checkpoint on; see the class."""
-        own = checked_hooks(hooks, "hooks")
-        if saving_listeners:
-            raise check.refuse(
-                "saving_listeners are not called: checkpoints are whole files, and nothing can be "
-                "added to one",
-                "use a hook, whose after_run and end see the session's state",
-            )
+        own, listeners = checked_hooks(hooks, "hooks"), checked_listeners(saving_listeners)
+        check_saves(listeners, self.config)
         if steps is not None and max_steps is not None:
             raise check.refuse("both steps and max_steps are given", "give one of them")
         check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
@@ -166,7 +166,7 @@ class Estimator(abc.ABC):
                 Journal(mode, self.config, events, data.first()) as journal,
             ):
                 told = HookCallback(lambda: [*own, *mode.hooks], events)
-                saver = Saver.of(self.config, self._folder, mode, data)
+                saver = Saver.of(self.config, self._folder, mode, data, listeners, events)
                 callbacks = [mode, journal, told, Agreement(mode.workers), saver]
                 state = mode.loop.fit(state, data, self._loop_steps(mode, left), callbacks)
             self._beginning.remember(self._folder.agreed(), mode.users(state))

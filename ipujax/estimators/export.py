@@ -15,6 +15,7 @@ from ipujax.driver.compiler import compile
 from ipujax.estimators.checks import check
 from ipujax.estimators.mode import Mode
 from ipujax.estimators.model_fn import body_arguments
+from ipujax.estimators.spec import ModeKeys
 from ipujax.host import files
 from ipujax.training import TrainState
 from ipujax.training.state import Tree
@@ -65,7 +66,7 @@ def write(
       The folder.
     """
     compiled = {
-        name: _compile(mode.function(state), mode.options["device"], structs)
+        name: _compile(name, mode.function(state), mode.options["device"], structs)
         for name, (mode, state, structs) in programs.items()
     }
     path = _new_name(os.fspath(check.path(base, "export_dir_base")))
@@ -83,9 +84,18 @@ def write(
     return path
 
 
-def _compile(function: Callable[..., Tree], device: str, structs: Tree) -> Any:
+def _compile(mode: str, function: Callable[..., Tree], device: str, structs: Tree) -> Any:
     args, named = body_arguments(structs)
-    return compile(function, device=device, name="serving").lower(*args, **named).compile()
+    try:
+        return compile(function, device=device, name="serving").lower(*args, **named).compile()
+    except Exception as error:
+        if mode == ModeKeys.PREDICT or len(args) > 1:
+            raise
+        raise check.refuse(
+            f"the receiver function of mode {mode!r} gives features and no labels, and the model "
+            f"fails without them: {type(error).__name__}: {error}",
+            "return (features, labels) from it, or have the model do without labels",
+        ) from error
 
 
 def _new_name(base: str) -> str:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ipujax.checks.structures import shown
 from ipujax.driver.compiler import compile
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_metric_names
 from ipujax.estimators.hooks import SessionRunHook
 from ipujax.estimators.mode import Mode, Settings
 from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labels
 from ipujax.estimators.scores import Scores, metrics_of, unstacked
-from ipujax.estimators.spec import IPUEstimatorSpec, ModeKeys
+from ipujax.estimators.spec import RESERVED_METRICS, IPUEstimatorSpec, ModeKeys
 from ipujax.estimators.workers import Workers
 from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.replication_ops import replication_index
@@ -196,7 +196,9 @@ class FunctionMode(Mode):
         function, _ = self._spec.eval_metrics
         for tensors in unstacked(results["tensors"], len(axes)):
             named = isinstance(tensors, dict)
-            scores.add(metrics_of(function(**tensors) if named else function(*tensors)))
+            metrics = metrics_of(function(**tensors) if named else function(*tensors))
+            check_metric_names(metrics, RESERVED_METRICS)
+            scores.add(metrics)
 
     def predictions(self, sent: Tree) -> Tree:
         """As `Mode.predictions`."""

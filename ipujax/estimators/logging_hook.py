@@ -12,7 +12,7 @@ from absl import logging
 
 from ipujax.driver import tracing
 from ipujax.errors import FailedPreconditionError
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_number
 from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.scopes import current_device
@@ -98,7 +98,7 @@ class IPULoggingTensorHook(SessionRunHook):
         if every_n_iter is not None:
             check.integer(every_n_iter, "every_n_iter", at_least=1)
         if every_n_secs is not None:
-            check.instance(every_n_secs, (int, float), "every_n_secs", "a number of seconds")
+            check_number(every_n_secs, "every_n_secs", at_least=0)
         check.flag(at_end, "at_end")
         check.function(formatter, "the formatter", optional=True)
         check.instance(logging_mode, IPUOutfeedMode, "logging_mode")

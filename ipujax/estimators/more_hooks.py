@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipujax import host_trace
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_number
 from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from ipujax.estimators.logging_hook import Timer
 from ipujax.host import files
@@ -67,8 +67,7 @@ class EarlyStoppingHook(SessionRunHook):
         self._patience = check.integer(
             max_steps_without_decrease, "max_steps_without_decrease", at_least=1
         )
-        check.instance(min_delta, (int, float), "min_delta", "a number")
-        self._delta = min_delta
+        self._delta = check_number(min_delta, "min_delta")
         self._best, self._since = math.inf, 0
 
     def after_create_session(self, session: Session, coord: None) -> None:
@@ -113,7 +112,7 @@ class ProfilerHook(SessionRunHook):
         if save_steps is not None:
             check.integer(save_steps, "save_steps", at_least=1)
         if save_secs is not None:
-            check.instance(save_secs, (int, float), "save_secs", "a number of seconds")
+            check_number(save_secs, "save_secs", at_least=0)
         self._folder = os.fspath(check.path(output_dir, "output_dir"))
         self._timer = Timer(save_steps, save_secs)
         self._recording: contextlib.ExitStack | None = None

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ipujax.errors import InternalError
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_metric_names
 from ipujax.estimators.hooks import SessionRunHook
 from ipujax.estimators.mode import Mode, Settings
 from ipujax.estimators.model_fn import ByName
 from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec
-from ipujax.estimators.scores import LOSS, Scores, metrics_of, unstacked
+from ipujax.estimators.scores import LOSS, Scores, loss_of, metrics_of, unstacked
 from ipujax.estimators.spec import ModeKeys
+from ipujax.metrics import Metric
 from ipujax.optimizers.trained_leaves import initial_state
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.training import Inference, Pipeline, ReplicaReduction, Training, TrainState
@@ -77,7 +78,10 @@ class PipelineMode(Mode):
                     f"eval_metrics_fn returns {sorted(metrics)}, without {LOSS!r}",
                     "return the loss, an array, among the metrics",
                 )
-            scores.add_loss(np.mean(metrics.pop(LOSS), dtype=np.float64))
+            check_metric_names(metrics, ("global_step",))
+            scores.add_loss(loss_of(metrics[LOSS]))
+            if not isinstance(metrics[LOSS], Metric):
+                del metrics[LOSS]
             scores.add(metrics_of(metrics))
 
     def predictions(self, sent: Tree) -> Tree:

@@ -27,8 +27,8 @@ class IPUPipelineEstimatorSpec:
         the first one takes `inputs`, then features and, but to predict, labels.
       gradient_accumulation_count: micro-batches of an execution.
       eval_metrics_fn: called on the host with the last stage's outputs (a dict by keyword) for
-        each micro-batch and replica; gives a dict of `ipujax.metrics` that has the loss, an array,
-        as "loss". Needed to evaluate.
+        each micro-batch and replica; gives a dict of `ipujax.metrics` that has the loss, an
+        array or a metric, as "loss". Needed to evaluate.
       optimizer_function: takes the last stage's outputs, gives an `OptimizerFunctionOutput`.
         Needed to train.
       device_mapping: the IPU of each stage.

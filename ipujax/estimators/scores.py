@@ -72,7 +72,7 @@ class Scores:
             )
         totals = self._totals or {}
         values = {name: _scalar(self._results[name](totals[name])) for name in totals}
-        return values | {LOSS: np.float32(self._loss / self.steps)}
+        return {LOSS: np.float32(self._loss / self.steps)} | values  # the loss may be a metric
 
 
 def unstacked(tree: Tree, axes: int) -> Iterator[Tree]:
@@ -81,6 +81,17 @@ def unstacked(tree: Tree, axes: int) -> Iterator[Tree]:
     shape = np.shape(leaves[0])[:axes] if leaves else ()
     for index in np.ndindex(*shape):
         yield jax.tree.map(lambda x, index=index: x[index], tree)
+
+
+def loss_of(value: Any) -> float:
+    """Returns the loss that a function of the host gave: an array, or one of `ipujax.metrics`.
+
+    Raises:
+      EstimatorTypeError: (a `TypeError`) something else.
+    """
+    number = value.result(value.totals) if isinstance(value, Metric) else value
+    check.array(number, f"the metric `{LOSS}`")  # which would make 64 bits 32
+    return float(np.asarray(number, np.float64).mean())
 
 
 def metrics_of(returned: Any) -> dict[str, Metric]:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.estimators.checks import check
+from ipujax.estimators.checks import check, check_metric_names
 from ipujax.estimators.hooks import SessionRunHook
 from ipujax.metrics import Metric
 from ipujax.pipelines.arguments import is_optimizer
@@ -27,6 +27,8 @@ class ModeKeys:
 
 
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+RESERVED_METRICS = ("loss", "global_step")
+"""The names of what every evaluation gives."""
 HostCall = tuple[Callable[..., Any], Any]
 """A function, and the arrays that it is called with on the host."""
 
@@ -171,6 +173,7 @@ def _check_metrics(metrics: Any) -> None:
     if metrics is None:
         return
     check.instance(metrics, dict, "eval_metric_ops")
+    check_metric_names(filter(lambda name: isinstance(name, str), metrics), RESERVED_METRICS)
     for name, metric in metrics.items():
         check.text(name, "a name in eval_metric_ops")
         check.instance(metric, Metric, f"the metric `{name}`", "one of ipujax.metrics")

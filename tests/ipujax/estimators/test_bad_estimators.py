@@ -88,7 +88,7 @@ def test_an_element_is_features_and_labels() -> None:
         ({"steps": 1, "max_steps": 2}, "both steps and max_steps"),
         ({"steps": 0}, "at least 1"),
         ({"max_steps": 0}, "at least 1"),
-        ({"steps": 1, "saving_listeners": [1]}, "saving_listeners are not called"),
+        ({"steps": 1, "saving_listeners": [1]}, "an entry of saving_listeners is 1"),
         ({"steps": 1, "hooks": [1]}, "an entry of hooks"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import optax
 import pytest
 
 from ipujax import metrics
+from ipujax.errors import EstimatorTypeError
 from ipujax.ipu_estimator import IPUEstimatorSpec, ModeKeys
 from ipujax.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
 from ipujax.pipelining_ops import OptimizerFunctionOutput, StageOutput
@@ -175,6 +177,26 @@ def test_evaluation_gives_metrics_and_the_mean_loss(
     estimator = estimator_of(evaluated(by_name, mapping, count), iterations=count)
     scores = estimator.evaluate(of([np.float32([i]) for i in range(count)]), steps=count)
     assert (scores["mean"], scores["loss"]) == (mean, loss)
+
+
+def test_the_loss_of_an_evaluation_may_be_a_metric() -> None:
+    def returning(loss_of: Callable[[Any], Any]) -> Any:
+        def model_fn(mode: str) -> Any:
+            stages = [lambda v, x: x, lambda v, x: x * x]
+            return IPUPipelineEstimatorSpec(
+                mode, stages, 2, eval_metrics_fn=lambda x: {"loss": loss_of(x)}
+            )
+
+        estimator = estimator_of(model_fn, iterations=2)
+        return estimator.evaluate(of([np.float32([1]), np.float32([3])]), steps=2)
+
+    assert returning(metrics.mean)["loss"] == 5.0
+    assert returning(lambda x: x.tolist())["loss"] == 5.0
+    error = returning(lambda x: metrics.root_mean_squared_error(x, 0 * x))["loss"]
+    np.testing.assert_allclose(error, np.sqrt((1 + 81) / 2), rtol=1e-6)  # over both, not a mean
+    for wrong in ("text", None, {"a": 1}, object()):
+        with pytest.raises(EstimatorTypeError, match="the metric `loss` cannot be an array"):
+            returning(lambda x, wrong=wrong: wrong)
 
 
 def test_inputs_follow_the_global_step(tmp_path: Path) -> None:
