@@ -180,11 +180,20 @@ def _called(
         jax.block_until_ready(results)
         jax.effects_barrier()
         told = [[*module["seen"], *module["noted"]], list(module["heard"])]
+        told = jax.tree.map(_narrow_told, told)
         for name in ("seen", "noted", "heard"):
             module[name].clear()
         sent = [queue.dequeue() for queue in module["queues"]]
         outcomes.append(Outcome(results, *told, sent, [ref[...] for ref in module["refs"]]))
     return outcomes
+
+
+def _narrow_told(value: np.ndarray) -> np.ndarray:
+    """With 32 bits where several devices call the host: JAX calls it in threads without x64."""
+    if jax.device_count() == 1 or value.dtype.kind not in "iufc":
+        return value
+    with jax.enable_x64(False):
+        return value.astype(jax.dtypes.canonicalize_dtype(value.dtype))
 
 
 def _nudged(value: Any, sign: int, precision: str) -> Any:
