@@ -9,7 +9,7 @@ import random
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,8 +23,12 @@ from tests.file_fuzz.changes import change_bytes, change_json
 from tests.file_fuzz.readers.reader import Files, Reader, read_files
 
 _NAME = "program.ipujax"
-Pair = collections.namedtuple("Pair", ["left", "right"])
 _COUNT = 1000  # of a loop's rounds, that a call may take
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
 
 
 def _arguments(name: str) -> tuple[Any, ...]:

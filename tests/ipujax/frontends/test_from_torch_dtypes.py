@@ -142,7 +142,7 @@ UNARY = (
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
-def test_numbers_of_numpy_are_promoted_as_pytorch_promotes(dtype: torch.dtype) -> None:
+def test_numbers_of_numpy_are_promoted_as_pytorch_promotes(dtype: Any) -> None:
     x = torch.tensor([[0, 1, 2], [3, 1, 0]]).to(dtype)
     functions = []
     for name in UNARY:

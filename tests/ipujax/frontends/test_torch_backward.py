@@ -115,7 +115,7 @@ class Once(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Any) -> Any:
+    def backward(ctx: Any, *slopes: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         (x,) = ctx.saved_tensors
         return slopes[0] * x
 
@@ -248,7 +248,8 @@ class Hooked(nn.Module):
             self.layers.register_full_backward_pre_hook(lambda m, o: (o[0] * 3,))
         mask = torch.tensor([[1.0], [0.0], [1.0], [0.5]])
         self.layers[0].weight.register_hook(lambda g: g * mask)
-        self.layers[2].bias.register_hook(lambda g: g + 0.1 * self.layers[2].bias)
+        bias: Any = self.layers[2].bias
+        bias.register_hook(lambda g: g + bias * 0.1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x) + self.layers[2].bias
@@ -338,9 +339,9 @@ def test_what_cannot_be_converted_runs_and_is_not_differentiated(
     function: Callable[..., Any] | None, message: str
 ) -> None:
     def called(x: torch.Tensor, w: torch.Tensor) -> Any:
-        if function in (_post_accumulating, _saving):
-            return function(x, w)
-        return x * w if function is None else function(x * w)
+        if function is None:
+            return x * w
+        return function(x, w) if function in (_post_accumulating, _saving) else function(x * w)
 
     module = Holder(called, 3)
     if function is None:

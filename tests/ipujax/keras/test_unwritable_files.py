@@ -63,4 +63,4 @@ def test_a_log_on_a_full_disk_names_its_path() -> None:
     ):
         train(callback)
     with contextlib.suppress(OSError):
-        callback.csv_file.close()
+        callback.csv_file.close()  # pyright: ignore[reportOptionalMemberAccess]

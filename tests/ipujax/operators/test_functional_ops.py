@@ -278,7 +278,9 @@ def code_of(function, *, ipus=1, calls=5, form=None):
         return x
 
     argument = struct(64, 64)
-    report = ipu.compile((form or (lambda f: f))(program)).lower(argument, argument).report()
+    chosen: Any = program if form is None else form(program)
+    run: Any = ipu.compile(chosen)
+    report = run.lower(argument, argument).report()
     categories = report.memory.by_category
     return sum(categories[name] for name in ("vertex_state", "control_code", "exchange_code"))
 

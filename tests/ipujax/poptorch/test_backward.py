@@ -84,6 +84,7 @@ def trained_by_torch(module: nn.Module, batch: Any, steps: int, parts: int) -> n
         for part in zip(*(tensor.chunk(parts) for tensor in batch), strict=True):
             module(*part)[1].backward()
         for parameter in module.parameters():
+            assert parameter.grad is not None
             parameter.grad /= parts  # hooks see the gradients of whole micro-batches
         optimizer.step()
     return module

@@ -132,7 +132,7 @@ class Returning(torch.nn.Module):
         super().__init__()
         self.beside = beside
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: Any) -> Any:
         return {"out": x + 1, "beside": [self.beside]}
 
 
@@ -142,7 +142,9 @@ def test_outputs_that_are_constants_come_back(beside: Any) -> None:
     assert out["beside"] == [beside]
 
 
-@pytest.mark.parametrize("beside", [object(), {1}, len, np.zeros(2)], ids=str)
+@pytest.mark.parametrize(
+    "beside", [object(), {1}, len, np.zeros(2)], ids=lambda value: type(value).__name__
+)
 def test_outputs_that_are_neither_tensors_nor_constants_are_refused(beside: Any) -> None:
     message = r"(?s)output\['beside'\]\[0\] of module Returning.*test_failures.py:\d+"
     with pytest.raises(poptorch.Error, match=message):
