@@ -10,6 +10,7 @@ import errno
 import importlib
 import json
 import logging
+import math
 import os
 import zlib
 from collections.abc import Container, Generator, Mapping
@@ -25,6 +26,7 @@ from ipujax.host import files, json_text
 
 _CONTENTS, _SUMS, _ARRAYS = "ipujax.json", "sums.json", "arrays"
 _MOST = 2**30  # bytes of the contents
+_MOST_LAYOUT = 2**20  # bytes of what is said of one array
 
 
 def is_installed() -> bool:
@@ -85,9 +87,38 @@ def read_arrays(
     arrays = {n: np.empty(leaf.raw_shape, leaf.raw_dtype) for n, leaf in chosen.items()}
     filled = {n: array for n, array in arrays.items() if array.size}
     if filled:
+        for n, array in filled.items():
+            _check_layout(path, chosen[n], n, array.shape)
         arrays |= _read(path, filled)
         _check(path, chosen, {n: arrays[n] for n in filled})
     return {leaf.name: arrays[n] for n, leaf in chosen.items()}
+
+
+def _check_layout(path: files.StrPath, leaf: Leaf, number: str, shape: tuple[int, ...]) -> None:
+    """Refuses an array whose file claims another shape, or pieces larger than the array.
+
+    Tensorstore takes the memory that a file asks for, and ends the process if there is none.
+
+    Raises:
+      ForeignError: such an array.
+    """
+    name = os.path.join(path, _ARRAYS, number, ".zarray")
+    try:
+        layout = json_text.parse(files.read_bytes(name, _MOST_LAYOUT))
+    except FileNotFoundError:  # of another driver of orbax's
+        return
+    except ValueError as error:
+        raise ForeignError(f"is damaged: the layout of `{leaf.name}`: {error}") from error
+    sizes, pieces = (_sizes_of(layout, key) for key in ("shape", "chunks"))
+    if sizes != shape or pieces is None or math.prod(pieces) > max(math.prod(shape), 1):
+        raise ForeignError(f"is damaged: the layout of `{leaf.name}` is not that of its array")
+
+
+def _sizes_of(layout: Any, key: str) -> tuple[int, ...] | None:
+    """The sizes under a key of a layout; None if there are none."""
+    sizes: Any = layout.get(key) if isinstance(layout, dict) else None  # pyright: ignore[reportUnknownMemberType]
+    is_right = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)  # pyright: ignore[reportUnknownVariableType]
+    return tuple(sizes) if is_right else None
 
 
 def _check(

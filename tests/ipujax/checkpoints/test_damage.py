@@ -122,3 +122,19 @@ def test_bytes_that_are_others(kind: str, tmp_path: Path) -> None:
         except CheckpointError:
             pass
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"shape": [2**32]}, {"chunks": [2**40]}, {"chunks": None}, {"shape": [-1]}, {"shape": 8}],
+    ids=str,
+)
+def test_arrays_whose_layout_asks_for_other_memory(
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees.use("orbax", monkeypatch)
+    checkpoint.save(tmp_path, 1, TREE)
+    for path in tmp_path.rglob(".zarray"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match="the layout of `(w|b)` is not that of its array"):
+        checkpoint.restore(tmp_path, like=TREE)
