@@ -136,5 +136,5 @@ def test_arrays_whose_layout_asks_for_other_memory(
     checkpoint.save(tmp_path, 1, TREE)
     for path in tmp_path.rglob(".zarray"):
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(CheckpointError, match="the layout of `(w|b)` is not that of its array"):
+    with pytest.raises(CheckpointError, match=r"the layout of `(w|b)` is not that of its array"):
         checkpoint.restore(tmp_path, like=TREE)
