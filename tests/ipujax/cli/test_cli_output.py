@@ -70,7 +70,7 @@ def test_full_devices_as_files(saved: Path, capsys: pytest.CaptureFixture[str]) 
         message = "ipujax report: error: /dev/full cannot be written: No space left on device\n"
         assert capsys.readouterr().err == message
     for write in (small_report().to_json, small_report().to_html, small_report().to_perfetto):
-        with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        with pytest.raises(OSError, match="'/dev/full': No space left on device"):
             write(FULL)
 
 

@@ -44,5 +44,6 @@ def test_each_micro_batch_of_each_replica_has_masks_of_its_own() -> None:
         masks += [*first, *second]
     assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 2 * 2 * len(x)
     assert all(set(mask.tolist()) == {0.0, 2.0} for mask in masks)
-    # The backward pass has the masks of the forward pass.
-    torch.testing.assert_close(module.weight.detach(), -torch.stack(masks).sum(0))
+    # The backward pass has the masks of the forward pass; an update takes the micro-batches' mean.
+    sums = torch.stack(masks).sum(0) / (REPLICAS * ACCUMULATION)
+    torch.testing.assert_close(module.weight.detach(), -sums)
