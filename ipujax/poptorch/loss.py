@@ -8,6 +8,7 @@ import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.graphs import Graph, Node, Ref
+from ipujax.frontends.pytorch.backward import differentiable_inputs
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType
 from ipujax.poptorch.operators import isRunningOnIpu, operator_name, traced, traced_operator
@@ -71,7 +72,7 @@ def loss_of(graph: Graph, module: torch.nn.Module) -> str:
             fix="poptorch.identity_loss(loss + other, reduction='mean')",
         )
     if final:
-        return final[0].results[0]
+        return _follow_functions(graph, final[0].results[0])
     scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar(graph, o.name)]
     if scalars:
         return scalars[-1].name
@@ -94,6 +95,25 @@ def _final_losses(graph: Graph) -> list[Node]:
         if is_loss or is_part:
             parts |= node.reads
     return final
+
+
+def _follow_functions(graph: Graph, loss: str) -> str:
+    """Returns the loss behind the functions of the user's that it passes, hooks among them.
+
+    Their operator gives a list, from which others take the results.
+    """
+    results_list: str | None = None
+    for node in graph.nodes:
+        if Ref(loss) in differentiable_inputs(node):
+            results_list = node.results[0]
+        elif (
+            results_list is not None
+            and node.operator == "getitem"
+            and node.args[0] == Ref(results_list)
+            and _is_scalar(graph, node.results[0])
+        ):
+            loss, results_list = node.results[0], None
+    return loss
 
 
 def _is_scalar(graph: Graph, name: str) -> bool:

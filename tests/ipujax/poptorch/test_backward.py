@@ -125,6 +125,45 @@ def test_training_follows_the_users_backward(name: str) -> None:
         np.testing.assert_allclose(value, theirs[key], 3e-5, 3e-5, err_msg=key)
 
 
+class Losing(nn.Module):
+    """Gives the loss of a torch loss function, behind a gradient reversal if asked."""
+
+    def __init__(self, *, reverses: bool) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = nn.Linear(3, 2)
+        self.reverses = reverses
+
+    def forward(self, x: Any, y: Any) -> Any:
+        out = self.layer(x)
+        loss = nn.functional.cross_entropy(out, y)
+        return out, Reversed.apply(loss, 0.5) if self.reverses else loss
+
+
+def losing(*, reverses: bool, hooks: bool) -> Losing:
+    module = Losing(reverses=reverses)
+    if hooks:
+        module.register_full_backward_pre_hook(
+            lambda m, o: tuple(None if g is None else g * 3 for g in o)
+        )
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize(("reverses", "hooks"), [(True, False), (False, True), (True, True)])
+def test_what_stands_behind_the_loss_function_acts(reverses: bool, hooks: bool) -> None:
+    module, plain = (losing(reverses=reverses, hooks=hooks) for _ in range(2))
+    batch = torch.linspace(-1, 1, 12).reshape(4, 3), torch.arange(4) % 2
+    wanted = trained_by_torch(plain, batch, 2, 1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.3, momentum=0.9)
+    training = poptorch.trainingModel(module, poptorch.Options(), optimizer)
+    for _ in range(2):
+        training(*batch)
+    theirs = wanted.state_dict()
+    for key, value in module.state_dict().items():
+        np.testing.assert_allclose(value, theirs[key], 3e-5, 3e-5, err_msg=key)
+
+
 class Untraceable(Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:

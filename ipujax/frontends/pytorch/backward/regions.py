@@ -118,6 +118,14 @@ def _fold(
     return node, detached
 
 
+def differentiable_inputs(node: Node) -> tuple[Any, ...]:
+    """Returns the inputs with gradients of a function of the user's; () for any other operator."""
+    if node.operator != WITH_BACKWARD:
+        return ()
+    *_, inputs, _ = node.args
+    return tuple(inputs)
+
+
 def _listed(names: Sequence[str], listed: str) -> Node:
     return Node("listed", (tuple(map(Ref, names)),), results=(listed,), avals=(None,))
 
