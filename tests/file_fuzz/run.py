@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses as dc
 import json
+import os
 import random
 import resource
 import shutil
@@ -137,7 +138,11 @@ def _from_child(name: str, seed: int, first: int, last: int) -> Iterator[Outcome
     command = [sys.executable, "-m", "tests.file_fuzz", "--child", "--reader", name]
     command += ["--seed", str(seed), "--first", str(first), "--count", str(last - first)]
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        # XLA's cache of kernels would be written where no reader may write.
+        environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
         watch = _Watchdog(process)
         begun: int | None = None
         assert process.stdout is not None
@@ -150,6 +155,7 @@ def _from_child(name: str, seed: int, first: int, last: int) -> Iterator[Outcome
                 begun = None
                 yield Outcome(*json.loads(rest))
         watch.stop()
+        process.stdout.close()
         code = process.wait()
         errors.seek(0)
         said = errors.read()[-2500:]

@@ -281,10 +281,6 @@ def test_options_that_would_not_act_are_refused():
     x, y = images(8)
     use_ipus(2)
     with IPUStrategy().scope():
-        model = cnn(steps_per_execution=2)
-        model.set_pipelining_options(gradient_accumulation_steps_per_replica=2)
-        with pytest.raises(ValueError, match="has no pipeline stages"):
-            model.fit(x, y, batch_size=4, verbose=0)
         model = staged()
         model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
         with pytest.raises(ValueError, match="which is pipelined"):

@@ -21,6 +21,11 @@ DIFFERENT = {
     # It asks that variables have no values meanwhile. Ours keep them, so that errors cost none.
     "test_fit_eval_flow_for_jax_model_weights",
 }
+GOES_ON = {
+    # Keras begins an interrupted epoch anew, and counts its first batches twice. Ours goes on with
+    # the next batch, so that the weights are those of an undisturbed training.
+    "test_best_case_step",
+}
 SAMPLE = "test_fit_flow_jit or test_predict_flow_struct_jit or test_on_batch_methods_jit"
 
 
@@ -62,7 +67,7 @@ def unexpected(outcomes: dict[str, str | None]) -> dict[str, str]:
         name: why
         for name, why in outcomes.items()
         if why is not None
-        and name not in DIFFERENT
+        and name not in DIFFERENT | GOES_ON
         and not why.startswith(MISSING)
         and not any(refusal in why for refusal in REFUSED)
     }
