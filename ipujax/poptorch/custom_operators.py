@@ -9,15 +9,19 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
-from ipujax.all_to_all_op import all_gather
 from ipujax.frontends.pytorch.arrays import dtype_of
+from ipujax.operators.replica_groups import (
+    REDUCTIONS,
+    exchange_in_group,
+    gather_group,
+    reduce_group,
+    scatter_reduced,
+)
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import isRunningOnIpu, traced, traced_operator
-from ipujax.replication_ops import replication_index
 
 Array = jax.Array
 Attributes = Mapping[str, Any]
@@ -27,19 +31,6 @@ _replicas: contextvars.ContextVar[int] = contextvars.ContextVar("replicas", defa
 _OPERATOR, _GROUP = "__collectiveOperator", "__collectiveCommGroup"
 _GROUPING = "__collectiveReplicaGrouping"
 _ALL, _CONSECUTIVE, _ORTHOGONAL = 0, 1, 2
-
-# By the number of the operator: of the values of a group [replicas, ...], and a replica's place.
-_REDUCTIONS: tuple[Callable[[Array, Array], Array], ...] = (
-    lambda rows, place: rows.sum(0, dtype=rows.dtype),
-    lambda rows, place: rows.mean(0, dtype=rows.dtype),
-    lambda rows, place: rows.prod(0, dtype=rows.dtype),
-    lambda rows, place: rows.min(0),
-    lambda rows, place: rows.max(0),
-    lambda rows, place: (rows != 0).all(0).astype(rows.dtype),
-    lambda rows, place: (rows != 0).any(0).astype(rows.dtype),
-    lambda rows, place: jnp.square(rows).sum(0, dtype=rows.dtype),
-    lambda rows, place: jax.lax.dynamic_index_in_dim(rows, place, 0, False),
-)
 
 
 @contextlib.contextmanager
@@ -120,7 +111,7 @@ def _settings_of(what: str, attributes: Attributes) -> dict[str, Any]:
     if other := sorted(set(attributes) - {*known, "debug_context"}):
         raise check.refuse(f"{what} has no attribute {other[0]!r}", f"use {', '.join(known)}")
     number = int(attributes.get(_OPERATOR, 0))
-    if not 0 <= number < len(_REDUCTIONS):
+    if not 0 <= number < len(REDUCTIONS):
         raise check.refuse(f"{what}: {_OPERATOR} is {number}", "give a popart.CollectiveOperator")
     count = _replicas.get()
     if _GROUPING in attributes:
@@ -169,43 +160,16 @@ def _check_size(what: str, name: str, x: torch.Tensor, example: torch.Tensor, si
     lambda x, name, settings, shape: x.new_empty(shape),
 )
 def _collective(x: Array, name: str, settings: str, shape: Sequence[int]) -> Array:
-    told = json.loads(settings)
-    groups = np.asarray(told["groups"])
-    group, place = np.unravel_index(np.argsort(groups, None), groups.shape)
-    index = replication_index()
-    own_group, own_place = jnp.asarray(group)[index], jnp.asarray(place)[index]
-    reduce = _REDUCTIONS[told["operator"]]
-
-    def of_group(value: Array) -> Array:
-        return all_gather(value, groups.size)[jnp.asarray(groups)[own_group]]
-
-    return _OPERATORS[name](x, of_group, own_place, reduce, groups.shape[1]).reshape(tuple(shape))
-
-
-def _all_reduce(x: Array, of_group: Any, place: Array, reduce: Any, size: int) -> Array:
-    return reduce(of_group(x), place)
-
-
-def _gather_all(x: Array, of_group: Any, place: Array, reduce: Any, size: int) -> Array:
-    return of_group(x)
-
-
-def _reduce_scatter(x: Array, of_group: Any, place: Array, reduce: Any, size: int) -> Array:
-    part = -(-x.size // size)
-    flat = jnp.pad(jnp.ravel(x), (0, part * size - x.size))
-    return jax.lax.dynamic_slice_in_dim(reduce(of_group(flat), place), place * part, part)
-
-
-def _exchange(x: Array, of_group: Any, place: Array, reduce: Any, size: int) -> Array:
-    rows = of_group(x).reshape(size, size, -1)
-    return jax.lax.dynamic_index_in_dim(rows, place, 1, False)
+    given = json.loads(settings)
+    result = _OPERATORS[name](given["operator"], x, np.asarray(given["groups"]))
+    return result.reshape(tuple(shape))
 
 
 _OPERATORS: dict[str, Callable[..., Array]] = {
-    "ReplicatedAllReduce": _all_reduce,
-    "ReplicatedAllGather": _gather_all,
-    "ReplicatedReduceScatter": _reduce_scatter,
-    "ReplicatedAllToAll": _exchange,
+    "ReplicatedAllReduce": reduce_group,
+    "ReplicatedAllGather": lambda number, x, groups: gather_group(x, groups),
+    "ReplicatedReduceScatter": scatter_reduced,
+    "ReplicatedAllToAll": lambda number, x, groups: exchange_in_group(x, groups),
 }
 
 

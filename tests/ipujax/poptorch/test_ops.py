@@ -255,6 +255,17 @@ def test_collectives_of_popart_run(name: str, shape: Any, attributes: Any, wante
     torch.testing.assert_close(got, wanted.reshape(got.shape))
 
 
+def test_replicas_exchange_parts() -> None:
+    options = poptorch.Options().replicationFactor(4)
+    exchange = Collective("ReplicatedAllToAll", [4], None)
+    got = poptorch.inferenceModel(exchange, options)(ROWS.reshape(16))
+    torch.testing.assert_close(got, ROWS.T.reshape(16))
+    in_pairs = Collective("ReplicatedAllToAll", [4], {GROUPING: [4, 1, 2]})
+    got = poptorch.inferenceModel(in_pairs, options)(ROWS.reshape(16)).reshape(4, 2, 2)
+    parts = ROWS.reshape(2, 2, 2, 2)  # of each pair, replica and receiver
+    torch.testing.assert_close(got, parts.swapaxes(1, 2).reshape(4, 2, 2))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "attributes", "message"),
     [
