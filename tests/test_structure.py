@@ -65,13 +65,22 @@ RULES = (
         "a front end stands on what ipujax has, and knows no program that is built on it",
     ),
     Rule(
-        "ipujax/frontends/graphs",
-        ("torch", "onnx", "ipujax.frontends.pytorch", "ipujax.frontends.onnx", "keras"),
-        "the interpreter of graphs serves several libraries, and knows none",
+        "ipujax/doors/graphs",
+        (
+            "torch",
+            "onnx",
+            "keras",
+            "ipujax.frontends",
+            "ipujax.keras",
+            "ipujax.popart",
+            "ipujax.poptorch",
+        ),
+        "the runtime of graphs serves several libraries, and knows none",
     ),
     Rule(
         "ipujax/training",
         (
+            "ipujax.doors",
             "ipujax.frontends",
             "ipujax.keras",
             "ipujax.popart",

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref
+from ipujax.doors.graphs import Evaluation, Graph, Node, Ref
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.loss_scaling import FINAL_SCALE, Tracking

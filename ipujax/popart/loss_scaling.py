@@ -7,8 +7,7 @@ import dataclasses as dc
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Node, Operators
-from ipujax.frontends.graphs.counted import CountedOperators
+from ipujax.doors.graphs import CountedOperators, Node, Operators
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check

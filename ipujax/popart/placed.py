@@ -11,9 +11,8 @@ from typing import Any
 import jax
 
 from ipujax import schedules
+from ipujax.doors.graphs import Graph, Node, module_scope
 from ipujax.errors import PopARTError
-from ipujax.frontends.graphs import Graph, Node
-from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.pipelines.places import stage_scope
 from ipujax.popart.checks import check
 from lowering import marks

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from ipujax.frontends.graphs import Node, Operators
-from ipujax.frontends.graphs.operators import Call
+from ipujax.doors.graphs import Call, Node, Operators
 from ipujax.popart.checks import check
 from ipujax.popart.options import RecomputationType, RecomputeType
 

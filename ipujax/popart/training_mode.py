@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.frontends.graphs import Graph, Node, Ref
+from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.frontends.onnx.model import Converted
 from ipujax.frontends.onnx.operators import ONNX
 

@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import torch
 
+from ipujax.doors.graphs import Call, Graph, Node, Ref, names_in
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Call, Graph, Node, Ref
-from ipujax.frontends.graphs.graph import names_in
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import (
     isRunningOnIpu,

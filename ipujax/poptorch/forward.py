@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.all_to_all_op import all_gather
-from ipujax.frontends.graphs import Evaluation, Node, Operators, Ref, filled
-from ipujax.frontends.graphs.counted import CountedOperators
+from ipujax.doors.graphs import CountedOperators, Evaluation, Node, Operators, Ref, filled
 from ipujax.frontends.pytorch.capture import Captured
 from ipujax.frontends.pytorch.model import named_values, variables_after
 from ipujax.poptorch.gradient_statistics import counts

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Graph, Node, Ref
 from ipujax.frontends.pytorch.backward import differentiable_inputs
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType

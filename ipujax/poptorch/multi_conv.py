@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import torch
 
+from ipujax.doors.graphs import Graph
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Graph
 from ipujax.frontends.pytorch.trace import current_trace
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MultiConvPlanType

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ipujax.frontends.graphs import Operators
+from ipujax.doors.graphs import Operators
 from ipujax.frontends.pytorch.operators import ATEN
 from ipujax.frontends.pytorch.trace import current_trace
 

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import torch
 
 from ipujax import math_ops, nn_ops, pipelining_ops
+from ipujax.doors.graphs import Graph, names_in
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Graph
-from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.pytorch.arrays import dtype_of
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MatMulSerializationMode, OverlapMode

@@ -9,9 +9,8 @@ from typing import Any
 import jax
 
 from ipujax import schedules
+from ipujax.doors.graphs import Graph, Node, Ref, module_scope
 from ipujax.errors import PopTorchError
-from ipujax.frontends.graphs import Graph, Node, Ref
-from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.frontends.pytorch.trace import BLOCK
 from ipujax.pipelines.places import stage_scope
 from ipujax.pipelining_ops import RecomputationMode, recomputation_checkpoint

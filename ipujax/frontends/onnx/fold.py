@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref, filled
+from ipujax.doors.graphs import Evaluation, Graph, Node, Ref, filled
 from ipujax.frontends.onnx.operators.table import VersionedOperators
 
 Constants = dict[str, np.ndarray[Any, Any]]

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import onnx
 
+from ipujax.doors.graphs import Evaluation, Graph, Node, filled, module_scope
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
-from ipujax.frontends.graphs.evaluate import module_scope
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.onnx.dtypes import narrowed
 from ipujax.frontends.onnx.fold import all_nodes, decide_shapes, folded

@@ -11,8 +11,8 @@ import onnx
 import onnx.numpy_helper
 from onnx import AttributeProto
 
+from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Graph, Node, Ref
 
 Resolve = Callable[[str, str], str]
 """Gives for a domain and an operator its name in the table."""

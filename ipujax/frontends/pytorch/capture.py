@@ -10,9 +10,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from ipujax.doors.graphs import Graph, Operators
 from ipujax.errors import FrontendError, IPUError
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Graph, Operators
 from ipujax.frontends.pytorch.aliasing import mutates_views
 from ipujax.frontends.pytorch.arrays import aval_of
 from ipujax.frontends.pytorch.backward import (

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
+from ipujax.doors.graphs import Node, of_module
 from ipujax.errors import FrontendError
-from ipujax.frontends.graphs import Node
-from ipujax.frontends.graphs.graph import of_module
 
 _TORCH = f"{Path(str(torch.__file__)).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Node
+from ipujax.doors.graphs import Node
 from ipujax.frontends.pytorch.capture import Captured
 
 # What only takes the form of an operand, or its value as a constant.

@@ -10,10 +10,8 @@ import jax.numpy as jnp
 import torch
 from torch.utils import _pytree as pytree
 
+from ipujax.doors.graphs import Evaluation, Graph, Node, filled, module_scope, names_in
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Evaluation, Graph, Node, filled
-from ipujax.frontends.graphs.evaluate import module_scope
-from ipujax.frontends.graphs.graph import names_in
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.frontends.pytorch.capture import Captured, captured_for_any_use

@@ -11,8 +11,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
+from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.errors import FrontendError
-from ipujax.frontends.graphs import Graph, Node, Ref
 from ipujax.frontends.pytorch.arrays import EXTREMES, aval_of, dtype_of
 from ipujax.frontends.pytorch.errors import depends_on_values, is_users
 from ipujax.frontends.pytorch.schema import is_higher_order, writes_in_place

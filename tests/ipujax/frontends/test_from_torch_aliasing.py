@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax.frontends.graphs import Evaluation, filled
+from ipujax.doors.graphs import Evaluation, filled
 
 torch: Any = pytest.importorskip("torch")
 

@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 
 import torch
 
+from ipujax.doors.graphs import Call, Node
 from ipujax.errors import FrontendError
-from ipujax.frontends.graphs import Call, Node
 from ipujax.frontends.onnx.operators import graphcore_ctc as ctc
 
 DRAW = np.random.default_rng(0)

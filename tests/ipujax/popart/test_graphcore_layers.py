@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 import torch
 
 from ipujax import popart
-from ipujax.frontends.graphs import Call, Node
+from ipujax.doors.graphs import Call, Node
 from ipujax.frontends.onnx.operators import graphcore_layers as layers
 
 DRAW = np.random.default_rng(0)

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
+from ipujax.doors.graphs import Call, Node
 from ipujax.errors import FrontendError
-from ipujax.frontends.graphs import Call, Node
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.frontends.onnx.operators import graphcore as ops
 from ipujax.frontends.onnx.operators import graphcore_losses as losses

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
 from ipujax import popart
+from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.frontends.graphs import Graph, Node, Ref
 from ipujax.popart.placed import IPU, spread
 
 Mode = popart.VirtualGraphMode

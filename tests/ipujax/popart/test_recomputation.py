@@ -12,8 +12,8 @@ from jax.ad_checkpoint import print_saved_residuals
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
 from ipujax import popart
+from ipujax.doors.graphs import Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.frontends.graphs import Node, Ref
 from ipujax.popart.recomputation import recomputed
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.frontends.graphs import Evaluation, Graph, Node, Ref  # noqa: E402
+from ipujax.doors.graphs import Evaluation, Graph, Node, Ref  # noqa: E402
 from ipujax.poptorch.operators import OPERATORS, operator_name  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X, on_ipu  # noqa: E402
 

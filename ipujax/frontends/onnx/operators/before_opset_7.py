@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import onnx
 
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.operators import joining
 from ipujax.frontends.onnx.operators.activations import prelu
 from ipujax.frontends.onnx.operators.arrays import ints, library

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Call, Node
 from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call, Node
 from ipujax.frontends.onnx.operators.arrays import axis_of, int64, known
 from ipujax.frontends.onnx.operators.table import operator
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Call, Ref
 from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call, Ref
 from ipujax.frontends.onnx.operators.table import operator
 from ipujax.operators.host_calls import call_on_host
 from ipujax.operators.printing import print_array

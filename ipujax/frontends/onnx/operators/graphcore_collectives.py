@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.operators.table import operator
 from ipujax.operators.replica_groups import reduce_group, scatter_reduced
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.dtypes import dtype_of
 from ipujax.frontends.onnx.operators.graphcore_losses import reduced
 from ipujax.frontends.onnx.operators.table import operator

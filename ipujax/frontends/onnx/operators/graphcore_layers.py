@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.operators.convolutions import conv
 from ipujax.frontends.onnx.operators.normalization import batch_normalization_9
 from ipujax.frontends.onnx.operators.recurrent import lstm as onnx_lstm

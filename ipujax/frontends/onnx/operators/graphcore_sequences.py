@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.operators.table import operator
 
 Array = jax.Array

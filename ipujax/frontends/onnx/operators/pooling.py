@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.onnx.operators.table import operator
 from ipujax.frontends.onnx.operators.windows import Ints, Windows, flat_indices, windows_of
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from onnx import TensorProto, helper
 
+from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.onnx.dtypes import dtype_of
 from ipujax.frontends.onnx.operators.table import operator
 

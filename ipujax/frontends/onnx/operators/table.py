@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.doors.graphs import Call, Graph, Node, Operators
 from ipujax.frontends.checks import check
-from ipujax.frontends.graphs import Call, Graph, Node, Operators
 from ipujax.frontends.onnx.dtypes import narrowed
 
 Function = Callable[..., Any]

@@ -6,9 +6,8 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ipujax.doors.graphs import Graph, Node, Ref, names_in
 from ipujax.errors import FrontendError, InternalError
-from ipujax.frontends.graphs import Graph, Node, Ref
-from ipujax.frontends.graphs.graph import names_in
 
 _ENTER, _GRADIENTS, _LEAVE = (
     f"ipujax_backward.{name}.default" for name in ("enter", "gradients", "leave")

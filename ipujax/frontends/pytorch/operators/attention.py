@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.activations import gelu, softmax_or_zero, spread_mask
 from ipujax.frontends.pytorch.operators.dropouts import dropped
 from ipujax.frontends.pytorch.operators.networks import linear

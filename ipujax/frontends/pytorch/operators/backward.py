@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Call
 from ipujax.errors import FrontendError
-from ipujax.frontends.graphs import Call
 from ipujax.frontends.pytorch.backward import WITH_BACKWARD
 from ipujax.frontends.pytorch.operators.table import operator
 

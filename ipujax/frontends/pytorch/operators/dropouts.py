@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
 # What SELU gives for minus infinity: alpha dropout puts it where it drops.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator, promoted
 
 

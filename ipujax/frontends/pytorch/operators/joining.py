@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs import Call
+from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
 Array = jax.Array

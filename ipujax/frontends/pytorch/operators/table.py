@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.frontends.graphs import Call, Operators
+from ipujax.doors.graphs import Call, Operators
 
 ATEN = Operators()
 """By PyTorch's names, such as `aten.add.Tensor`. Results get the dtypes that PyTorch tells."""

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.graphs.graph import Node, Ref, names_in
-from ipujax.frontends.graphs.operators import Call, Operators
+from ipujax.doors.graphs.graph import Node, Ref, names_in
+from ipujax.doors.graphs.operators import Call, Operators
 from ipujax.training.loss_scaling import LossScaling, counted
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ipujax.doors.graphs import Evaluation, Graph, Node, Operators, Ref, filled
 from ipujax.errors import FrontendError, InternalError
-from ipujax.frontends.graphs import Evaluation, Graph, Node, Operators, Ref, filled
 
 FLOAT = jax.ShapeDtypeStruct((), jnp.float32)
 

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs.graph import Graph, Node, Ref
+from ipujax.doors.graphs.operators import Call, Operators
 from ipujax.errors import FrontendError, IPUError
-from ipujax.frontends.graphs.graph import Graph, Node, Ref
-from ipujax.frontends.graphs.operators import Call, Operators
 
 Scopes = Callable[[Node], Iterable[str]]
 """Gives the names of the scopes that a node's operations are in."""

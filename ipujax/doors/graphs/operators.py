@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
+from ipujax.doors.graphs.checks import check
+from ipujax.doors.graphs.graph import Graph, Node
 from ipujax.errors import InternalError
-from ipujax.frontends.checks import check
-from ipujax.frontends.graphs.graph import Graph, Node
 
 Function = Callable[..., Any]
 

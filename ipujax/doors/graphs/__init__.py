@@ -1,0 +1,13 @@
+"""The runtime of graphs of operators that another library has traced."""
+
+from ipujax.doors.graphs.counted import CountedOperators as CountedOperators
+from ipujax.doors.graphs.evaluate import Evaluation as Evaluation
+from ipujax.doors.graphs.evaluate import filled as filled
+from ipujax.doors.graphs.evaluate import module_scope as module_scope
+from ipujax.doors.graphs.graph import Graph as Graph
+from ipujax.doors.graphs.graph import Node as Node
+from ipujax.doors.graphs.graph import Ref as Ref
+from ipujax.doors.graphs.graph import names_in as names_in
+from ipujax.doors.graphs.graph import of_module as of_module
+from ipujax.doors.graphs.operators import Call as Call
+from ipujax.doors.graphs.operators import Operators as Operators
