@@ -13,9 +13,9 @@ from ipujax.checks.arguments import as_list, is_series, misfit
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.checks.iterators import watch_iterators
 from ipujax.checks.lines import api_boundary
+from ipujax.checks.parameter_names import parameter_names
 from ipujax.checks.structures import shown
 from ipujax.driver import tracing
-from ipujax.driver.arguments import parameter_names
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from lowering import jaxpr, ops

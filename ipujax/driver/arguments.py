@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import inspect
 import itertools
 import reprlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -290,18 +289,6 @@ class Signature:
     def result_names(self) -> Iterator[str]:
         """What a user calls each flat result: `results`, `results[1]`."""
         return (f"results{path}" for path in _paths(self.out_tree))
-
-
-def parameter_names(fn: Callable[..., object], positions: Sequence[int]) -> tuple[str, ...]:
-    """What a function calls its arguments at these positions."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # builtins may hide their signature
-        return ()
-    own = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
-    count = len(own)
-    return tuple(own[i] if i < count else f"{rest}[{i - count}]" for i in positions)
 
 
 def _difference(expected: Tree, given: Tree) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import jax
 
 from ipujax import events
+from ipujax.checks.parameter_names import parameter_names
 from ipujax.driver import tracing
-from ipujax.driver.arguments import Refs, Settings, Signature, Tangents, parameter_names, struct
+from ipujax.driver.arguments import Refs, Settings, Signature, Tangents, struct
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
 from ipujax.errors import EnqueueError, LeakedValueError

@@ -11,15 +11,13 @@ import dataclasses as dc
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ipujax.errors import OutOfRangeError
+from ipujax.host.interrupts import Interrupts
 from ipujax.host.queues import Infeed
-
-if TYPE_CHECKING:
-    from ipujax.host.session import Session
 
 # A data set that has given nothing for so long has nothing ready: a few times what handing
 # something to another thread takes.
@@ -70,6 +68,24 @@ class Fetch:
         return self._arrived.wait(seconds)
 
 
+class RunWithResults(Protocol):
+    """A run of a program that a `Feeder` feeds, and whose results it has delivered meanwhile.
+
+    Attributes:
+      replicas: copies of the graph in this process.
+      is_part: whether other processes have more of them.
+      interrupts: holds Ctrl-C back until an iteration is complete.
+    """
+
+    replicas: int
+    is_part: bool
+    interrupts: Interrupts
+
+    def deliver(self) -> bool:
+        """Delivers results that are computed, and returns whether none is left."""
+        ...
+
+
 class Feeder:
     """Has an infeed read ahead of one loop, never further than the loop.
 
@@ -79,7 +95,7 @@ class Feeder:
       each: elements that one iteration takes.
     """
 
-    def __init__(self, queue: Infeed, session: Session, each: int = 1):
+    def __init__(self, queue: Infeed, session: RunWithResults, each: int = 1):
         self.queue, self.each = queue, each
         self._session, self._replicas, self._reader = session, session.replicas, queue.reader
         self._has_axis = session.replicas > 1 or session.is_part

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ipujax.errors import PopARTError
-from ipujax.popdist.install import install as install_popdist
-from ipujax.standin import stand_in_for
+from pathlib import Path
 
+from ipujax.errors import PopARTError
+from ipujax.standin import install_popdist, stand_in_for
+
+_FOR_CHILDREN = Path(__file__).with_name("for_children")
 _NAMES = ("popart", "popart_core")
 """The original's package, and the compiled one inside it, which some scripts import themselves."""
 
@@ -25,7 +27,7 @@ def install() -> None:
       PopARTError: (a `ValueError`) another `popart` is imported already.
     """
     for name in _NAMES:
-        there = stand_in_for(name, "ipujax.popart")
+        there = stand_in_for(name, "ipujax.popart", _FOR_CHILDREN)
         if there is not None:
             raise PopARTError(
                 f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ipujax.errors import PopTorchError
-from ipujax.popdist.install import install as install_popdist
 from ipujax.poptorch.older_torch import accept_older_calls
-from ipujax.standin import stand_in_for
+from ipujax.standin import install_popdist, stand_in_for
+
+_FOR_CHILDREN = Path(__file__).with_name("for_children")
 
 
 def install() -> None:
@@ -21,7 +24,7 @@ def install() -> None:
     Raises:
       PopTorchError: (a `ValueError`) another `poptorch` is imported already.
     """
-    there = stand_in_for("poptorch", "ipujax.poptorch")
+    there = stand_in_for("poptorch", "ipujax.poptorch", _FOR_CHILDREN)
     if there is not None:
         raise PopTorchError(
             f"poptorch is imported already, from {getattr(there, '__file__', 'elsewhere')}",

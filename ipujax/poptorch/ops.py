@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ipujax import math_ops, nn_ops, pipelining_ops
+from ipujax import math_ops, pipelining_ops
 from ipujax.doors.graphs import Graph, names_in
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import dtype_of
+from ipujax.operators.nn.ctc_decoder import ctc_beam_search_decoder_with_log_probs
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MatMulSerializationMode, OverlapMode
 from ipujax.poptorch.log import logger
@@ -363,7 +364,7 @@ def _decoded_form(probs: Any, lengths: Any, blank: int, width: int, paths: int) 
 def _ctc_beam_search_decoder(
     probs: jax.Array, lengths: jax.Array, blank: int, width: int, paths: int
 ) -> list[jax.Array]:
-    found = nn_ops.ctc_beam_search_decoder_with_log_probs(probs, lengths, width, paths, blank)
+    found = ctc_beam_search_decoder_with_log_probs(probs, lengths, width, paths, blank)
     likely, sizes, labels = found
     return [likely, sizes.astype(jnp.int32), labels.astype(jnp.int32)]
 

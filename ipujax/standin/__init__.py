@@ -1,4 +1,5 @@
 """Has `import` find a package of ours under the name of the original, for unchanged scripts."""
 
 from ipujax.standin.finder import stand_in_for as stand_in_for
+from ipujax.standin.install_popdist import install_popdist as install_popdist
 from ipujax.standin.scripts import run_script as run_script

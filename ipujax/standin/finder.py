@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-_FOR_CHILDREN = Path(__file__).with_name("for_children")
-
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives `name.module` the module `own.module`, the very same one."""
@@ -48,7 +46,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self._package + name.removeprefix(self.name)
 
 
-def stand_in_for(name: str, own: str) -> ModuleType | None:
+def stand_in_for(name: str, own: str, for_children: Path) -> ModuleType | None:
     """Has `import name`, and modules in it, find `own`.
 
     That holds for this process, and for those of Python that it starts, by way of a folder that
@@ -57,6 +55,8 @@ def stand_in_for(name: str, own: str) -> ModuleType | None:
     Args:
       name: of the original package.
       own: of ours.
+      for_children: a folder with a folder `name`, where a module of that name does the same in the
+        processes of Python that this one starts.
 
     Returns:
       A package of that name that is imported already, and is not ours, so that nothing was done;
@@ -68,7 +68,7 @@ def stand_in_for(name: str, own: str) -> ModuleType | None:
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(name, own))
     importlib.import_module(name)
-    _tell_children(str(_FOR_CHILDREN / name))
+    _tell_children(str(for_children / name))
     return None
 
 

@@ -1,1 +1,1 @@
-"""Folders that `install()` of a package puts in the path of processes which this one starts."""
+"""Folders that `install_popdist()` adds to the path of the Python processes it starts."""

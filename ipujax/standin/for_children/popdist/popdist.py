@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from ipujax.popdist.install import install
+from ipujax.standin import install_popdist
 
 if __name__ == "popdist":  # as it is called by way of the folder, not of the package
     del sys.modules[__name__]  # this module, for which the import system takes what there is then
-    install()
+    install_popdist()

@@ -1,15 +1,18 @@
-"""`install()` lets `import popdist` find this package, for scripts that stay as they are."""
+"""`import popdist` and `import horovod` find the packages of ipujax, for unchanged scripts."""
 
 from __future__ import annotations
 
-from ipujax.errors import DistributionError
-from ipujax.standin import stand_in_for
+from pathlib import Path
 
+from ipujax.errors import DistributionError
+from ipujax.standin.finder import stand_in_for
+
+_FOR_CHILDREN = Path(__file__).with_name("for_children")
 _NAMES = ("popdist", "horovod")
 """The original's package, and the one that programs use beside it."""
 
 
-def install() -> None:
+def install_popdist() -> None:
     """Has `import popdist`, and modules in it, find `ipujax.popdist`; `horovod` ours as well.
 
     That holds for this process, and for those of Python that it starts. What stands in for PopTorch
@@ -19,7 +22,7 @@ def install() -> None:
       DistributionError: (a `ValueError`) another `popdist` or `horovod` is imported already.
     """
     for name in _NAMES:
-        there = stand_in_for(name, f"ipujax.{name}")
+        there = stand_in_for(name, f"ipujax.{name}", _FOR_CHILDREN)
         if there is not None:
             raise DistributionError(
                 f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",
