@@ -7,16 +7,22 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
+from ipujax.doors.graphs.optimizers import ADAM, ADAMAX, LAMB, Formula, Slot
 from ipujax.popart.checks import check
+from ipujax.popart.optimizers import scalars
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import AdamMode, WeightDecayMode
-from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
-from ipujax.popart.optimizers.scalars import ADAM, Scalar
+from ipujax.popart.optimizers.optimizer import (
+    PREVIOUS_SCALING,
+    Array,
+    Hyper,
+    Optimizer,
+    Slots,
+    slot_type,
+)
 from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
-_FIRST, _SECOND, _STEP = "Accl1___", "Accl2___", "Step___"
-_PREVIOUS = "PreviousLossScaling___specific___"
 _LAMB = (AdamMode.Lamb, AdamMode.LambNoBias)
 _BIASED = (AdamMode.AdamNoBias, AdamMode.LambNoBias)
 
@@ -78,81 +84,55 @@ class Adam(Optimizer):
         self._mode = check.instance(mode, AdamMode, "mode")
         self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
         self.accumulator_type = slot_type(accum_type, "accum_type")
-        self._types = slot_type(accl1_type, "accl1_type"), slot_type(accl2_type, "accl2_type")
+        self._slot_types = slot_type(accl1_type, "accl1_type"), slot_type(accl2_type, "accl2_type")
         self.keeps_scaled = check.flag(scaled_optimizer_state, "scaled_optimizer_state")
 
-    def learningRates(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["learningRate"]
-
-    def weightDecays(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["weightDecay"]
-
     def beta1s(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["beta1"]
 
     def beta2s(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["beta2"]
 
     def epss(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["eps"]
 
     def maxWeightNorms(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["maxWeightNorm"]
 
-    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[scalars.Scalar, ...]:
         del values
-        return ADAM
+        return scalars.ADAM
 
     def _settings(self) -> Any:
-        kinds = self._mode, self._decay, self.accumulator_type, self._types, self.keeps_scaled
+        kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self.keeps_scaled
         return self._clipping, *kinds
 
-    def slots(self, hyper: Hyper, weight: Array) -> Slots:
-        """Both moments, and the number of steps where it is needed."""
-        first, second = self._types
-        slots = {_FIRST: zeros(weight, first), _SECOND: zeros(weight, second)}
-        if self._mode not in _BIASED:
-            slots[_STEP] = jnp.float32(0)
+    @property
+    def _formula(self) -> Formula:
+        return LAMB if self._mode in _LAMB else ADAMAX if self._mode is AdamMode.AdaMax else ADAM
+
+    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+        is_corrected = self._mode not in _BIASED
+        return {
+            "betas": (hyper("beta1"), hyper("beta2")),
+            "eps_apart": True,
+            "decoupled_weight_decay": self._decay is WeightDecayMode.Decay,
+            "bias_correction": is_corrected,
+            "counts_steps": is_corrected,
+        }
+
+    def _slot_scale(self, hyper: Hyper) -> Any:
+        return hyper("lossScaling") if self.keeps_scaled else 1.0
+
+    def _power(self, slot: Slot) -> int:
+        return min(slot.order, 1) if self._mode is AdamMode.AdaMax else slot.order
+
+    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
+        slots = super()._begin(hyper, weight)
         if self.keeps_scaled and not self.values["lossScaling"].getDefault().constant:
-            slots[_PREVIOUS] = jnp.asarray(hyper("lossScaling"), jnp.float32)
+            slots[PREVIOUS_SCALING] = jnp.asarray(hyper("lossScaling"), jnp.float32)
         return slots
-
-    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
-        """As the class says."""
-        is_max = self._mode is AdamMode.AdaMax
-        scale = hyper("lossScaling") if self.keeps_scaled else 1.0
-        decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
-        if self._decay is WeightDecayMode.L2Regularization:
-            gradient, decay = gradient + decay, 0.0
-        gradient = gradient * scale
-        grown = scale / slots[_PREVIOUS] if _PREVIOUS in slots else 1.0
-        old1, old2 = slots[_FIRST] * grown, slots[_SECOND] * (grown if is_max else grown**2)
-        beta1, beta2 = hyper("beta1"), hyper("beta2")
-        first = beta1 * old1 + (1 - beta1) * gradient
-        if is_max:
-            second = jnp.maximum(beta2 * old2, jnp.abs(gradient))
-        else:
-            second = beta2 * old2 + (1 - beta2) * jnp.square(gradient)
-        new = {_FIRST: first, _SECOND: second}
-        if _PREVIOUS in slots:
-            new[_PREVIOUS] = jnp.asarray(scale, jnp.float32)
-        if self._mode not in _BIASED:
-            new[_STEP] = step = slots[_STEP] + 1
-            first = first / (1 - jnp.asarray(beta1, jnp.float32) ** step)
-            second = second if is_max else second / (1 - jnp.asarray(beta2, jnp.float32) ** step)
-        root = second if is_max else jnp.sqrt(second)
-        change = first / (root + hyper("eps") * scale) + decay
-        ratio = self._trust(hyper, weight, change) if self._mode in _LAMB else 1.0
-        return -hyper("learningRate") * ratio * change, new
-
-    def _trust(self, hyper: Hyper, weight: Array, change: Array) -> Array:
-        of_weight, of_change = (jnp.sqrt(jnp.sum(jnp.square(x))) for x in (weight, change))
-        limited = jnp.minimum(of_weight, hyper("maxWeightNorm"))
-        is_known = (limited != 0) & (of_change != 0)
-        return jnp.where(is_known, limited / jnp.where(is_known, of_change, 1), 1)

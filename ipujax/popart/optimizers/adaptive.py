@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-
+from ipujax.doors.graphs.optimizers import ADADELTA, ADAGRAD, RMSPROP, Formula
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
-from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
+from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, slot_type
 from ipujax.popart.optimizers.scalars import ADAPTIVE, Scalar
 from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
-_FIRST, _SECOND, _THIRD = "Accl1___", "Accl2___", "Accl3___"
-_WITH_SECOND = (AdaptiveMode.CenteredRMSProp, AdaptiveMode.AdaDelta)
 _RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
 
 
@@ -74,31 +71,23 @@ class Adaptive(Optimizer):
         self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
         self.accumulator_type = slot_type(accum_type, "accum_type")
         types = {"accl1_type": accl1_type, "accl2_type": accl2_type, "accl3_type": accl3_type}
-        self._types = tuple(slot_type(kind, name) for name, kind in types.items())
+        self._slot_types = tuple(slot_type(kind, name) for name, kind in types.items())
         self._is_tf = check.flag(rmsprop_tf_variant, "rmsprop_tf_variant")
         if self._is_tf and self._mode not in _RMS:
             raise check.refuse(
                 f"rmsprop_tf_variant is set for {self._mode.name}", "it is for both RMSProps only"
             )
 
-    def learningRates(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["learningRate"]
-
-    def weightDecays(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["weightDecay"]
-
     def alphas(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["alpha"]
 
     def momentums(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["momentum"]
 
     def epss(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["eps"]
 
     def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
@@ -106,51 +95,19 @@ class Adaptive(Optimizer):
         return ADAPTIVE
 
     def _settings(self) -> Any:
-        kinds = self._mode, self._decay, self.accumulator_type, self._types, self._is_tf
+        kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self._is_tf
         return self._clipping, *kinds
 
-    def slots(self, hyper: Hyper, weight: Array) -> Slots:
-        """Those that the mode needs."""
-        first, second, third = self._types
-        slots = {_FIRST: zeros(weight, first) + int(self._is_tf)}
-        if self._mode in _WITH_SECOND:
-            slots[_SECOND] = zeros(weight, second)
-        if hyper.acts("momentum"):
-            slots[_THIRD] = zeros(weight, third)
-        return slots
+    @property
+    def _formula(self) -> Formula:
+        if self._mode in _RMS:
+            return RMSPROP
+        return ADAGRAD if self._mode is AdaptiveMode.AdaGrad else ADADELTA
 
-    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
-        """As the class says."""
-        rate = hyper("learningRate")
-        decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
-        if self._decay is WeightDecayMode.L2Regularization:
-            gradient, decay = gradient + decay, 0.0
-        change, new = self._change(hyper, gradient, slots)
-        if _THIRD not in slots:
-            return -rate * (change + decay), new
-        if self._is_tf:
-            new[_THIRD] = hyper("momentum") * slots[_THIRD] + rate * change
-            return -(decay + new[_THIRD]), new
-        new[_THIRD] = hyper("momentum") * slots[_THIRD] + change
-        return -rate * (decay + new[_THIRD]), new
-
-    def _change(self, hyper: Hyper, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
-        alpha, eps = hyper("alpha"), hyper("eps")
-
-        def moved(old: Array, new: Array) -> Array:
-            return alpha * old + (1 - alpha) * new
-
-        squared = jnp.square(gradient)
-        is_adagrad = self._mode is AdaptiveMode.AdaGrad
-        first = slots[_FIRST] + squared if is_adagrad else moved(slots[_FIRST], squared)
-        new = {_FIRST: first}
-        if self._mode is AdaptiveMode.AdaDelta:
-            old = slots[_SECOND]
-            change = gradient * jnp.sqrt(old + eps) / jnp.sqrt(first + eps)
-            return change, {**new, _SECOND: moved(old, jnp.square(change))}
-        spread = first
-        if self._mode is AdaptiveMode.CenteredRMSProp:
-            new[_SECOND] = moved(slots[_SECOND], gradient)
-            spread = first - jnp.square(new[_SECOND])
-        root = jnp.sqrt(spread + eps) if self._is_tf else jnp.sqrt(spread) + eps
-        return gradient / root, new
+    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "rho": hyper("alpha"),  # as Adadelta calls it
+            "centered": self._mode is AdaptiveMode.CenteredRMSProp,
+            "use_tf_variant": self._is_tf,
+            "decoupled_weight_decay": self._decay is WeightDecayMode.Decay,
+        }

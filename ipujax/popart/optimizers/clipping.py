@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs.optimizers import joint_norm
 from ipujax.popart.checks import check
 
 Named = Mapping[str, jax.Array]
@@ -55,7 +56,7 @@ class ClipNormSettings:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def clipped(self, gradients: Named) -> dict[str, jax.Array]:
-        """The gradients of all weights, after clipping; the norm is computed in float32.
+        """Returns the gradients of all weights in float32, after clipping.
 
         Raises:
           PopARTError: (a `ValueError`) a weight that is not trained.
@@ -66,8 +67,7 @@ class ClipNormSettings:
                 f"ClipNormSettings name {other}, which are not trained",
                 f"the weights are {list(gradients)}",
             )
-        squares = [jnp.sum(jnp.square(gradients[name].astype(jnp.float32))) for name in names]
-        norm = jnp.sqrt(jnp.sum(jnp.stack(squares)))
+        norm = joint_norm(gradients[name] for name in names)
         factor = self.maxNorm / jnp.maximum(norm, self.maxNorm)
-        clipped = {n: (gradients[n] * factor).astype(gradients[n].dtype) for n in names}
+        clipped = {name: gradients[name] * factor for name in names}
         return {**gradients, **clipped}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from ipujax.doors.graphs.optimizers import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
@@ -26,17 +27,26 @@ Array = jax.Array
 Slots = dict[str, Array]
 """Values of a weight that an optimizer keeps, by the beginning of their names."""
 
-PREFIXES = (
-    "Accl___",
-    "Accl1___",
-    "Accl2___",
-    "Accl3___",
-    "Step___",
-    "PreviousLossScaling___specific___",
-)
+PREVIOUS_SCALING = "PreviousLossScaling___specific___"
+PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___", PREVIOUS_SCALING)
 """What the names of slots begin with, before the weight's."""
 
 LOSS_SCALING = "lossScaling"
+_NAMES = {on_ipu: name for name, on_ipu in NAMES_ON_IPU.items()}
+
+
+class _Plan(NamedTuple):
+    """What the formula takes for a weight.
+
+    Attributes:
+      switches: the names of the formula's switches that are on.
+      numbers: of the weight.
+      slots: by what their names begin with.
+    """
+
+    switches: frozenset[str]
+    numbers: dict[str, Any]
+    slots: dict[str, Slot]
 
 
 class Hyper:
@@ -76,6 +86,7 @@ class Optimizer(abc.ABC):
     positive: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[tuple[str, ...]] = (LOSS_SCALING,)  # with no `default` before their names
     older: ClassVar[dict[str, str]] = {}  # older names of values, and those that they have now
+    _slot_types: tuple[DataType, ...] = ()  # of the accumulators, by their number less 1
 
     def __init__(self, values: Given, clipping: Sequence[ClipNormSettings] = ()):
         named = check.instance(values, Mapping, f"the values of {type(self).__name__}")
@@ -100,6 +111,14 @@ class Optimizer(abc.ABC):
     def getLossScalingVal(self) -> float:
         """What the loss is multiplied by before it is differentiated."""
         return self.values[LOSS_SCALING].getDefault().value
+
+    def learningRates(self) -> OptimizerValueMap:
+        """The learning rates of all weights."""
+        return self.values["learningRate"]
+
+    def weightDecays(self) -> OptimizerValueMap:
+        """The weight decays of all weights."""
+        return self.values["weightDecay"]
 
     def insertSpecific(self, id: str, pyd: Given) -> None:
         """Gives a weight values of its own; those left out are the defaults as they are now.
@@ -193,20 +212,14 @@ class Optimizer(abc.ABC):
 
     # --- what the kinds say -----------------------------------------------------------------------
 
+    @property
     @abc.abstractmethod
-    def slots(self, hyper: Hyper, weight: Array) -> Slots:
-        """The slots of a weight to begin with."""
+    def _formula(self) -> Formula:
+        """The formula of the kind."""
 
     @abc.abstractmethod
-    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
-        """What is added to a weight, and its new slots; all in float32.
-
-        Args:
-          hyper: the hyperparameters.
-          gradient: without loss scaling.
-          weight: before the step.
-          slots: of the weight.
-        """
+    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+        """The settings of a weight as the formula reads them, but those that all kinds have."""
 
     @abc.abstractmethod
     def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
@@ -240,12 +253,46 @@ class Optimizer(abc.ABC):
             )
         return value
 
+    def _prefix(self, slot: Slot) -> str:
+        return f"Accl{slot.number}___" if slot.number else "Step___"
+
+    def _slot_scale(self, hyper: Hyper) -> Any:
+        """By what slots are multiplied while they are kept; a mean square by its square."""
+        del hyper
+        return 1.0
+
+    def _plan(self, hyper: Hyper) -> _Plan:
+        acting = [name for name in self.values if hyper.acts(name)]
+        settings: dict[str, Any] = {
+            **{_NAMES.get(name, name): hyper(name) for name in self.values},
+            "variable": acting,
+            "counts_steps": False,
+            **self._formula_settings(hyper),
+        }
+        if "weightDecay" not in acting:
+            del settings["weight_decay"]
+        switches = self._formula.switches(settings)
+        slots = sorted(self._formula.slots(settings, switches), key=lambda slot: slot.number or 4)
+        prefixes = {self._prefix(slot): slot for slot in slots}
+        return _Plan(switches, self._formula.numbers(settings), prefixes)
+
+    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
+        """The slots of a weight to begin with."""
+        return {
+            prefix: begin_slot(slot, weight.shape, self._slot_dtype(slot, weight))
+            for prefix, slot in self._plan(hyper).slots.items()
+        }
+
+    def _slot_dtype(self, slot: Slot, weight: Array) -> Any:
+        kind = self._slot_types[slot.number - 1] if slot.number else DataType.FLOAT
+        return weight.dtype if kind is DataType.UNDEFINED else kind.value
+
     def _init(self, params: Any) -> Any:
         hyper = self.hyper()
         slots = {
             prefix + weight: value
             for weight, array in params.items()
-            for prefix, value in self.slots(Hyper(self, weight, hyper), jnp.asarray(array)).items()
+            for prefix, value in self._begin(Hyper(self, weight, hyper), jnp.asarray(array)).items()
         }
         return {"hyper": hyper, "slots": slots}
 
@@ -257,22 +304,43 @@ class Optimizer(abc.ABC):
             gradients = settings.clipped(gradients)
         changes: dict[str, Array] = {}
         for name, gradient in gradients.items():
-            weight = params[name]
-            own = {prefix: prefix + name for prefix in PREFIXES if prefix + name in slots}
-            wide = {prefix: slots[key].astype(jnp.float32) for prefix, key in own.items()}
-            change, new = self.step(
-                Hyper(self, name, hyper), gradient, weight.astype(jnp.float32), wide
-            )
-            changes[name] = jnp.asarray(change, weight.dtype)
-            for prefix, key in own.items():
-                slots[key] = jnp.asarray(new[prefix], slots[key].dtype)
+            before = {prefix: slots[key] for prefix in PREFIXES if (key := prefix + name) in slots}
+            change, after = self._step(Hyper(self, name, hyper), gradient, params[name], before)
+            changes[name] = jnp.asarray(change, params[name].dtype)
+            slots |= {prefix + name: value for prefix, value in after.items()}
         return changes, {"hyper": hyper, "slots": slots}
 
+    def _step(
+        self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots
+    ) -> tuple[Array, Slots]:
+        """What is added to a weight, and its new slots."""
+        plan, scale = self._plan(hyper), self._slot_scale(hyper)
+        previous: Any = slots.get(PREVIOUS_SCALING, scale)
+        before = {
+            slot.name: _scale_slot(slots[prefix].astype(jnp.float32), previous, -self._power(slot))
+            for prefix, slot in plan.slots.items()
+        }
+        change, after = update_variable(
+            self._formula, plan.switches, plan.numbers, gradient, weight, before
+        )
+        kept = {
+            prefix: _scale_slot(after[slot.name], scale, self._power(slot)).astype(
+                slots[prefix].dtype
+            )
+            for prefix, slot in plan.slots.items()
+        }
+        if PREVIOUS_SCALING in slots:
+            kept[PREVIOUS_SCALING] = jnp.asarray(scale, jnp.float32)
+        return change, kept
 
-def zeros(weight: Array, kind: DataType) -> Array:
-    """A slot for a weight, of a type; UNDEFINED is the weight's."""
-    dtype = weight.dtype if kind is DataType.UNDEFINED else kind.value
-    return jnp.zeros(weight.shape, dtype)
+    def _power(self, slot: Slot) -> int:
+        """The power of the slots' scale by which a slot is multiplied."""
+        return slot.order
+
+
+def _scale_slot(array: Array, scale: Any, power: int) -> Array:
+    is_plain = not isinstance(scale, jax.Array) and scale == 1
+    return array if is_plain else array * scale**power
 
 
 def slot_type(kind: Any, what: str) -> DataType:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
-
+from ipujax.doors.graphs import optimizers
+from ipujax.doors.graphs.optimizers import Formula, Slot, decay_velocity
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
-from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type, zeros
+from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type
 from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, of_velocity
 from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
-
-_COMBINED, _SEPARATE = "Accl___", "Accl1___"
 
 
 @check.guard
@@ -73,30 +71,22 @@ class SGD(Optimizer):
         # A velocity that is combined with the sum has the weight's type.
         has_sum = not (self._is_combined and _has_velocity(self.values["momentum"].getDefault()))
         self.accumulator_type = accum if has_sum else DataType.UNDEFINED
-        self._velocity_type = DataType.UNDEFINED if self._is_combined else accl1
-
-    def learningRates(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["learningRate"]
-
-    def weightDecays(self) -> OptimizerValueMap:
-        """Of all weights."""
-        return self.values["weightDecay"]
+        self._slot_types = (DataType.UNDEFINED if self._is_combined else accl1,)
 
     def momentums(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["momentum"]
 
     def dampenings(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["dampening"]
 
     def velocityScalings(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["velocityScaling"]
 
     def nesterov(self) -> OptimizerValueMap:
-        """Of all weights."""
+        """The values of all weights."""
         return self.values["nesterov"]
 
     def _check_together(self, values: Mapping[str, OptimizerValue]) -> None:
@@ -112,48 +102,37 @@ class SGD(Optimizer):
         return of_velocity(1 if self._is_combined else 2)
 
     def _settings(self) -> Any:
-        kinds = self._is_combined, self.accumulator_type, self._velocity_type
+        kinds = self._is_combined, self.accumulator_type, self._slot_types
         return self._clipping, *kinds
 
-    def slots(self, hyper: Hyper, weight: Array) -> Slots:
-        """The velocity, if there is momentum."""
-        if not hyper.acts("momentum"):
-            return {}
-        velocity = zeros(weight, self._velocity_type)
-        if not self._is_combined:
-            return {_SEPARATE: velocity}
-        return {_COMBINED: jnp.asarray(_decayed(hyper, velocity, weight), velocity.dtype)}
+    @property
+    def _formula(self) -> Formula:
+        return optimizers.SGD
 
-    def step(self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots) -> tuple[Any, Slots]:
-        """As the class says."""
-        rate, scale = hyper("learningRate"), hyper("velocityScaling")
-        decay = hyper("weightDecay") * weight if hyper.acts("weightDecay") else 0.0
-        given = gradient + decay
-        if not slots:
-            undamped = 1 - hyper("dampening") if hyper.acts("dampening") else 1.0
-            return -rate * undamped * given, {}
-        undamped = 1 - hyper("dampening")
-        if self._is_combined:
-            velocity = slots[_COMBINED] + undamped * scale * gradient
-        else:
-            velocity = _decayed(hyper, slots[_SEPARATE], weight) + undamped * scale * gradient
-        change = -rate / scale * velocity
-        if hyper.acts("nesterov"):
-            ahead = -rate * (given + hyper("momentum") / scale * velocity)
-            change = jnp.where(jnp.asarray(hyper("nesterov")) != 0, ahead, change)
-        if self._is_combined:
-            return change, {_COMBINED: _decayed(hyper, velocity, weight + change)}
-        return change, {_SEPARATE: velocity}
+    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+        return {
+            "combined": self._is_combined,
+        }
+
+    def _slot_scale(self, hyper: Hyper) -> Any:
+        return hyper("velocityScaling")
+
+    def _prefix(self, slot: Slot) -> str:
+        return "Accl___" if self._is_combined else super()._prefix(slot)
+
+    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
+        slots = super()._begin(hyper, weight)
+        if not self._is_combined:
+            return slots
+        numbers, scale = self._plan(hyper).numbers, self._slot_scale(hyper)
+        return {
+            prefix: (scale * decay_velocity(numbers, velocity, weight)).astype(velocity.dtype)
+            for prefix, velocity in slots.items()
+        }
 
 
 def _has_velocity(momentum: OptimizerValue) -> bool:
     return momentum != (0, True)
-
-
-def _decayed(hyper: Hyper, velocity: Array, weight: Array) -> Any:
-    """A velocity after a step's momentum, with the decay of the weight."""
-    pull = (1 - hyper("dampening")) * hyper("weightDecay") * hyper("velocityScaling")
-    return velocity * hyper("momentum") + pull * weight
 
 
 @check.guard

@@ -12,7 +12,7 @@ import torch
 
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
-from ipujax.poptorch.optim.rules import METHODS, dtypes_of, kind_of
+from ipujax.poptorch.optim.rules import FORMULAS, dtypes_of, kind_of
 
 _OWN = "optimizer attribute"
 
@@ -34,7 +34,7 @@ class OptimizerLog:
     def given(self, optimizer: torch.optim.Optimizer) -> None:
         """Says what of an optimizer is ignored: a class's own code, and attributes that are new."""
         own, kind = type(optimizer), kind_of(optimizer)
-        if own not in METHODS and not own.__module__.startswith(__package__ or ""):
+        if own not in FORMULAS and not own.__module__.startswith(__package__ or ""):
             self._say(
                 logging.WARNING,
                 f"Optimizer {own.__name__} is a class of your own. Poptorch does not run Python "

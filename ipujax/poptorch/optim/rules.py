@@ -14,14 +14,14 @@ import numpy as np
 import optax
 import torch
 
+from ipujax.doors.graphs import optimizers
+from ipujax.doors.graphs.optimizers import Formula, Settings, Slot, Slots
 from ipujax.errors import OptimizerStateError
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.optim import methods, popart
+from ipujax.poptorch.optim import popart
 from ipujax.poptorch.optim.attributes import Optimizer
-from ipujax.poptorch.optim.complex_parts import COMPLEX, in_single, is_complex, numbers_like
 from ipujax.poptorch.optim.lamb import LAMB
-from ipujax.poptorch.optim.methods import Kept, Method, Parameter, Settings, Slot
 from ipujax.poptorch.optim.optimizers import AdamW
 from ipujax.training.loss_scaling import FACTOR, LossScaling, Scale, scaled
 
@@ -32,20 +32,20 @@ State = dict[str, Any]
 """Of a rule: `hyper`, the hyperparameters; `state`, what is kept of each variable by name; and
 with automatic loss scaling `scale`."""
 
-METHODS: dict[type[torch.optim.Optimizer], Method] = {
-    torch.optim.SGD: methods.SGD,
-    torch.optim.Adam: methods.ADAM,
-    torch.optim.AdamW: methods.ADAM,
-    AdamW: methods.ADAM,
-    torch.optim.RMSprop: methods.RMSPROP,
-    LAMB: methods.LAMB,
-    torch.optim.Adagrad: methods.ADAGRAD,
-    torch.optim.Adadelta: methods.ADADELTA,
-    torch.optim.Adamax: methods.ADAMAX,
-    torch.optim.NAdam: methods.NADAM,
-    torch.optim.RAdam: methods.RADAM,
-    torch.optim.ASGD: methods.ASGD,
-    torch.optim.Rprop: methods.RPROP,
+FORMULAS: dict[type[torch.optim.Optimizer], Formula] = {
+    torch.optim.SGD: optimizers.SGD,
+    torch.optim.Adam: optimizers.ADAM,
+    torch.optim.AdamW: optimizers.ADAM,
+    AdamW: optimizers.ADAM,
+    torch.optim.RMSprop: optimizers.RMSPROP,
+    LAMB: optimizers.LAMB,
+    torch.optim.Adagrad: optimizers.ADAGRAD,
+    torch.optim.Adadelta: optimizers.ADADELTA,
+    torch.optim.Adamax: optimizers.ADAMAX,
+    torch.optim.NAdam: optimizers.NADAM,
+    torch.optim.RAdam: optimizers.RADAM,
+    torch.optim.ASGD: optimizers.ASGD,
+    torch.optim.Rprop: optimizers.RPROP,
 }
 """The optimizers that are known."""
 
@@ -58,7 +58,7 @@ class Group(NamedTuple):
 
     Attributes:
       names: of the variables in it.
-      on: the switches of its method that are on.
+      on: the switches of the formula that are on.
       maximizes: whether it is to make the loss large.
     """
 
@@ -87,7 +87,7 @@ class Rule:
 
     Attributes:
       kind: the name of the optimizer's class.
-      method: its formula.
+      formula: of the class.
       groups: its parameter groups.
       types: of what it keeps.
       clips: whether gradients are made shorter where their norm is above `max_grad_norm`.
@@ -99,7 +99,7 @@ class Rule:
     """
 
     kind: str
-    method: Method = dc.field(compare=False)
+    formula: Formula = dc.field(compare=False)
     groups: tuple[Group, ...]
     types: Types
     clips: bool
@@ -129,7 +129,7 @@ class Rule:
 
     def hyper(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The hyperparameters of an optimizer that has this rule's structure, as arrays."""
-        return _hyper(self.method, optimizer)
+        return _hyper(self.formula, optimizer)
 
     # --- between torch and here -------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Rule:
           OptimizerStateError: (a `ValueError`) something kept has another shape than the parameter.
         """
         loaded = optimizer.loaded_state if isinstance(optimizer, Optimizer) else {}
-        kept: dict[str, Kept] = {}
+        kept: dict[str, Slots] = {}
         for name, parameter, slots in self._slots(optimizer):
             told = {k: v for k, v in optimizer.state.get(parameter, {}).items() if v is not None}
             if told:  # torch counts no steps of SGD, but keeps something only after one
@@ -152,7 +152,7 @@ class Rule:
             for slot in slots:
                 value = told.get(slot.name)
                 if loaded:
-                    value = loaded.get(popart.state_name(self.kind, slot.name, name), value)
+                    value = loaded.get(popart.name_slot(slot, name), value)
                 kept[name][slot.name] = self._filled(slot, name, parameter, value)
         scale = {} if self.scaling is None else {"scale": Scale.begin(loaded.get(FACTOR, 1))}
         return {"hyper": self.hyper(optimizer), "state": kept, **scale}
@@ -163,16 +163,20 @@ class Rule:
         Torch keeps nothing of a parameter before its first step.
         """
         for name, parameter, slots in self._slots(optimizer):
-            kept: Kept = state["state"][name]
+            kept: Slots = state["state"][name]
             if not slots or float(kept.get("step", 1.0)) == 0:
                 optimizer.state.pop(parameter, None)
                 continue
             optimizer.state[parameter] = {slot.name: to_torch(kept[slot.name]) for slot in slots}
         if isinstance(optimizer, Optimizer):
-            told = popart.state(self.kind, state["state"], to_torch)
+            ipu_state = {
+                popart.name_slot(slot, name): to_torch(state["state"][name][slot.name])
+                for name, _, slots in self._slots(optimizer)
+                for slot in slots
+            }
             if self.scaling is not None:
-                told[FACTOR] = to_torch(state["scale"].factor)
-            optimizer.keep(told, self._named(state))
+                ipu_state[FACTOR] = to_torch(state["scale"].factor)
+            optimizer.keep(ipu_state, self._named(state))
 
     def _named(self, state: State) -> dict[str, torch.Tensor]:
         """The hyperparameters under PopART's names."""
@@ -208,7 +212,7 @@ class Rule:
         """Each variable's name, torch's parameter, and what is kept of it."""
         settings = _settings(optimizer)
         for group, own, raw in zip(self.groups, settings, optimizer.param_groups, strict=True):
-            slots = self.method.slots(own, group.on)
+            slots = self.formula.slots(own, group.on)
             for parameter in raw["params"]:
                 name = self.names.get(id(parameter))
                 if name in group.names:
@@ -218,9 +222,9 @@ class Rule:
         """A slot of a variable, of what torch or a file has for it, or None."""
         dtype, shape = self.types.of(slot), tuple(like.shape) if slot.order else ()
         if value is None:
-            return self._begun(slot, like)
-        if slot.order and is_complex(like):
-            dtype = COMPLEX
+            return optimizers.begin_slot(slot, tuple(like.shape), dtype, like.is_complex())
+        if slot.order and like.is_complex():
+            dtype = optimizers.COMPLEX
         if isinstance(value, torch.Tensor):
             value = to_jax(value)
         if jnp.shape(value) != shape:
@@ -234,21 +238,19 @@ class Rule:
     # --- the transformation -----------------------------------------------------------------------
 
     def _init(self, params: Any) -> State:
-        kept: dict[str, Kept] = {}
+        kept: dict[str, Slots] = {}
         for group, settings in zip(self.groups, self.fresh, strict=True):
-            slots = self.method.slots(settings, group.on)
+            slots = self.formula.slots(settings, group.on)
             for name in group.names:
-                kept[name] = {slot.name: self._begun(slot, params[name]) for slot in slots}
+                value = params[name]
+                is_complex = bool(jnp.iscomplexobj(value))
+                kept[name] = {
+                    slot.name: optimizers.begin_slot(
+                        slot, value.shape, self.types.of(slot), is_complex
+                    )
+                    for slot in slots
+                }
         return {"hyper": self.hypers, "state": kept}
-
-    def _begun(self, slot: Slot, variable: Any) -> jax.Array:
-        """A slot before the first step; of complex numbers both parts begin alike."""
-        if not slot.order:
-            return jnp.full((), slot.initial, self.types.of(slot))
-        initial, dtype = slot.initial, self.types.of(slot)
-        if is_complex(variable):
-            initial, dtype = complex(initial, initial), COMPLEX
-        return jnp.full(tuple(variable.shape), initial, dtype)
 
     def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Arrays, State]:
         hyper = state["hyper"]
@@ -260,17 +262,9 @@ class Rule:
                 if name not in gradients:
                     continue
                 gradient = -gradients[name] if group.maximizes else gradients[name]
-                before = {slot: in_single(array) for slot, array in kept[name].items()}
-                value = in_single(params[name])
-                change, after = self.method.change(
-                    Parameter(gradient, value, before, numbers, group.on)
+                changes[name], kept[name] = optimizers.update_variable(
+                    self.formula, group.on, numbers, gradient, params[name], kept[name]
                 )
-                changes[name] = numbers_like(change, params[name])
-                slots = kept[name]
-                kept[name] = {
-                    slot: numbers_like(array, slots[slot]).astype(slots[slot].dtype)
-                    for slot, array in after.items()
-                }
         return changes, {"hyper": hyper, "state": kept}
 
     def _unscaled(self, gradients: Any, state: State) -> Arrays:
@@ -282,11 +276,11 @@ class Rule:
         factor = 1 / hyper["loss_scaling"]
         mine = {name for group in self.groups for name in group.names}
         own = {name: jnp.conj(g) for name, g in gradients.items() if name in mine}
-        found = {name: in_single(g) * factor for name, g in own.items()}
+        found = {name: optimizers.to_single(g) * factor for name, g in own.items()}
         if not self.clips:
             return found
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in found.values()))
-        shorter = jnp.minimum(hyper["max_grad_norm"] / (norm + _CLIP_EPSILON), 1.0)
+        norm = optimizers.joint_norm(found.values()) + _CLIP_EPSILON
+        shorter = jnp.minimum(hyper["max_grad_norm"] / norm, 1.0)
         return {name: g * shorter for name, g in found.items()}
 
 
@@ -315,7 +309,7 @@ def rule_of(
     """
     check.instance(optimizer, torch.optim.Optimizer, "the optimizer", "an optimizer of torch.optim")
     kind = kind_of(optimizer)
-    method, settings = METHODS[kind], _settings(optimizer)
+    formula, settings = FORMULAS[kind], _settings(optimizer)
     groups: list[Group] = []
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         trained = [p for p in group["params"] if p.requires_grad and id(p) in names]
@@ -327,16 +321,16 @@ def rule_of(
                     "make it a buffer, or cast it to a dtype of float or complex",
                 )
         mine = tuple(names[id(p)] for p in trained)
-        groups.append(Group(mine, method.switches(own), bool(group.get("maximize", False))))
+        groups.append(Group(mine, formula.switches(own), bool(group.get("maximize", False))))
     return Rule(
         kind=kind.__name__,
-        method=method,
+        formula=formula,
         groups=tuple(groups),
         types=dtypes_of(optimizer),
         clips=math.isfinite(getattr(optimizer, "max_grad_norm", math.inf)),
         names=dict(names),
         fresh=settings,
-        hypers=_hyper(method, optimizer),
+        hypers=_hyper(formula, optimizer),
         scaling=scaling,
     )
 
@@ -348,11 +342,11 @@ def kind_of(optimizer: torch.optim.Optimizer) -> type[torch.optim.Optimizer]:
       PopTorchError: (a `ValueError`) there is none.
     """
     own = type(optimizer)
-    known = [kind for kind in own.__mro__ if kind in METHODS]
+    known = [kind for kind in own.__mro__ if kind in FORMULAS]
     if known and inspect.unwrap(own.step) is inspect.unwrap(known[0].step):
         return known[0]
     what = f"has a `step` of its own beside {known[0].__name__}'s" if known else "is not known"
-    listed = ", ".join(sorted({kind.__name__ for kind in METHODS}))
+    listed = ", ".join(sorted({kind.__name__ for kind in FORMULAS}))
     raise check.refuse(
         f"the optimizer {own.__name__} {what}: a program on the IPU cannot run Python's step",
         f"use one of torch.optim or poptorch.optim: {listed}",
@@ -379,8 +373,8 @@ def dtypes_of(optimizer: torch.optim.Optimizer) -> Types:
     return Types(name("accum_type"), first, name("second_order_momentum_accum_type"))
 
 
-def _hyper(method: Method, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    groups = [method.numbers(settings) for settings in _settings(optimizer)]
+def _hyper(formula: Formula, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    groups = [formula.numbers(settings) for settings in _settings(optimizer)]
     return jax.tree.map(
         lambda number: jnp.asarray(np.float32(number)),
         {

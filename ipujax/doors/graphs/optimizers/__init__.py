@@ -1,0 +1,27 @@
+"""The formulas of optimizers, and what applies them to the variables of a program."""
+
+from __future__ import annotations
+
+from ipujax.doors.graphs.optimizers.adam import ADAM as ADAM
+from ipujax.doors.graphs.optimizers.adam import ADAMAX as ADAMAX
+from ipujax.doors.graphs.optimizers.adam import LAMB as LAMB
+from ipujax.doors.graphs.optimizers.adam import NADAM as NADAM
+from ipujax.doors.graphs.optimizers.adam import RADAM as RADAM
+from ipujax.doors.graphs.optimizers.adaptive import ADADELTA as ADADELTA
+from ipujax.doors.graphs.optimizers.adaptive import ADAGRAD as ADAGRAD
+from ipujax.doors.graphs.optimizers.adaptive import RMSPROP as RMSPROP
+from ipujax.doors.graphs.optimizers.formula import NAMES_ON_IPU as NAMES_ON_IPU
+from ipujax.doors.graphs.optimizers.formula import Formula as Formula
+from ipujax.doors.graphs.optimizers.formula import Numbers as Numbers
+from ipujax.doors.graphs.optimizers.formula import Settings as Settings
+from ipujax.doors.graphs.optimizers.formula import Slot as Slot
+from ipujax.doors.graphs.optimizers.formula import Slots as Slots
+from ipujax.doors.graphs.optimizers.sgd import ASGD as ASGD
+from ipujax.doors.graphs.optimizers.sgd import RPROP as RPROP
+from ipujax.doors.graphs.optimizers.sgd import SGD as SGD
+from ipujax.doors.graphs.optimizers.sgd import decay_velocity as decay_velocity
+from ipujax.doors.graphs.optimizers.variables import COMPLEX as COMPLEX
+from ipujax.doors.graphs.optimizers.variables import begin_slot as begin_slot
+from ipujax.doors.graphs.optimizers.variables import joint_norm as joint_norm
+from ipujax.doors.graphs.optimizers.variables import to_single as to_single
+from ipujax.doors.graphs.optimizers.variables import update_variable as update_variable

@@ -1,0 +1,131 @@
+"""RMSprop, Adagrad and Adadelta: steps by the size of the gradients so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.doors.graphs.optimizers.formula import (
+    Formula,
+    Parameter,
+    Settings,
+    Slot,
+    Slots,
+    average,
+    average_square,
+    collect_switches,
+    is_in_use,
+    read_numbers,
+    read_rate,
+    steps_of,
+)
+
+_SQUARE = Slot("square_avg", 2, number=1)
+
+
+def _switches(settings: Settings) -> frozenset[str]:
+    return collect_switches(
+        momentum="momentum" in settings and is_in_use(settings, "momentum"),
+        centered=settings.get("centered"),
+        tensorflow=settings.get("use_tf_variant"),
+        decoupled=settings.get("decoupled_weight_decay"),
+    )
+
+
+def _numbers(settings: Settings) -> dict[str, Any]:
+    return read_numbers(settings, "lr", "lr_decay", "eps", "weight_decay", "momentum")
+
+
+def _with_rate(name: str) -> Callable[[Settings], dict[str, Any]]:
+    """Returns `Formula.numbers` with the rate of a moving average."""
+    return lambda settings: {**_numbers(settings), **read_rate(name, settings[name])}
+
+
+def _slots(settings: Settings, switches: frozenset[str], *own: Slot) -> tuple[Slot, ...]:
+    """Returns the slots of a formula: its own, and those of all in this module."""
+    velocity = (Slot("momentum_buffer", number=3),) if "momentum" in switches else ()
+    return *steps_of(settings), *own, *velocity
+
+
+def _descend(
+    direction: Callable[[Parameter, jax.Array], tuple[jax.Array, Slots]],
+) -> Callable[[Parameter], tuple[jax.Array, Slots]]:
+    """Returns the formula that goes into a direction, with momentum if that is switched on.
+
+    Args:
+      direction: gives for a gradient the direction, and the slots but that of the velocity.
+    """
+
+    def change(p: Parameter) -> tuple[jax.Array, Slots]:
+        n, is_decoupled = p.numbers, "decoupled" in p.switches
+        step, slots = direction(p, p.gradient if is_decoupled else p.decayed)
+        rate = n["lr"]
+        if "lr_decay" in n:
+            rate = rate / (1 + p.slots["step"] * n["lr_decay"])
+        if "momentum" in p.switches:
+            if "tensorflow" in p.switches:
+                rate, step = 1.0, rate * step
+            step = slots["momentum_buffer"] = n["momentum"] * p.slots["momentum_buffer"] + step
+        if is_decoupled and "weight_decay" in n:
+            step = step + n["weight_decay"] * p.value
+        return -rate * step, slots
+
+    return change
+
+
+# --- RMSprop --------------------------------------------------------------------------------------
+
+
+def _rmsprop_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    square = _SQUARE._replace(initial=1.0 if "tensorflow" in switches else 0.0)
+    mean = (Slot("grad_avg", number=2),) if "centered" in switches else ()
+    return _slots(settings, switches, square, *mean)
+
+
+def _rmsprop(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    square = average_square(p, "square_avg", "alpha", gradient)
+    slots: Slots = {**p.next_step, "square_avg": square}
+    if "centered" in p.switches:
+        mean = slots["grad_avg"] = average(p, "grad_avg", "alpha", gradient)
+        square = square - mean * mean
+    eps = p.numbers["eps"]
+    size = jnp.sqrt(square + eps) if "tensorflow" in p.switches else jnp.sqrt(square) + eps
+    return gradient / size, slots
+
+
+RMSPROP = Formula(_switches, _with_rate("alpha"), _rmsprop_slots, _descend(_rmsprop))
+
+# --- Adagrad --------------------------------------------------------------------------------------
+
+
+def _adagrad_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    initial = float(settings.get("initial_accumulator_value", 0.0))
+    return _slots(settings, switches, Slot("sum", 2, initial, number=1))
+
+
+def _adagrad(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    total = p.slots["sum"] + gradient * gradient
+    return gradient / (jnp.sqrt(total) + p.numbers["eps"]), {**p.next_step, "sum": total}
+
+
+ADAGRAD = Formula(_switches, _numbers, _adagrad_slots, _descend(_adagrad))
+
+# --- Adadelta -------------------------------------------------------------------------------------
+
+
+def _adadelta_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    return _slots(settings, switches, _SQUARE, Slot("acc_delta", 2, number=2))
+
+
+def _adadelta(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    eps = p.numbers["eps"]
+    square = average_square(p, "square_avg", "rho", gradient)
+    delta = jnp.sqrt(p.slots["acc_delta"] + eps) / jnp.sqrt(square + eps) * gradient
+    moved = average_square(p, "acc_delta", "rho", delta)
+    return delta, {**p.next_step, "square_avg": square, "acc_delta": moved}
+
+
+ADADELTA = Formula(_switches, _with_rate("rho"), _adadelta_slots, _descend(_adadelta))

@@ -1,0 +1,147 @@
+"""Stochastic gradient descent, with momentum; averaged; and by the gradient's sign alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.doors.graphs.optimizers.formula import (
+    STEP,
+    Formula,
+    Numbers,
+    Parameter,
+    Settings,
+    Slot,
+    Slots,
+    collect_switches,
+    is_in_use,
+    read_numbers,
+    steps_of,
+)
+
+# --- SGD ------------------------------------------------------------------------------------------
+
+
+def _sgd_switches(settings: Settings) -> frozenset[str]:
+    has_momentum = is_in_use(settings, "momentum")
+    dampens = has_momentum or not settings.get("counts_steps", True)
+    return collect_switches(
+        momentum=has_momentum,
+        dampening=dampens and is_in_use(settings, "dampening"),
+        nesterov=isinstance(settings["nesterov"], jax.Array) or settings["nesterov"],
+        combined=has_momentum and settings.get("combined"),
+    )
+
+
+def _sgd_numbers(settings: Settings) -> dict[str, Any]:
+    numbers = read_numbers(settings, "lr", "momentum", "dampening", "weight_decay")
+    dampening = numbers.pop("dampening")
+    dampens = not settings.get("counts_steps", True) or numbers["momentum"] != 0
+    if isinstance(settings["nesterov"], jax.Array):
+        numbers["nesterov"] = settings["nesterov"]
+    return {**numbers, "taken": 1 - dampening if dampens else 1.0}
+
+
+def _sgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    velocity = (Slot("momentum_buffer", number=1),) if "momentum" in switches else ()
+    return (*velocity, *steps_of(settings)) if "dampening" in switches else velocity
+
+
+def _sgd(p: Parameter) -> tuple[jax.Array, Slots]:
+    """A step of the gradient, or of its velocity; a combined velocity has decayed already."""
+    n, is_combined = p.numbers, "combined" in p.switches
+    if "momentum" not in p.switches:
+        return -n["lr"] * _dampen(p, p.decayed), {}
+    before = p.slots["momentum_buffer"]
+    if is_combined:
+        velocity = before + _dampen(p, p.gradient)
+    else:
+        velocity = n["momentum"] * before + _dampen(p, p.decayed)
+    step = velocity
+    if "nesterov" in p.switches:
+        step = p.decayed + n["momentum"] * velocity
+        if "nesterov" in n:
+            step = jnp.where(n["nesterov"] != 0, step, velocity)
+    change = -n["lr"] * step
+    if is_combined:
+        velocity = decay_velocity(n, velocity, p.value + change)
+    return change, {**p.next_step, "momentum_buffer": velocity}
+
+
+def _dampen(p: Parameter, gradient: jax.Array) -> jax.Array:
+    """Returns the part of a gradient that is taken; where steps are counted, the first is whole."""
+    if "dampening" not in p.switches:
+        return gradient
+    taken = p.numbers["taken"]
+    if "step" in p.slots:
+        taken = jnp.where(p.slots["step"] == 0, 1.0, taken)
+    return taken * gradient
+
+
+def decay_velocity(numbers: Numbers, velocity: Any, value: jax.Array) -> Any:
+    """Returns a combined velocity between two steps: decayed, with the weight decay of the next.
+
+    Args:
+      numbers: of the variable, as the formula of SGD reads them.
+      velocity: after the step.
+      value: of the variable, after the step.
+    """
+    velocity = velocity * numbers["momentum"]
+    if "weight_decay" not in numbers:
+        return velocity
+    return velocity + numbers["taken"] * numbers["weight_decay"] * value
+
+
+SGD = Formula(_sgd_switches, _sgd_numbers, _sgd_slots, _sgd)
+
+# --- ASGD -----------------------------------------------------------------------------------------
+
+
+def _asgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    rate = Slot("eta", 0, float(settings["lr"]))
+    return STEP, rate, Slot("mu", 0, 1.0), Slot("ax")
+
+
+def _asgd(p: Parameter) -> tuple[jax.Array, Slots]:
+    n, slots = p.numbers, p.slots
+    step, eta, mu = slots["step"] + 1, slots["eta"], slots["mu"]
+    change = -n["lambd"] * eta * p.value - eta * p.decayed
+    value = p.value + change
+    mean = jnp.where(mu == 1, value, slots["ax"] + mu * (value - slots["ax"]))
+    eta = n["lr"] / (1 + n["lambd"] * n["lr"] * step) ** n["alpha"]
+    mu = 1 / jnp.maximum(step - n["t0"], 1.0)
+    return change, {"step": step, "eta": eta, "mu": mu, "ax": mean}
+
+
+ASGD = Formula(
+    switches=lambda settings: frozenset(),
+    numbers=lambda settings: read_numbers(settings, "lr", "lambd", "alpha", "t0", "weight_decay"),
+    slots=_asgd_slots,
+    change=_asgd,
+)
+
+# --- Rprop ----------------------------------------------------------------------------------------
+
+
+def _rprop_numbers(settings: Settings) -> dict[str, Any]:
+    slower, faster = settings["etas"]
+    smallest, largest = settings["step_sizes"]
+    return {"slower": slower, "faster": faster, "smallest": smallest, "largest": largest}
+
+
+def _rprop_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+    return STEP, Slot("prev"), Slot("step_size", initial=float(settings["lr"]))
+
+
+def _rprop(p: Parameter) -> tuple[jax.Array, Slots]:
+    n, agrees = p.numbers, p.gradient * p.slots["prev"]
+    factor = jnp.where(agrees > 0, n["faster"], jnp.where(agrees < 0, n["slower"], 1.0))
+    size = jnp.clip(p.slots["step_size"] * factor, n["smallest"], n["largest"])
+    gradient = jnp.where(agrees < 0, 0.0, p.gradient)
+    slots = {"step": p.slots["step"] + 1, "prev": gradient, "step_size": size}
+    return -jnp.sign(gradient) * size, slots
+
+
+RPROP = Formula(lambda settings: frozenset(), _rprop_numbers, _rprop_slots, _rprop)

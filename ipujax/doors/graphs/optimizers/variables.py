@@ -1,0 +1,76 @@
+"""One step of a variable, whatever its dtype: complex numbers count as two real ones each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.doors.graphs.optimizers.formula import Formula, Numbers, Parameter, Slot, Slots
+
+COMPLEX = "complex64"
+"""The name of the dtype of what is kept of a complex variable."""
+
+
+def update_variable(
+    formula: Formula,
+    switches: frozenset[str],
+    numbers: Numbers,
+    gradient: jax.Array,
+    value: jax.Array,
+    slots: Slots,
+) -> tuple[jax.Array, Slots]:
+    """Returns what a step adds to a variable, in single precision, and its slots in their dtypes.
+
+    Args:
+      formula: of the optimizer.
+      switches: the names of the switches that are on.
+      numbers: of the variable's settings.
+      gradient: in float32, of complex variables as `to_single` gives it.
+      value: of the variable.
+      slots: before the step.
+    """
+    before = {name: to_single(array) for name, array in slots.items()}
+    change, after = formula.change(Parameter(gradient, to_single(value), before, numbers, switches))
+    kept = {
+        name: _from_single(array, slots[name]).astype(slots[name].dtype)
+        for name, array in after.items()
+    }
+    return _from_single(change, value), kept
+
+
+def begin_slot(slot: Slot, shape: tuple[int, ...], dtype: Any, is_complex: bool = False) -> Any:
+    """Returns a slot before the first step; of complex numbers both parts begin alike.
+
+    Args:
+      slot: which one.
+      shape: of the variable.
+      dtype: of the slot, if the variable is real.
+      is_complex: whether the variable is complex.
+    """
+    if not slot.order:
+        return jnp.full((), slot.initial, dtype)
+    if is_complex:
+        return jnp.full(shape, complex(slot.initial, slot.initial), COMPLEX)
+    return jnp.full(shape, slot.initial, dtype)
+
+
+def joint_norm(gradients: Iterable[jax.Array]) -> jax.Array:
+    """Returns the norm that several gradients in float32 have together."""
+    return jnp.sqrt(jnp.asarray(sum(jnp.sum(g * g) for g in gradients)))
+
+
+def to_single(array: Any) -> jax.Array:
+    """Returns an array in float32; of complex numbers, both parts along a new last axis."""
+    if not jnp.iscomplexobj(array):
+        return jnp.asarray(array).astype(jnp.float32)
+    return jnp.stack([jnp.real(array), jnp.imag(array)], -1).astype(jnp.float32)
+
+
+def _from_single(single: jax.Array, array: Any) -> jax.Array:
+    """Returns what `to_single` gave as complex numbers again, if those of the array are complex."""
+    if not jnp.iscomplexobj(array):
+        return single
+    return jax.lax.complex(single[..., 0], single[..., 1])
