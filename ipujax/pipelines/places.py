@@ -25,6 +25,11 @@ def stage_scope(stage: int) -> str:
     return marks.write(marks.STAGE, str(stage))
 
 
+def shard_scope(ipu: int) -> str:
+    """The name of a `jax.named_scope` that places what is traced in it on an IPU."""
+    return marks.write(marks.SHARD, str(ipu))
+
+
 class Places:
     """The stages of a function's equations, variables and values.
 

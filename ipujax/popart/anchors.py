@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ipujax.doors.graphs import GRADIENT, UPDATED
 from ipujax.popart.checks import check
-from ipujax.popart.forward import GRADIENT
 
 ACCUMULATED = "Accum___"
 """Of the sum of a weight's gradients so far, over the micro-batches of a weight update."""
-UPDATED = "UpdatedVar___"
-"""Of a weight after the update of its batch."""
 
 Array = np.ndarray[Any, Any]
 

@@ -14,19 +14,20 @@ import onnx
 
 from ipujax.checks.lines import api_boundary
 from ipujax.distribution.join import instance_count
+from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
 from ipujax.frontends.onnx.model import Converted, changes, converted
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
 from ipujax.frontends.onnx.read import read
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
-from ipujax.popart.anchors import ACCUMULATED, UPDATED, Changing
+from ipujax.popart.anchors import ACCUMULATED, Changing
 from ipujax.popart.checks import as_popart_errors, check
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, provide
-from ipujax.popart.forward import GRADIENT, Forward, followed
+from ipujax.popart.forward import Forward, followed
 from ipujax.popart.host_weights import HostWeights, without_slots
 from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs, check_shapes
-from ipujax.popart.loss_scaling import FINAL_SCALE, tracking_of
+from ipujax.popart.loss_scaling import count_gradients
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     IrSerializationFormat,
@@ -97,14 +98,14 @@ class Session(Reports, Weights):
         self.accumulationFactor = self._options.accumulation
         self.replicationFactor = self._options.replicas
         self._forward = self._made_forward()
-        tracking = self._forward.tracking
+        counting = self._forward.counting
         self._host = HostWeights(
             self._model.variables,
             self._forward.trained,
             self._initialized(),
             optimizer,
             slots,
-            None if tracking is None else tracking.factors,
+            None if counting is None else counting.factors,
         )
         self._seed = 0
         self._is_ready = False
@@ -214,7 +215,7 @@ class Session(Reports, Weights):
     @property
     def _steps(self) -> int:
         """Steps of the device loop in a step of the session."""
-        is_one = self._forward.loss is None and self._forward.placed.is_pipelined
+        is_one = self._forward.loss is None and self._forward.placement.is_pipelined
         return 1 if is_one else self.dataFlow.batchesPerStep()
 
     def _compile(self) -> None:
@@ -279,22 +280,29 @@ class Session(Reports, Weights):
         where.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
         config = execution.config_of(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
-        provide(self.replicationFactor, where.count, self._device, config, cache)
+        provide(self.replicationFactor, where.ipu_count, self._device, config, cache)
         moved = changes(self._model.graph)
         if loss is not None:
             moved |= training_mode.moved_statistics(self._model)
-        tracking = tracking_of(options, self._optimizer, self._model, where)
-        again = options.autoRecomputation
-        forward = Forward(self._model, where, (), loss, moved, again, tracking)
+        forward = Forward(
+            placement=where,
+            loss=loss,
+            counting=count_gradients(options, self._optimizer, self._model, where),
+            model=self._model,
+            moved=moved,
+            recomputation=options.autoRecomputation,
+        )
         is_mean = execution.reduction_of(options) == "RUNNING_MEAN"
         self._changing = Changing(forward.trained, self.accumulationFactor, is_mean)
         sources = [self._changing.source(n) for n in self.dataFlow.anchors() if n not in known]
-        forward = dc.replace(forward, anchors=tuple(dict.fromkeys(sources)))
-        if not forward.differentiated_by:
+        gradients = {n.removeprefix(GRADIENT): n for n in sources if n.startswith(GRADIENT)}
+        values = dict.fromkeys(n for n in sources if not n.startswith(GRADIENT))
+        forward = dc.replace(forward, sent=tuple(values), gradients_of=tuple(gradients))
+        if not gradients:
             return forward
         where = where.in_turn()  # a pipeline sends what its stages give, and no gradients
-        tracking = tracking_of(options, self._optimizer, self._model, where)
-        return dc.replace(forward, placed=where, tracking=tracking)
+        counting = count_gradients(options, self._optimizer, self._model, where)
+        return dc.replace(forward, placement=where, counting=counting)
 
     def _made(self) -> DeviceLoop:
         forward = self._forward
@@ -303,15 +311,15 @@ class Session(Reports, Weights):
             "replicas": self.replicationFactor,
             "alone": self._options.instances < instance_count(),
         }
-        is_pipelined = forward.placed.is_pipelined
+        is_pipelined = forward.placement.is_pipelined
         if self._optimizer is None:
             if not is_pipelined:
                 return Inference(forward, **common)
             count = self.dataFlow.batchesPerStep()
             return Inference(forward.pipeline(), accumulation=count, **common)
         optimizer = self._optimizer.transformation()
-        if forward.tracking is not None:
-            optimizer = scaled(optimizer, forward.tracking.settings)
+        if forward.counting is not None:
+            optimizer = scaled(optimizer, forward.counting.settings)
         kind = self._optimizer.accumulator_type
         means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
         return Training(

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
+import functools
 
-import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import CountedOperators, Node, Operators
+from ipujax.doors.graphs import GradientCounting, Node, Placement
 from ipujax.frontends.onnx.model import Converted
-from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import GradientTensorTrackingMethod, SessionOptions
-from ipujax.popart.placed import Placed
-from ipujax.training.loss_scaling import Factors, LossScaling
-
-FINAL_SCALE = "finalLossScale"
-"""By what the loss is multiplied in the end; it can be anchored."""
+from ipujax.training.loss_scaling import LossScaling
 
 _TRANSFORM = "[AutomaticLossScale transform]"
 _VIEWS = frozenset(
@@ -28,53 +22,24 @@ _VIEWS = frozenset(
 
 _PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm MatMul ai.graphcore.multiconv".split())
 
-Named = dict[str, jax.Array]
+
+def _counts(
+    method: GradientTensorTrackingMethod, tensors: frozenset[str], node: Node, operand: str
+) -> bool:
+    """Returns whether the gradient of a node's operand counts."""
+    name = node.operator.rpartition("-")[0]
+    match method:
+        case GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors:
+            return operand in tensors
+        case GradientTensorTrackingMethod.ConvAndMatmulGradients:
+            return name in _PRODUCTS
+        case _:
+            return name not in _VIEWS
 
 
-@dc.dataclass(frozen=True)
-class Tracking:
-    """The gradients that are counted, in float16 alone, and the factors that follow from them.
-
-    Attributes:
-      settings: what is counted, and when.
-      placed: where the nodes of the model run.
-      method: which operators' operands count.
-      tensors: those that do, if the user names them.
-    """
-
-    settings: LossScaling
-    placed: Placed
-    method: GradientTensorTrackingMethod
-    tensors: frozenset[str] = frozenset()
-
-    @property
-    def factors(self) -> Factors:
-        """Those of the model."""
-        return Factors(self.settings, len(self.placed.ipus) if self.placed.is_pipelined else 1)
-
-    def counts(self, node: Node, operand: str) -> bool:
-        """Whether the gradient of a node's operand counts."""
-        name = node.operator.rpartition("-")[0]
-        match self.method:
-            case GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors:
-                return operand in self.tensors
-            case GradientTensorTrackingMethod.ConvAndMatmulGradients:
-                return name in _PRODUCTS
-            case _:
-                return name not in _VIEWS
-
-    def operators(self, variables: Named) -> Operators:
-        """ONNX's operators, which count."""
-
-        def factor_of(node: Node) -> jax.Array | None:
-            return self.factors.of(self.placed.stage(node), variables)
-
-        return CountedOperators(ONNX, self.counts, factor_of, self.settings)
-
-
-def tracking_of(
-    options: SessionOptions, optimizer: Optimizer | None, model: Converted, placed: Placed
-) -> Tracking | None:
+def count_gradients(
+    options: SessionOptions, optimizer: Optimizer | None, model: Converted, placement: Placement
+) -> GradientCounting | None:
     """What the options say; None without automatic loss scaling.
 
     Raises:
@@ -99,16 +64,14 @@ def tracking_of(
             f"gradientTensorTrackingMethod is {method.name}",
             f"set toTrackTensors and {by_user}, or neither",
         )
-    tracking = Tracking(settings, placed, method, frozenset(told.toTrackTensors or ()))
+    counts = functools.partial(_counts, method, frozenset(told.toTrackTensors or ()))
     nodes = model.graph.nodes
-    if not any(
-        _is_half(model, n) and tracking.counts(node, n) for node in nodes for n in node.reads
-    ):
+    if not any(_is_half(model, n) and counts(node, n) for node in nodes for n in node.reads):
         raise check.refuse(
             f"{_TRANSFORM} No tracked gradient tensors of type fp16 were found.",
             "compute in FLOAT16, or leave automatic loss scaling away: FLOAT needs none",
         )
-    return tracking
+    return GradientCounting(settings, placement, counts)
 
 
 def _check_session(options: SessionOptions, optimizer: Optimizer | None) -> None:

@@ -5,71 +5,31 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 
-from ipujax import schedules
-from ipujax.doors.graphs import Graph, Node, module_scope
+from ipujax.doors.graphs import Graph, Node, Place, Placement
 from ipujax.errors import PopARTError
-from ipujax.pipelines.places import stage_scope
 from ipujax.popart.checks import check
-from lowering import marks
 
 IPU = "__ipu_number"
 STAGE = "__pipeline_stage"
 
 
-@dc.dataclass(frozen=True)
-class Placed:
-    """Where nodes run.
+@dc.dataclass(frozen=True, eq=False, kw_only=True)
+class Placed(Placement):
+    """The places that the attributes of nodes say.
 
     Attributes:
-      ipus: of each pipeline stage; of a model without a pipeline, none.
-      is_sharded: whether virtual graphs count.
-      count: IPUs of a replica.
       mark: the attribute that says the stages.
     """
 
-    ipus: tuple[int, ...]
-    is_sharded: bool
-    count: int
     mark: str = STAGE
 
-    @property
-    def is_pipelined(self) -> bool:
-        """Whether stages work side by side."""
-        return len(self.ipus) > 1
-
-    def stage(self, node: Node) -> int | None:
-        """The stage of a node; None without a pipeline, or where the node does not say it."""
-        return node.marks.get(self.mark) if self.is_pipelined else None
-
-    def scopes(self, node: Node) -> Iterable[str]:
-        """The scopes of a node: its stage or its IPU, and its name's."""
-        names = module_scope(node)
-        if self.is_pipelined:
-            stage = self.stage(node)
-            return names if stage is None else (stage_scope(stage), *names)
-        ipu = node.marks.get(IPU)
-        if not self.is_sharded or ipu is None:
-            return names
-        return (marks.write(marks.SHARD, str(ipu)), *names)
-
-    def pipeline_options(self) -> dict[str, Any]:
-        """How `training.Pipeline` runs the stages."""
-        is_apart = len(set(self.ipus)) == len(self.ipus)
-        schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
-        return {
-            "device_mapping": list(self.ipus),
-            "pipeline_schedule": schedule,
-            "offload_weight_update_variables": False,  # nothing is off the chip, see TensorLocation
-        }
-
-    def in_turn(self) -> Placed:
-        """The same places, with stages that work one after the other: a model that is sharded."""
-        return dc.replace(self, ipus=())
+    def place_of(self, node: Node) -> Place:
+        """As `Placement.place_of`."""
+        return Place(node.marks.get(self.mark), node.marks.get(IPU))
 
     def check_depth(self, accumulation: int | None, batches: int, is_training: bool) -> None:
         """Whether there are micro-batches enough for all stages to work at once.
@@ -126,7 +86,7 @@ def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
     ipus = {node.marks[IPU] for node in graph.nodes if IPU in node.marks} if is_manual else set()
     count = max(ipus, default=0) + 1
     if not is_pipelined:
-        return Placed((), is_manual and count > 1, count)
+        return Placed(is_sharded=is_manual and count > 1, ipu_count=count)
     _check_calls(graph)
     has_stages = any(STAGE in node.marks for node in graph.nodes)
     mark = STAGE if has_stages or not is_manual else IPU
@@ -152,7 +112,8 @@ def placed(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
         raise check.refuse(
             f"the pipeline stages are {sorted(of_stages)}", "number them from 0, without gaps"
         )
-    return Placed(tuple(of_stages[stage] for stage in sorted(of_stages)), is_manual, count, mark)
+    order = tuple(of_stages[stage] for stage in sorted(of_stages))
+    return Placed(ipus=order, is_sharded=len(order) == 1, ipu_count=count, mark=mark)
 
 
 def _check_order(graph: Graph, mark: str) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from ipujax.doors.graphs import GRADIENT
 from ipujax.popart.anchors import ACCUMULATED, UPDATED
-from ipujax.popart.forward import GRADIENT
 
 
 def reservedGradientPrefix() -> str:

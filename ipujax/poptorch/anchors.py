@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
 from ipujax.frontends.pytorch.capture import Captured
 from ipujax.poptorch.enums import OutputMode
-from ipujax.poptorch.forward import FINAL_SCALE
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.shares import Shares
-
-_GRADIENT, _UPDATED = "Gradient___", "UpdatedVar___"
 
 
 @dc.dataclass(frozen=True)
@@ -84,10 +82,10 @@ def anchors_of(module: Captured, loss: str | None, options: Options) -> Anchors:
         chosen[short] = found, None if is_default else mode, period
         if not is_default:
             logger.debug("Anchor %s %s/%d", long, _LOGGED[mode], period)
-    updated = {short: one[0] for short, one in chosen.items() if one[0].startswith(_UPDATED)}
+    updated = {short: one[0] for short, one in chosen.items() if one[0].startswith(UPDATED)}
     sent = {short: one for short, one in chosen.items() if short not in updated}
-    order = sorted(sent, key=lambda short: sent[short][0].startswith(_GRADIENT))
-    gradients = [n for n in order if sent[n][0].startswith(_GRADIENT)]
+    order = sorted(sent, key=lambda short: sent[short][0].startswith(GRADIENT))
+    gradients = [n for n in order if sent[n][0].startswith(GRADIENT)]
     return Anchors(
         tuple(order),
         tuple(known[sent[short][0]] for short in order if short not in gradients),
@@ -123,6 +121,6 @@ def tensor_names(module: Captured, loss: str | None) -> dict[str, str]:
         names[f"{node.scope}/{node.results[0]}".lstrip("/")] = node.results[0]
     if loss is not None:
         names |= {"loss": loss, FINAL_SCALE: FINAL_SCALE}
-        names |= {f"{_GRADIENT}{name}": name for name in module.trainable}
-        names |= {f"{_UPDATED}{name}": name for name in module.trainable}
+        names |= {f"{GRADIENT}{name}": name for name in module.trainable}
+        names |= {f"{UPDATED}{name}": name for name in module.trainable}
     return names

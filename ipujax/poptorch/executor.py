@@ -26,7 +26,7 @@ from ipujax.poptorch.custom_operators import with_replicas
 from ipujax.poptorch.devices import provide
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import as_poptorch
-from ipujax.poptorch.forward import Forward
+from ipujax.poptorch.forward import Forward, sent_names, written_inputs
 from ipujax.poptorch.held import Held, own_values
 from ipujax.poptorch.hooks import after_compilation, before_compilation
 from ipujax.poptorch.log import logger
@@ -119,10 +119,10 @@ class PoplarExecutor(Held):
         loss = found.loss
         self._anchors = anchors = anchors_of(captured, loss, self._options)
         forward = Forward(
-            captured,
-            found.staged,
+            module=captured,
+            placement=found.staged,
             loss=loss,
-            anchors=anchors.values,
+            sent=sent_names(captured, anchors.values),
             gradients_of=anchors.gradients,
             own=own,
             replicas=replicas,
@@ -203,7 +203,7 @@ class PoplarExecutor(Held):
     ) -> list[torch.Tensor]:
         """The outputs; gives inputs that the module wrote to, and anchors, their new values."""
         shares, (mode, period) = self._shares, self._output_mode
-        written, anchors = program.forward.written, self._anchors
+        written, anchors = written_inputs(program.forward.module), self._anchors
         if written or anchors:
             end = len(results) - len(anchors)
             self._anchored = anchors.read(results[end:], shares, mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import torch
 
+from ipujax.doors.graphs import GradientCounting, Placement
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.capture import Captured
 from ipujax.training.loss_scaling import LossScaling
@@ -23,8 +24,13 @@ _PRODUCTS = frozenset(
 )
 
 
-def counts(operator: str, settings: LossScaling) -> bool:
-    """Whether the gradients of an operator's operands count."""
+def count_gradients(settings: LossScaling, placement: Placement) -> GradientCounting:
+    """Returns how the gradients of a graph with this placement are counted."""
+    return GradientCounting(settings, placement, lambda node, _: _counts(node.operator, settings))
+
+
+def _counts(operator: str, settings: LossScaling) -> bool:
+    """Returns whether the gradients of an operator's operands count."""
     library, _, rest = operator.partition(".")
     if library != "aten":
         return library not in ("assign", "constant", "getitem") and not settings.of_products

@@ -14,27 +14,23 @@ import torch
 
 from ipujax.distribution.collectives import sent_by
 from ipujax.distribution.join import instance_count
+from ipujax.doors.graphs import Named
 from ipujax.driver.compiler import compile
 from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.stages import Executable
 from ipujax.frontends.pytorch.arrays import to_numpy
-from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.pipelining_ops import OptimizerFunctionOutput, RecomputationMode
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.forward import Forward, Named
-from ipujax.poptorch.gradient_statistics import check_half
+from ipujax.poptorch.forward import Forward
+from ipujax.poptorch.gradient_statistics import check_half, count_gradients
 from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.reductions import Reductions
 from ipujax.poptorch.shares import Shares
-from ipujax.training import (
-    Inference,
-    StepOutput,
-    Training,
-    TrainState,
-)
+from ipujax.poptorch.stages import check_depth
+from ipujax.training import Inference, Pipeline, StepOutput, Training, TrainState
 from ipujax.training.device_loop import DeviceLoop
 from ipujax.training.loss_scaling import Scale, factors_in
 from ipujax.training.state import on_device
-from ipujax.training.step import SelfDifferentiating
 
 _Result = tuple[Any, Named | None, Any, Named]
 """What is sent, variables, state of the optimizer, and what is new of the untrained state."""
@@ -159,7 +155,7 @@ class CallProgram(Program):
         return output.send, None, None, _changed(state, output)
 
     def _train(self, variables: Named, optimizer: Any, state: Named, *element: Any) -> _Result:
-        gradients, output = self.forward.differentiated(variables, optimizer, state, *element)
+        gradients, output = self.forward.differentiate(variables, optimizer, state, *element)
         rule = cast(Rule, self._rule).optimizer
         updates, optimizer = rule.update(gradients, optimizer, variables)
         variables = cast(Named, optax.apply_updates(variables, updates))
@@ -217,13 +213,15 @@ def training_program(
       values: of its parameters and buffers.
       name: the program's.
     """
-    forward = dc.replace(forward, is_scaled=scales_loss(rule), scaling=rule.scaling)
+    forward = dc.replace(forward, is_scaled=scales_loss(rule))
     if rule.scaling is not None:
         check_half(forward.module)
-        values = values | dict.fromkeys(forward.factors, Scale.begin().factor)
+        counting = count_gradients(rule.scaling, forward.placement)
+        forward = dc.replace(forward, counting=counting)
+        values = values | dict.fromkeys(counting.factors.names, Scale.begin().factor)
     variables, state = forward.sorted(values)
     given = TrainState(*on_device((variables, rule.optimizer.init(variables), state)))
-    is_pipelined = forward.staged.is_pipelined
+    is_pipelined = forward.placement.is_pipelined
     if shares.count == forward.replicas == 1 and not is_pipelined:
         return CallProgram(forward, given, rule, name)
     if is_pipelined and forward.gradients_of:
@@ -235,9 +233,8 @@ def training_program(
     def optimizer(loss: jax.Array, *_: Any) -> OptimizerFunctionOutput:
         return OptimizerFunctionOutput(rule.optimizer, loss)
 
-    model = SelfDifferentiating(forward.differentiated) if forward.gradients_of else forward
     loop = Training(
-        forward.pipeline(shares.accumulation) if is_pipelined else model,
+        _pipeline(forward, shares.accumulation) if is_pipelined else forward.differentiable,
         optimizer if is_pipelined else rule.optimizer,
         accumulation=shares.accumulation,
         accumulation_dtype=rule.accumulator,
@@ -251,14 +248,22 @@ def training_program(
     return LoopProgram(forward, given, loop, shares)
 
 
+def _pipeline(forward: Forward, accumulation: int) -> Pipeline:
+    """The stages of a training, with so many micro-batches in a weight update."""
+    check_depth(forward.placement, accumulation)
+    # The mode that heeds `recomputationCheckpoint`, if there is recomputation at all.
+    mode = RecomputationMode.RecomputeAndBackpropagateInterleaved
+    return forward.pipeline(recomputation_mode=mode)
+
+
 def inference_program(forward: Forward, shares: Shares, values: Named, name: str) -> Program:
     """A program that gives outputs, which every process runs by itself.
 
     Arguments as those of `training_program`.
     """
-    is_pipelined = forward.staged.is_pipelined
+    is_pipelined = forward.placement.is_pipelined
     if shares.count == 1 and is_pipelined:
-        forward = dc.replace(forward, staged=forward.staged.in_turn())
+        forward = dc.replace(forward, placement=forward.placement.in_turn())
     variables, state = forward.sorted(values)
     given = TrainState(*on_device((variables, None, state)))
     if shares.count == 1:

@@ -8,18 +8,16 @@ from typing import Any
 
 import jax
 
-from ipujax import schedules
-from ipujax.doors.graphs import Graph, Node, Ref, module_scope
+from ipujax.doors import graphs
+from ipujax.doors.graphs import Graph, Node, Placement, Ref, module_scope
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.trace import BLOCK
-from ipujax.pipelines.places import stage_scope
-from ipujax.pipelining_ops import RecomputationMode, recomputation_checkpoint
+from ipujax.pipelining_ops import recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.operators import operator, operator_name
 from ipujax.poptorch.strategies import AutoStage, PipelinedExecution, Place, ShardedExecution
-from lowering import marks
 
 # What gives a value another name, so that it is wherever its operand is.
 _NAMES_ONLY = frozenset({"assign", "constant", "getitem"})
@@ -27,76 +25,46 @@ _NAMES_ONLY = frozenset({"assign", "constant", "getitem"})
 _HANDED_ON = operator_name("handed_on")
 
 
-@dc.dataclass(frozen=True, eq=False)
-class Staged:
+@dc.dataclass(frozen=True, eq=False, kw_only=True)
+class Staged(Placement):
     """A graph whose operators have places.
 
     Attributes:
       graph: it; those of its operators that have a place have the mark `place`, a `Place`.
-      ipus: of each stage; of a graph without blocks, one.
-      is_sharded: whether its stages run one after the other.
     """
 
     graph: Graph
-    ipus: tuple[int, ...]
-    is_sharded: bool = False
 
-    @property
-    def is_pipelined(self) -> bool:
-        """Whether stages work side by side."""
-        return len(self.ipus) > 1 and not self.is_sharded
-
-    @property
-    def ipu_count(self) -> int:
-        """How many IPUs a replica has."""
-        return max(self.ipus) + 1 if len(self.ipus) > 1 else 1
-
-    def scopes(self, node: Node) -> Iterable[str]:
-        """The scopes of a node: its stage or its IPU, and its module."""
-        names = [*module_scope(node), *node.marks.get(name_scope.MARK, ())]
-        if (scope := node.marks.get(multi_conv.MARK)) is not None:
-            names = [*multi_conv.attributes(scope), *names]
+    def place_of(self, node: Node) -> graphs.Place:
+        """As `Placement.place_of`."""
         place = node.marks.get("place")
-        if place is None or len(self.ipus) == 1:
-            return names
-        if self.is_sharded:
-            return [marks.write(marks.SHARD, str(place.ipu)), *names]
-        return [stage_scope(place.stage), *names]
+        return super().place_of(node) if place is None else graphs.Place(place.stage, place.ipu)
 
-    def in_turn(self) -> Staged:
-        """The same, with one stage after the other."""
-        return dc.replace(self, is_sharded=True)
+    def names_of(self, node: Node) -> Iterable[str]:
+        """The names of a node's modules, blocks and convolutions that run together."""
+        names = [*module_scope(node), *node.marks.get(name_scope.MARK, ())]
+        scope = node.marks.get(multi_conv.MARK)
+        return names if scope is None else [*multi_conv.attributes(scope), *names]
 
-    def pipeline_options(self, accumulation: int | None = None) -> dict[str, Any]:
-        """How `training.Pipeline` runs the stages.
 
-        Args:
-          accumulation: micro-batches in a weight update; None in inference.
+def check_depth(placement: Placement, accumulation: int) -> None:
+    """Refuses a pipeline with fewer micro-batches in a weight update than passes.
 
-        Raises:
-          PopTorchError: (a `ValueError`) there are fewer of them than passes in the pipeline.
-        """
-        stages = len(self.ipus)
-        passes = 2 * stages - 1
-        if accumulation is not None and accumulation < passes:
-            raise check.refuse(
-                "poptorch.Options().Training.gradientAccumulation must be greater than or equal to "
-                f"the number of pipeline stages ({passes}) when using "
-                f"poptorch.PipelinedExecution. Please note that a model with {stages} pipeline "
-                f"stages in PopTorch will have an additional {stages - 1} stages when training. "
-                f"It is {accumulation}",
-                f"options.Training.gradientAccumulation({passes}), or more; or fewer stages; or "
-                "poptorch.ShardedExecution, where stages run one after the other",
-            )
-        is_apart = len(set(self.ipus)) == stages
-        schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
-        options = {"device_mapping": list(self.ipus), "pipeline_schedule": schedule}
-        if accumulation is None:
-            return options
-        # The mode that heeds `recomputationCheckpoint`, if there is recomputation at all.
-        mode = RecomputationMode.RecomputeAndBackpropagateInterleaved
-        # Nothing is off the chip, see `TensorLocationSettings`.
-        return {**options, "recomputation_mode": mode, "offload_weight_update_variables": False}
+    Raises:
+      PopTorchError: (a `ValueError`) there are fewer.
+    """
+    stages = len(placement.ipus)
+    passes = 2 * stages - 1
+    if accumulation < passes:
+        raise check.refuse(
+            "poptorch.Options().Training.gradientAccumulation must be greater than or equal to "
+            f"the number of pipeline stages ({passes}) when using "
+            f"poptorch.PipelinedExecution. Please note that a model with {stages} pipeline "
+            f"stages in PopTorch will have an additional {stages - 1} stages when training. "
+            f"It is {accumulation}",
+            f"options.Training.gradientAccumulation({passes}), or more; or fewer stages; or "
+            "poptorch.ShardedExecution, where stages run one after the other",
+        )
 
 
 def staged(
@@ -120,7 +88,7 @@ def staged(
     """
     places = _places(graph, strategy)
     if not places:
-        return Staged(graph, (0,))
+        return Staged(graph=graph, ipus=(0,))
     is_sharded = isinstance(strategy, ShardedExecution)
     ipus = _ipus(places.values(), is_sharded)
     numbers, merged = _merged(ipus)
@@ -131,7 +99,8 @@ def staged(
         for node in graph.nodes
     )
     graph = dc.replace(graph, nodes=nodes)
-    found = Staged(graph, merged, is_sharded)
+    count = max(merged) + 1 if len(merged) > 1 else 1
+    found = Staged(graph=graph, ipus=merged, is_sharded=is_sharded, ipu_count=count)
     if found.is_pipelined:
         _check_order(graph)
         for names in variables.values():

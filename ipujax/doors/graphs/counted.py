@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,36 @@ import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Node, Ref, names_in
 from ipujax.doors.graphs.operators import Call, Operators
-from ipujax.training.loss_scaling import LossScaling, counted
+from ipujax.doors.graphs.placement import Placement
+from ipujax.training.loss_scaling import Factors, LossScaling, counted
+
+
+@dc.dataclass(frozen=True, eq=False)
+class GradientCounting:
+    """The gradients that are counted, in float16 alone, and the factors that follow from them.
+
+    Attributes:
+      settings: what is counted, and when the factors change.
+      placement: where the nodes of the graph run; each stage of a pipeline has a factor.
+      counts: whether the gradient of an operand of a node, by its name, counts.
+    """
+
+    settings: LossScaling
+    placement: Placement
+    counts: Callable[[Node, str], bool]
+
+    @property
+    def factors(self) -> Factors:
+        """The factors of the loss."""
+        return Factors(self.settings, self.placement.stage_count)
+
+    def count(self, table: Operators, variables: Mapping[str, jax.Array]) -> Operators:
+        """Returns a table of operators that counts gradients, by factors among the variables."""
+
+        def find_factor(node: Node) -> jax.Array | None:
+            return self.factors.of(self.placement.stage_of(node), variables)
+
+        return CountedOperators(table, self.counts, find_factor, self.settings)
 
 
 class CountedOperators(Operators):

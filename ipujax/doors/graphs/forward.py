@@ -1,0 +1,137 @@
+"""The forward pass of a graph on a micro-batch, as training and inference take it."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses as dc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.doors.graphs.counted import GradientCounting
+from ipujax.doors.graphs.operators import Operators
+from ipujax.doors.graphs.placement import Placement
+from ipujax.training import Pipeline, SelfDifferentiating, StageOutput, StepOutput
+
+Named = dict[str, jax.Array]
+"""Arrays by the names of variables, or of values of a graph."""
+
+FINAL_SCALE = "finalLossScale"
+"""The name under which the factor of the loss can be sent."""
+GRADIENT = "Gradient___"
+"""The beginning of the name of a gradient, before that of the value that it is of."""
+UPDATED = "UpdatedVar___"
+"""The beginning of the name of a variable after a weight update, before its own."""
+
+
+@dc.dataclass(frozen=True, eq=False, kw_only=True)
+class Forward(abc.ABC):
+    """The forward pass of a graph on a micro-batch, as `Training` and `Inference` take models.
+
+    It takes variables, the untrained state, and an element: the factor of the loss, the inputs, and
+    the data of a key. It sends values by their names, and in training gradients.
+
+    Attributes:
+      placement: where the nodes run.
+      loss: the name of the loss; None in inference.
+      sent: names of the values that are sent.
+      gradients_of: names of the variables, or values, whose gradients are sent after the values.
+      counting: how gradients are counted for automatic loss scaling, by factors that are among the
+        variables; None without it.
+      is_scaled: whether the element begins with a factor of the loss.
+    """
+
+    placement: Placement
+    loss: str | None = None
+    sent: tuple[str, ...] = ()
+    gradients_of: tuple[str, ...] = ()
+    counting: GradientCounting | None = None
+    is_scaled: bool = True
+
+    # --- what front ends say ----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def evaluate(
+        self, variables: Named, added: Named, inputs: tuple[Any, ...], key: jax.Array
+    ) -> tuple[Named, Mapping[str, jax.Array]]:
+        """Returns the values of the graph, and those that variables have after it.
+
+        Args:
+          variables: the trained ones, the untrained ones, and the factors of the loss.
+          added: zeros that are added to values, to differentiate by them.
+          inputs: of the micro-batch.
+          key: of random numbers.
+        """
+
+    def perturbations(self) -> Named:
+        """Returns zeros for the values, other than variables, whose gradients are sent."""
+        return {}
+
+    @property
+    def policy(self) -> Callable[..., bool] | None:
+        """What each stage keeps, as `jax.checkpoint` takes it; None for what derivatives need."""
+        return None
+
+    # --- what runs --------------------------------------------------------------------------------
+
+    def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
+        """Returns the loss, what is sent, and the new state, for a micro-batch."""
+        return self._run(variables, state, {}, *element)
+
+    def differentiate(
+        self, variables: Named, optimizer_state: Any, state: Named, *element: Any
+    ) -> tuple[Named, StepOutput]:
+        """Returns gradients of the variables, and what `__call__` gives with the sent gradients."""
+        del optimizer_state
+
+        def compute_loss(variables: Named, added: Named) -> tuple[Any, StepOutput]:
+            output = self._run(variables, state, added, *element)
+            return output.loss, output
+
+        differentiate = jax.grad(compute_loss, (0, 1), has_aux=True)
+        (gradients, others), output = differentiate(variables, self.perturbations())
+        known = {**gradients, **others}
+        send = (*output.send, *(known[name] for name in self.gradients_of))
+        return gradients, output._replace(send=send)
+
+    @property
+    def differentiable(self) -> Forward | SelfDifferentiating:
+        """The forward pass as `Training` takes it, with gradients of its own if some are sent."""
+        return SelfDifferentiating(self.differentiate) if self.gradients_of else self
+
+    def in_stages(self, variables: Named, state: Named, *element: Any) -> StageOutput:
+        """Returns what `__call__` does, as `Pipeline` takes it; the loss is the first output."""
+        output = self(variables, state, *element)
+        loss = [] if output.loss is None else [output.loss]
+        return StageOutput([*loss, output.send], output.state)
+
+    def pipeline(self, **options: Any) -> Pipeline:
+        """Returns the stages side by side, with these options besides those of the placement."""
+        options = {**self.placement.pipeline_options(), **options}
+        if self.loss is not None and self.sent:
+            options["outfeed_mask"] = [True, False]  # it is for the optimizer
+        return Pipeline(self.in_stages, options, len(self.placement.ipus), self.policy)
+
+    def counted(self, operators: Operators, variables: Named) -> Operators:
+        """Returns a table of operators that counts gradients, if they are to be counted."""
+        return operators if self.counting is None else self.counting.count(operators, variables)
+
+    def _run(self, variables: Named, state: Named, added: Named, *element: Any) -> StepOutput:
+        scale, element = (element[0], element[1:]) if self.is_scaled else (1.0, element)
+        *inputs, data = element
+        key = jax.random.wrap_key_data(data)
+        named, after = self.evaluate({**variables, **state}, added, tuple(inputs), key)
+        if self.counting is not None:
+            scale = self.counting.factors.final(scale, variables)
+        named[FINAL_SCALE] = jnp.asarray(scale, "float32")
+        loss = None
+        if self.loss is not None:
+            loss = named[self.loss]
+            if self.counting is not None:
+                loss = self.counting.factors.watched(loss, variables)
+            loss = loss.astype("float32")
+            loss = (loss.reshape(()) if loss.ndim else loss) * scale
+        state = {name: after.get(name, value) for name, value in state.items()}
+        return StepOutput(loss, tuple(named[name] for name in self.sent), state)
